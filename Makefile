@@ -46,8 +46,10 @@ prove-stores: $(VENV)/.dev
 	$(BIN)/python -m tests.support.broken_stores
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 fix: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY)) $(ARGS)
 deps: $(VENV)/.dev

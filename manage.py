@@ -19,7 +19,8 @@ def prepare_broker() -> None:
 
 
 def main() -> None:
-    os.umask(0o077)  # whichever command comes first makes the database and the key, in a directory that others may enter
+    # Whichever command comes first makes the database and the key, in a directory that others may enter
+    os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mqadmin.settings")
     # The settings lie in the data directory, so the option that names it is needed before they are read.
     for option, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=False):
@@ -32,10 +33,14 @@ def main() -> None:
     try:
         from django.core.management import execute_from_command_line
     except ImportError as error:
-        sys.exit(f"Django cannot be imported ({error}): `make run` installs what is needed into .venv; use .venv/bin/python manage.py ...")
+        sys.exit(
+            f"Django cannot be imported ({error}): `make run` installs what is needed into .venv; "
+            f"use .venv/bin/python manage.py ..."
+        )
     try:
         execute_from_command_line(sys.argv)
-    except Exception as error:  # of Django's own commands and those of its applications; ours say it themselves
+    except Exception as error:
+        # of Django's own commands and those of its applications; ours say it themselves
         from mqadmin.management.plain import failure_of
 
         if "--traceback" in sys.argv or (sentence := failure_of(error)) is None:

@@ -1,4 +1,5 @@
-"""Builds and orders the parts of a broker process: store, broker, name server. Used by runbroker, runnamesrv and tests.
+"""Builds and orders the parts of a broker process: store, broker, name server. Used by runbroker, runnamesrv
+and tests.
 
     start:  load and recover (a thread) ─► store.start ─► name server port ─► broker ports, registration
     stop:   the reverse; the store's last sync and the removal of `abort` come last
@@ -37,7 +38,8 @@ _TICK_S = 0.1
 
 
 def build_name_server(settings: NameServerSettings, directory: Path) -> NameServer:
-    """A name server that keeps its key-value config in `directory`. Raises DamagedStoreError when the file and its .bak are bad."""
+    """A name server that keeps its key-value config in `directory`. Raises DamagedStoreError when the file
+    and its .bak are bad."""
     disk = Disk()
     disk.make_directory(directory)
     kept = KeyValueFile(disk, directory)
@@ -64,7 +66,8 @@ def _sampler_failed(name: str, error: BaseException) -> None:
 class BrokerProcess:
     """The engine and what serves it, on the running loop.
 
-    `store` is there from the beginning, so that the dashboard can watch it recover; `parts` when the broker is up.
+    `store` is there from the beginning, so that the dashboard can watch it recover; `parts` when the broker
+    is up.
     """
 
     def __init__(
@@ -88,7 +91,11 @@ class BrokerProcess:
         self._sampler: Worker | None = None
         # Writes records of changes, in a thread; the log takes them where nothing else does.
         self.write_changes: Callable[[Sequence[ChangeRecord]], None] | None = None
-        self._records = None if data is None else StartRecords(data / "recoveries", Path(settings.store.store_path_root_dir))
+        self._records = (
+            None
+            if data is None
+            else StartRecords(data / "recoveries", Path(settings.store.store_path_root_dir))
+        )
         self.store = MessageStore(
             settings.store,
             wake=self._wake,
@@ -115,7 +122,9 @@ class BrokerProcess:
             if self._with_name_server and not looks_only:
                 place = (self._data or self.store.root) / "namesrv"
                 nameserver = build_name_server(self.settings.name_server, place)
-            parts = build_parts(self.settings.broker, self.settings.store, self.store, wall_clock_ms, nameserver)
+            parts = build_parts(
+                self.settings.broker, self.settings.store, self.store, wall_clock_ms, nameserver
+            )
             self.store.appender.store_host = parts.store_host
             if self.write_changes is not None:
                 parts.changes.write = self.write_changes
@@ -128,10 +137,17 @@ class BrokerProcess:
                 self.parts = parts
                 return
             if nameserver is not None:
-                nameserver.own = own_broker(parts)  # before the port opens, so no other broker can register first
-                nameserver.refuse = lambda cause, **case: parts.statistics.refuse(f"name server: {cause}", **case)
-                nameserver.answered = lambda *answered: note_name_server(parts.changes, parts.clock(), *answered)
-                self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)
+                # Before the port opens, so no other broker can register first
+                nameserver.own = own_broker(parts)
+                nameserver.refuse = lambda cause, **case: parts.statistics.refuse(
+                    f"name server: {cause}", **case
+                )
+                nameserver.answered = lambda *answered: note_name_server(
+                    parts.changes, parts.clock(), *answered
+                )
+                self.name_server_port = NameServerPort(
+                    nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval
+                )
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
             self.broker = broker
             await broker.start(self.bind)
@@ -143,7 +159,8 @@ class BrokerProcess:
             raise
 
     def _open_store(self) -> None:
-        """Recover. A record of it that cannot be kept is a warning also where the start is refused: its report then ends with the process."""
+        """Recover. A record of it that cannot be kept is a warning also where the start is refused: its
+        report then ends with the process."""
         try:
             self.store.open()
         finally:
@@ -158,7 +175,8 @@ class BrokerProcess:
         self._sampler.start()
 
     def _forget(self) -> None:
-        """The last notes are written before connections close: that everybody leaves with the broker is no news of a group."""
+        """The last notes are written before connections close: that everybody leaves with the broker is no
+        news of a group."""
         sampler, self._sampler = self._sampler, None
         sampler.stop()
         try:
@@ -214,4 +232,3 @@ class BrokerProcess:
         if self.name_server_port is not None:
             listening["nameserver"] = str(self.name_server_port.listener.port)
         return {name: f"{self.bind}:{port}" for name, port in listening.items()}
-

@@ -1,12 +1,15 @@
-"""Settings: read once at the edge, checked there, then handed in parts to those who use them; nothing reads them later.
+"""Settings: read once at the edge, checked there, then handed in parts to those who use them; nothing reads
+them later.
 
-Names are Apache RocketMQ's property names, and a file in its properties format is read as it is. A key is one of
+Names are Apache RocketMQ's property names, and a file in its properties format is read as it is. A key is one
+of
 
-- *acting*: a field below. Its attribute is the key in snake_case; unit, reason and bounds stand beside it and are what
-  docs/SETTINGS.md shows.
-- *known, without effect*: Apache has it, this broker has no use for it (`WITHOUT_EFFECT`, with the reason). It is
-  accepted, and named in `Settings.notes` when it is set.
-- *refused*: a value that asks for what this broker does not do and whose absence would hurt unseen (`REFUSED`).
+- *acting*: a field below. Its attribute is the key in snake_case; unit, reason and bounds stand beside it and
+  are what docs/SETTINGS.md shows.
+- *known, without effect*: Apache has it, this broker has no use for it (`WITHOUT_EFFECT`, with the reason).
+  It is accepted, and named in `Settings.notes` when it is set.
+- *refused*: a value that asks for what this broker does not do and whose absence would hurt unseen
+  (`REFUSED`).
 - anything else stops the start, by name, with the nearest known name.
 """
 
@@ -36,7 +39,8 @@ def _snake(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one acting key; `low` and `high` bound a number, `clamp` moves it there instead of refusing it."""
+    """What is known of one acting key; `low` and `high` bound a number, `clamp` moves it there instead of
+    refusing it."""
 
     key: str
     unit: str
@@ -91,7 +95,10 @@ def _address_list(value: str) -> str | None:
 
 def _role(value: str) -> str | None:
     if value == "SYNC_MASTER":
-        return f"{_ONE_COPY}: it would answer before a slave has the message; set ASYNC_MASTER to acknowledge from this copy alone"
+        return (
+            f"{_ONE_COPY}: it would answer before a slave has the message; set ASYNC_MASTER to "
+            f"acknowledge from this copy alone"
+        )
     return None
 
 
@@ -108,11 +115,16 @@ def _checked(field: dataclasses.Field, value):
     if field.type == "int":
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(setting.key, value, "want an integer")
-        low, high = setting.low if setting.low is not None else 0, setting.high if setting.high is not None else INT_MAX
+        low, high = (
+            setting.low if setting.low is not None else 0,
+            setting.high if setting.high is not None else INT_MAX,
+        )
         if setting.clamp:
             return min(max(value, low), high)
         if not low <= value <= high:
-            raise ConfigError(setting.key, value, f"want {low} to {high}" + (f" {setting.unit}" if setting.unit else ""))
+            raise ConfigError(
+                setting.key, value, f"want {low} to {high}" + (f" {setting.unit}" if setting.unit else "")
+            )
     elif field.type == "bool":
         if not isinstance(value, bool):
             raise ConfigError(setting.key, value, "want true or false")
@@ -134,10 +146,16 @@ class StoreSettings(_Checked):
     """What the store engine is given."""
 
     store_path_root_dir: Path = _setting(
-        "storePathRootDir", Path("data/store"), "path", "where log, queues, index and config lie; runbroker sets it from --data or --store"
+        "storePathRootDir",
+        Path("data/store"),
+        "path",
+        "where log, queues, index and config lie; runbroker sets it from --data or --store",
     )
     store_path_commit_log: Path | None = _setting(
-        "storePathCommitLog", None, "path", "where the commit log lies when not in commitlog/ of the root, for example on a disk of its own"
+        "storePathCommitLog",
+        None,
+        "path",
+        "where the commit log lies when not in commitlog/ of the root, for example on a disk of its own",
     )
     mapped_file_size_commit_log: int = _setting(
         "mappedFileSizeCommitLog",
@@ -150,7 +168,8 @@ class StoreSettings(_Checked):
         "mappedFileSizeConsumeQueue",
         300_000 * QUEUE_UNIT_BYTES,
         "bytes",
-        "length of a queue file, rounded up to whole units of 20 bytes; a store must be opened with the size it was made with",
+        "length of a queue file, rounded up to whole units of 20 bytes; a store must be opened with "
+        "the size it was made with",
         low=QUEUE_UNIT_BYTES,
         high=INT_MAX // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES,
     )
@@ -170,20 +189,25 @@ class StoreSettings(_Checked):
         high=100_000_000,
     )
     message_index_enable: bool = _setting(
-        "messageIndexEnable", True, "", "whether keys are indexed; without it a message is found by offset, id or time only"
+        "messageIndexEnable",
+        True,
+        "",
+        "whether keys are indexed; without it a message is found by offset, id or time only",
     )
     enabled_append_prop_crc: bool = _setting(
         "enabledAppendPropCRC",
         False,
         "",
-        "whether each record ends with a CRC of all of it, a property of 20 bytes that clients see too; a record that has one is"
+        "whether each record ends with a CRC of all of it, a property of 20 bytes that clients see "
+        "too; a record that has one is"
         " checked with it in any case",
     )
     flush_disk_type: str = _setting(
         "flushDiskType",
         "ASYNC_FLUSH",
         "",
-        "SYNC_FLUSH answers a send when it is on disk, ASYNC_FLUSH when it is in the page cache and syncs soon after",
+        "SYNC_FLUSH answers a send when it is on disk, ASYNC_FLUSH when it is in the page cache and "
+        "syncs soon after",
         choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
     )
     flush_interval_commit_log: int = _setting(
@@ -196,30 +220,59 @@ class StoreSettings(_Checked):
         clamp=True,
     )
     flush_interval_consume_queue: int = _setting(
-        "flushIntervalConsumeQueue", 1000, "ms", "how often the flusher looks for queue files that are due", low=1, high=60_000
+        "flushIntervalConsumeQueue",
+        1000,
+        "ms",
+        "how often the flusher looks for queue files that are due",
+        low=1,
+        high=60_000,
     )
     flush_consume_queue_thorough_interval: int = _setting(
         "flushConsumeQueueThoroughInterval",
         30_000,
         "ms",
-        "how late a queue or index file is synced at most and the checkpoint moved on: how much log is read again after a crash (Apache: 60000)",
+        "how late a queue or index file is synced at most and the checkpoint moved on: how much log "
+        "is read again after a crash (Apache: 60000)",
         low=100,
         high=3_600_000,
     )
     sync_flush_timeout: int = _setting(
-        "syncFlushTimeout", 5000, "ms", "how long a send waits for its sync before it is answered FLUSH_DISK_TIMEOUT", low=1
+        "syncFlushTimeout",
+        5000,
+        "ms",
+        "how long a send waits for its sync before it is answered FLUSH_DISK_TIMEOUT",
+        low=1,
     )
     max_message_size: int = _setting(
-        "maxMessageSize", 4 << 20, "bytes", "largest body; a larger one is answered MESSAGE_ILLEGAL", low=1, high=(16 << 20) - (64 << 10)
+        "maxMessageSize",
+        4 << 20,
+        "bytes",
+        "largest body; a larger one is answered MESSAGE_ILLEGAL",
+        low=1,
+        high=(16 << 20) - (64 << 10),
     )
     file_reserved_time: int = _setting(
-        "fileReservedTime", 72, "hours", "how old a commit log file must be to be deleted by age", low=1, high=INT_MAX // 3_600_000
+        "fileReservedTime",
+        72,
+        "hours",
+        "how old a commit log file must be to be deleted by age",
+        low=1,
+        high=INT_MAX // 3_600_000,
     )
     delete_when: str = _setting(
-        "deleteWhen", "04", "hours of the day", "when expired files are deleted, host's time zone, several joined by ;", check=_hours
+        "deleteWhen",
+        "04",
+        "hours of the day",
+        "when expired files are deleted, host's time zone, several joined by ;",
+        check=_hours,
     )
     clean_resource_interval: int = _setting(
-        "cleanResourceInterval", 10_000, "ms", "how often retention and disk use are looked at", low=100, high=3_600_000
+        "cleanResourceInterval",
+        10_000,
+        "ms",
+        "how often retention and disk use are looked at",
+        low=100,
+        high=3_600_000,
     )
     disk_max_used_space_ratio: int = _setting(
         "diskMaxUsedSpaceRatio",
@@ -249,29 +302,66 @@ class StoreSettings(_Checked):
         clamp=True,
     )
     clean_file_forcibly_enable: bool = _setting(
-        "cleanFileForciblyEnable", True, "", "whether files that have not expired may be deleted when the disk is too full"
+        "cleanFileForciblyEnable",
+        True,
+        "",
+        "whether files that have not expired may be deleted when the disk is too full",
     )
     delete_file_batch_max: int = _setting(
-        "deleteFileBatchMax", 10, "files", "most files deleted in one round, so that a disk is not busy with nothing else", low=1, high=1000
+        "deleteFileBatchMax",
+        10,
+        "files",
+        "most files deleted in one round, so that a disk is not busy with nothing else",
+        low=1,
+        high=1000,
     )
     check_crc_on_recover: bool = _setting(
-        "checkCRCOnRecover", True, "", "whether recovery checks the CRC of each body; without it a torn body may be kept"
+        "checkCRCOnRecover",
+        True,
+        "",
+        "whether recovery checks the CRC of each body; without it a torn body may be kept",
     )
     os_page_cache_busy_time_out_mills: int = _setting(
-        "osPageCacheBusyTimeOutMills", 1000, "ms", "an append that takes longer has sends refused as busy for as long again", low=1
+        "osPageCacheBusyTimeOutMills",
+        1000,
+        "ms",
+        "an append that takes longer has sends refused as busy for as long again",
+        low=1,
     )
-    max_msgs_num_batch: int = _setting("maxMsgsNumBatch", 64, "messages", "most messages a key query gives", low=1, high=10_000)
+    max_msgs_num_batch: int = _setting(
+        "maxMsgsNumBatch", 64, "messages", "most messages a key query gives", low=1, high=10_000
+    )
     max_transfer_bytes_on_message_in_memory: int = _setting(
-        "maxTransferBytesOnMessageInMemory", 256 << 10, "bytes", "most bytes of one pull near the end of the log", low=1024, high=128 << 20
+        "maxTransferBytesOnMessageInMemory",
+        256 << 10,
+        "bytes",
+        "most bytes of one pull near the end of the log",
+        low=1024,
+        high=128 << 20,
     )
     max_transfer_count_on_message_in_memory: int = _setting(
-        "maxTransferCountOnMessageInMemory", 32, "messages", "most messages of one pull near the end of the log", low=1, high=100_000
+        "maxTransferCountOnMessageInMemory",
+        32,
+        "messages",
+        "most messages of one pull near the end of the log",
+        low=1,
+        high=100_000,
     )
     max_transfer_bytes_on_message_in_disk: int = _setting(
-        "maxTransferBytesOnMessageInDisk", 64 << 10, "bytes", "most bytes of one pull far from the end of the log", low=1024, high=128 << 20
+        "maxTransferBytesOnMessageInDisk",
+        64 << 10,
+        "bytes",
+        "most bytes of one pull far from the end of the log",
+        low=1024,
+        high=128 << 20,
     )
     max_transfer_count_on_message_in_disk: int = _setting(
-        "maxTransferCountOnMessageInDisk", 8, "messages", "most messages of one pull far from the end of the log", low=1, high=100_000
+        "maxTransferCountOnMessageInDisk",
+        8,
+        "messages",
+        "most messages of one pull far from the end of the log",
+        low=1,
+        high=100_000,
     )
     access_message_in_memory_max_ratio: int = _setting(
         "accessMessageInMemoryMaxRatio",
@@ -288,12 +378,18 @@ class StoreSettings(_Checked):
         "the delays of levels 1, 2, ..: a queue unit of the schedule topic holds its delivery time",
         check=_delay_levels,
     )
-    timer_wheel_enable: bool = _setting("timerWheelEnable", True, "", "whether messages may ask for any time of delivery; else such a send is refused")
+    timer_wheel_enable: bool = _setting(
+        "timerWheelEnable",
+        True,
+        "",
+        "whether messages may ask for any time of delivery; else such a send is refused",
+    )
     mapped_file_size_timer_log: int = _setting(
         "mappedFileSizeTimerLog",
         100 << 20,
         "bytes",
-        "length of a file of the timer log, 52 bytes a message; a store must be opened with the size it was made with",
+        "length of a file of the timer log, 52 bytes a message; a store must be opened with the size "
+        "it was made with",
         low=4096,
     )
     timer_flush_interval_ms: int = _setting(
@@ -308,7 +404,8 @@ class StoreSettings(_Checked):
         "brokerRole",
         "ASYNC_MASTER",
         "",
-        "ASYNC_MASTER acknowledges from this broker's copy alone; a SLAVE refuses sends, and copies from no master; SYNC_MASTER, which waits for a "
+        "ASYNC_MASTER acknowledges from this broker's copy alone; a SLAVE refuses sends, and copies "
+        "from no master; SYNC_MASTER, which waits for a "
         "slave, is refused until there is replication",
         choices=("ASYNC_MASTER", "SLAVE"),
         check=_role,
@@ -317,11 +414,16 @@ class StoreSettings(_Checked):
         "acceptDamage",
         False,
         "",
-        "after damage below the checkpoint: cut the log there, copy what is taken away to lost+found, and start",
+        "after damage below the checkpoint: cut the log there, copy what is taken away to "
+        "lost+found, and start",
         ours=True,
     )
     inspect: bool = _setting(
-        "inspect", False, "", "open a store read-only and change nothing, also one that another broker left or holds", ours=True
+        "inspect",
+        False,
+        "",
+        "open a store read-only and change nothing, also one that another broker left or holds",
+        ours=True,
     )
 
     def __post_init__(self):
@@ -333,11 +435,15 @@ class StoreSettings(_Checked):
         index_bytes = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
         if index_bytes > INT_MAX:
             raise ConfigError(
-                "maxIndexNum", self.max_index_num, f"an index file would have {index_bytes} bytes, Apache maps at most {INT_MAX}"
+                "maxIndexNum",
+                self.max_index_num,
+                f"an index file would have {index_bytes} bytes, Apache maps at most {INT_MAX}",
             )
         if "," in str(self.store_path_commit_log):
             raise ConfigError(
-                "storePathCommitLog", self.store_path_commit_log, "several directories (multi-path) are not supported, give one"
+                "storePathCommitLog",
+                self.store_path_commit_log,
+                "several directories (multi-path) are not supported, give one",
             )
 
     @property
@@ -359,17 +465,37 @@ class StoreSettings(_Checked):
 class BrokerSettings(_Checked):
     """What the broker and its server are given."""
 
-    broker_name: str = _setting("brokerName", "broker-a", "", "the name clients and name servers know the broker by", check=_name)
-    broker_cluster_name: str = _setting("brokerClusterName", "DefaultCluster", "", "the cluster the broker registers in", check=_name)
-    broker_id: int = _setting("brokerId", 0, "", "of a slave; a master has 0, whatever is set")
-    broker_ip1: str = _setting("brokerIP1", "127.0.0.1", "address", "the address clients are told; stored in each record as its store host")
-    listen_port: int = _setting(
-        "listenPort", 10911, "port", "where clients connect; 2 below it is the second listener; 0 takes any", high=65535
+    broker_name: str = _setting(
+        "brokerName", "broker-a", "", "the name clients and name servers know the broker by", check=_name
     )
-    broker_permission: int = _setting("brokerPermission", 6, "bits", "4 read, 2 write: masks the permissions of every topic", high=7)
-    auto_create_topic_enable: bool = _setting("autoCreateTopicEnable", True, "", "whether a send to an unknown topic makes it")
+    broker_cluster_name: str = _setting(
+        "brokerClusterName", "DefaultCluster", "", "the cluster the broker registers in", check=_name
+    )
+    broker_id: int = _setting("brokerId", 0, "", "of a slave; a master has 0, whatever is set")
+    broker_ip1: str = _setting(
+        "brokerIP1",
+        "127.0.0.1",
+        "address",
+        "the address clients are told; stored in each record as its store host",
+    )
+    listen_port: int = _setting(
+        "listenPort",
+        10911,
+        "port",
+        "where clients connect; 2 below it is the second listener; 0 takes any",
+        high=65535,
+    )
+    broker_permission: int = _setting(
+        "brokerPermission", 6, "bits", "4 read, 2 write: masks the permissions of every topic", high=7
+    )
+    auto_create_topic_enable: bool = _setting(
+        "autoCreateTopicEnable", True, "", "whether a send to an unknown topic makes it"
+    )
     auto_create_subscription_group: bool = _setting(
-        "autoCreateSubscriptionGroup", True, "", "whether an unknown consumer group is made when it is first seen"
+        "autoCreateSubscriptionGroup",
+        True,
+        "",
+        "whether an unknown consumer group is made when it is first seen",
     )
     default_topic_queue_nums: int = _setting(
         "defaultTopicQueueNums", 8, "queues", "most queues of a topic made by a send", low=1, high=1024
@@ -381,26 +507,52 @@ class BrokerSettings(_Checked):
         "brokerTopicEnable", True, "", "whether a topic named like the broker is a template for new topics"
     )
     store_reply_message_enable: bool = _setting(
-        "storeReplyMessageEnable", True, "", "whether replies to requests are stored too, beside being handed to who asked"
+        "storeReplyMessageEnable",
+        True,
+        "",
+        "whether replies to requests are stored too, beside being handed to who asked",
     )
-    reject_transaction_message: bool = _setting("rejectTransactionMessage", False, "", "whether halves of transactions are refused")
+    reject_transaction_message: bool = _setting(
+        "rejectTransactionMessage", False, "", "whether halves of transactions are refused"
+    )
     transaction_time_out: int = _setting(
-        "transactionTimeOut", 6_000, "ms", "how old a half must be before its producer is asked about it", low=1, high=86_400_000
+        "transactionTimeOut",
+        6_000,
+        "ms",
+        "how old a half must be before its producer is asked about it",
+        low=1,
+        high=86_400_000,
     )
     transaction_check_interval: int = _setting(
-        "transactionCheckInterval", 30_000, "ms", "how often halves without a word are looked for", low=100, high=86_400_000
+        "transactionCheckInterval",
+        30_000,
+        "ms",
+        "how often halves without a word are looked for",
+        low=100,
+        high=86_400_000,
     )
     transaction_check_max: int = _setting(
-        "transactionCheckMax", 15, "times", "after so many questions a half goes to TRANS_CHECK_MAX_TIME_TOPIC", low=1, high=10_000
+        "transactionCheckMax",
+        15,
+        "times",
+        "after so many questions a half goes to TRANS_CHECK_MAX_TIME_TOPIC",
+        low=1,
+        high=10_000,
     )
     timer_max_delay_sec: int = _setting(
-        "timerMaxDelaySec", 3 * 86_400, "s", "how far ahead a time of delivery may lie", low=1, high=INT_MAX // 1000
+        "timerMaxDelaySec",
+        3 * 86_400,
+        "s",
+        "how far ahead a time of delivery may lie",
+        low=1,
+        high=INT_MAX // 1000,
     )
     timer_roll_window_slot: int = _setting(
         "timerRollWindowSlot",
         2 * 86_400,
         "s",
-        "a message that waits longer is stored once more after so long; bounded to 2 to 604740, the wheel's half, as in Apache",
+        "a message that waits longer is stored once more after so long; bounded to 2 to 604740, the "
+        "wheel's half, as in Apache",
         low=2,
         high=7 * 86_400 - 60,
         clamp=True,
@@ -412,35 +564,70 @@ class BrokerSettings(_Checked):
         "with more messages due in one second some sends for it are refused, with twice as many all",
         low=1,
     )
-    recall_message_enable: bool = _setting("recallMessageEnable", False, "", "whether a producer may recall a timer message before its time")
+    recall_message_enable: bool = _setting(
+        "recallMessageEnable", False, "", "whether a producer may recall a timer message before its time"
+    )
     allow_recall_when_broker_not_writeable: bool = _setting(
         "allowRecallWhenBrokerNotWriteable", True, "", "whether it may while brokerPermission forbids sends"
     )
     enable_mixed_message_type: bool = _setting(
-        "enableMixedMessageType", False, "", "whether a topic may have message.type=MIXED; else such a change is refused"
+        "enableMixedMessageType",
+        False,
+        "",
+        "whether a topic may have message.type=MIXED; else such a change is refused",
     )
-    trace_topic_enable: bool = _setting("traceTopicEnable", False, "", "whether the topic for message traces is made at start")
-    msg_trace_topic_name: str = _setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name)
-    trace_on: bool = _setting("traceOn", True, "", "what the broker writes into TRACE_ON of each message, which clients obey")
-    region_id: str = _setting("regionId", "DefaultRegion", "", "what the broker writes into MSG_REGION of each message")
+    trace_topic_enable: bool = _setting(
+        "traceTopicEnable", False, "", "whether the topic for message traces is made at start"
+    )
+    msg_trace_topic_name: str = _setting(
+        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name
+    )
+    trace_on: bool = _setting(
+        "traceOn", True, "", "what the broker writes into TRACE_ON of each message, which clients obey"
+    )
+    region_id: str = _setting(
+        "regionId", "DefaultRegion", "", "what the broker writes into MSG_REGION of each message"
+    )
     long_polling_enable: bool = _setting(
-        "longPollingEnable", True, "", "whether a pull that finds nothing waits for a message as long as its client allows"
+        "longPollingEnable",
+        True,
+        "",
+        "whether a pull that finds nothing waits for a message as long as its client allows",
     )
     short_polling_time_mills: int = _setting(
         "shortPollingTimeMills", 1000, "ms", "how long it waits when long polling is off", low=1, high=60_000
     )
-    lite_pull_message_enable: bool = _setting("litePullMessageEnable", True, "", "whether lite pull consumers may pull")
+    lite_pull_message_enable: bool = _setting(
+        "litePullMessageEnable", True, "", "whether lite pull consumers may pull"
+    )
     enable_broadcast_offset_store: bool = _setting(
-        "enableBroadcastOffsetStore", True, "", "whether the broker notes how far clients of broadcasting groups have pulled"
+        "enableBroadcastOffsetStore",
+        True,
+        "",
+        "whether the broker notes how far clients of broadcasting groups have pulled",
     )
     broadcast_offset_expire_second: int = _setting(
-        "broadcastOffsetExpireSecond", 120, "s", "when such a client that is not online is forgotten", low=1, high=86_400
+        "broadcastOffsetExpireSecond",
+        120,
+        "s",
+        "when such a client that is not online is forgotten",
+        low=1,
+        high=86_400,
     )
     broadcast_offset_expire_max_second: int = _setting(
-        "broadcastOffsetExpireMaxSecond", 300, "s", "when one that is online and does not pull is forgotten", low=1, high=86_400
+        "broadcastOffsetExpireMaxSecond",
+        300,
+        "s",
+        "when one that is online and does not pull is forgotten",
+        low=1,
+        high=86_400,
     )
     namesrv_addr: str = _setting(
-        "namesrvAddr", "", "host:port;..", "name servers to register with besides the one in the process", check=_address_list
+        "namesrvAddr",
+        "",
+        "host:port;..",
+        "name servers to register with besides the one in the process",
+        check=_address_list,
     )
     register_name_server_period: int = _setting(
         "registerNameServerPeriod",
@@ -463,22 +650,44 @@ class BrokerSettings(_Checked):
         high=600_000,
     )
     channel_expired_timeout: int = _setting(
-        "channelExpiredTimeout", 120_000, "ms", "a client without a heartbeat for so long is forgotten", low=1000
+        "channelExpiredTimeout",
+        120_000,
+        "ms",
+        "a client without a heartbeat for so long is forgotten",
+        low=1000,
     )
     notify_consumer_ids_changed_enable: bool = _setting(
-        "notifyConsumerIdsChangedEnable", True, "", "whether a group's members are told at once when one comes or goes"
+        "notifyConsumerIdsChangedEnable",
+        True,
+        "",
+        "whether a group's members are told at once when one comes or goes",
     )
     broker_fast_failure_enable: bool = _setting(
-        "brokerFastFailureEnable", True, "", "whether a request that waited longer than the limit of its kind is answered SYSTEM_BUSY"
+        "brokerFastFailureEnable",
+        True,
+        "",
+        "whether a request that waited longer than the limit of its kind is answered SYSTEM_BUSY",
     )
     wait_time_mills_in_send_queue: int = _setting(
-        "waitTimeMillsInSendQueue", 200, "ms", "how long a send may wait behind others, for its group or for its connection to read", low=1
+        "waitTimeMillsInSendQueue",
+        200,
+        "ms",
+        "how long a send may wait behind others, for its group or for its connection to read",
+        low=1,
     )
     wait_time_mills_in_pull_queue: int = _setting(
-        "waitTimeMillsInPullQueue", 5000, "ms", "how long a pull may wait before it is looked at; being parked does not count", low=1
+        "waitTimeMillsInPullQueue",
+        5000,
+        "ms",
+        "how long a pull may wait before it is looked at; being parked does not count",
+        low=1,
     )
-    wait_time_mills_in_lite_pull_queue: int = _setting("waitTimeMillsInLitePullQueue", 5000, "ms", "the same for a light pull", low=1)
-    wait_time_mills_in_heartbeat_queue: int = _setting("waitTimeMillsInHeartbeatQueue", 31_000, "ms", "how long a heartbeat may wait", low=1)
+    wait_time_mills_in_lite_pull_queue: int = _setting(
+        "waitTimeMillsInLitePullQueue", 5000, "ms", "the same for a light pull", low=1
+    )
+    wait_time_mills_in_heartbeat_queue: int = _setting(
+        "waitTimeMillsInHeartbeatQueue", 31_000, "ms", "how long a heartbeat may wait", low=1
+    )
     wait_time_mills_in_transaction_queue: int = _setting(
         "waitTimeMillsInTransactionQueue", 3000, "ms", "how long the end of a transaction may wait", low=1
     )
@@ -514,12 +723,21 @@ class BrokerSettings(_Checked):
         "maxTopics",
         50_000,
         "topics",
-        "with so many topics no more are made, by clients or administrators; a store that has more is opened with all of them",
+        "with so many topics no more are made, by clients or administrators; a store that has more "
+        "is opened with all of them",
         low=0,
         high=200_000,
         ours=True,
     )
-    max_groups: int = _setting("maxGroups", 50_000, "groups", "the same bound for subscription groups", low=0, high=200_000, ours=True)
+    max_groups: int = _setting(
+        "maxGroups",
+        50_000,
+        "groups",
+        "the same bound for subscription groups",
+        low=0,
+        high=200_000,
+        ours=True,
+    )
     max_auto_created_topics: int = _setting(
         "maxAutoCreatedTopics",
         5000,
@@ -530,7 +748,13 @@ class BrokerSettings(_Checked):
         ours=True,
     )
     max_auto_created_groups: int = _setting(
-        "maxAutoCreatedGroups", 5000, "groups", "with so many groups none is made by being seen any more", low=0, high=100_000, ours=True
+        "maxAutoCreatedGroups",
+        5000,
+        "groups",
+        "with so many groups none is made by being seen any more",
+        low=0,
+        high=100_000,
+        ours=True,
     )
 
 
@@ -538,21 +762,40 @@ class BrokerSettings(_Checked):
 class NameServerSettings(_Checked):
     """What the name server is given."""
 
-    listen_port: int = _setting("listenPort", 9876, "port", "where brokers and clients connect; 0 takes any", high=65535)
+    listen_port: int = _setting(
+        "listenPort", 9876, "port", "where brokers and clients connect; 0 takes any", high=65535
+    )
     scan_not_active_broker_interval: int = _setting(
-        "scanNotActiveBrokerInterval", 10_000, "ms", "how often brokers that fell silent are looked for", low=100, high=600_000
+        "scanNotActiveBrokerInterval",
+        10_000,
+        "ms",
+        "how often brokers that fell silent are looked for",
+        low=100,
+        high=600_000,
     )
     return_order_topic_config_to_broker: bool = _setting(
-        "returnOrderTopicConfigToBroker", True, "", "whether a registration is answered with the ordered topics of the key-value table"
+        "returnOrderTopicConfigToBroker",
+        True,
+        "",
+        "whether a registration is answered with the ordered topics of the key-value table",
     )
     delete_topic_with_broker_registration: bool = _setting(
-        "deleteTopicWithBrokerRegistration", False, "", "whether a topic missing from a broker's registration is dropped from its routes"
+        "deleteTopicWithBrokerRegistration",
+        False,
+        "",
+        "whether a topic missing from a broker's registration is dropped from its routes",
     )
     order_message_enable: bool = _setting(
-        "orderMessageEnable", False, "", "whether a route names the brokers and queues that ORDER_TOPIC_CONFIG has for its topic"
+        "orderMessageEnable",
+        False,
+        "",
+        "whether a route names the brokers and queues that ORDER_TOPIC_CONFIG has for its topic",
     )
     support_acting_master: bool = _setting(
-        "supportActingMaster", False, "", "whether the lowest slave of a broker without a master is shown as its master, for reading"
+        "supportActingMaster",
+        False,
+        "",
+        "whether the lowest slave of a broker without a master is shown as its master, for reading",
     )
 
 
@@ -567,163 +810,272 @@ class Settings:
 
 
 ELSEWHERE = {
-    "transactions": "an op record is written in the turn that ends its transactions; transaction metrics are saved every 5 s",
+    "transactions": "an op record is written in the turn that ends its transactions; transaction metrics "
+    "are saved "
+    "every 5 s",
     "timer": "timer messages are put on the wheel and delivered by one step on the loop",
-    "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once the log is synced",
+    "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once "
+    "the log is synced",
     "pop": "pop consumption comes in an issue of its own",
     "filters": "SQL92 filters come in an issue of their own",
-    "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in an issue of its own",
+    "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in "
+    "an issue "
+    "of its own",
     "metrics": "metrics are served at /metrics of the dashboard",
 }
 
 # Reason -> keys of Apache's that change nothing here. A value is not even looked at.
 WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     "there are no thread pools: one loop does the work": (
-        "sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums litePullMessageThreadPoolNums ackMessageThreadPoolNums "
-        "processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums "
-        "loadBalanceProcessorThreadPoolNums heartbeatThreadPoolNums recoverThreadPoolNums endTransactionThreadPoolNums "
-        "putThreadPoolQueueCapacity pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity "
-        "queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity "
-        "endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums "
-        "clientCallbackExecutorThreads clientWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverWorkerThreads "
-        "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable useEpollNativeSelector enableFastChannelEventProcess "
+        "sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums "
+        "litePullMessageThreadPoolNums ackMessageThreadPoolNums "
+        "processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums "
+        "clientManageThreadPoolNums consumerManageThreadPoolNums "
+        "loadBalanceProcessorThreadPoolNums heartbeatThreadPoolNums recoverThreadPoolNums "
+        "endTransactionThreadPoolNums "
+        "putThreadPoolQueueCapacity pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity "
+        "ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity "
+        "queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity "
+        "consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity "
+        "endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity "
+        "loadBalanceThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums "
+        "clientCallbackExecutorThreads clientWorkerThreads serverCallbackExecutorThreads "
+        "serverSelectorThreads serverWorkerThreads "
+        "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable "
+        "useEpollNativeSelector enableFastChannelEventProcess "
         "asyncSendEnable asyncLearner"
     ),
     "sends under way are bounded by sendThreadPoolQueueCapacity": (
         "maxAsyncPutMessageRequests enableNetWorkFlowControl startAcceptSendRequestTimeStamp"
     ),
     "there is one writer and no lock to choose": (
-        "useReentrantLockWhenPutMessage useABSLock spinLockCollisionRetreatOptimalDegree topicQueueLockNum debugLockEnable putMessageTimeout"
+        "useReentrantLockWhenPutMessage useABSLock spinLockCollisionRetreatOptimalDegree "
+        "topicQueueLockNum debugLockEnable putMessageTimeout"
     ),
     "buffers and limits of connections are fixed (docs/ARCHITECTURE.md)": (
-        "serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize clientSocketRcvBufSize clientSocketSndBufSize "
-        "serverPooledByteBufAllocatorEnable clientPooledByteBufAllocatorEnable serverAsyncSemaphoreValue serverOnewaySemaphoreValue "
-        "clientAsyncSemaphoreValue clientOnewaySemaphoreValue writeBufferHighWaterMark writeBufferLowWaterMark serverChannelMaxIdleTimeSeconds "
-        "clientChannelMaxIdleTimeSeconds channelNotActiveInterval clientCloseSocketIfTimeout connectTimeoutMillis maxReconnectIntervalTimeSeconds "
-        "enableReconnectForGoAway shutdownWaitTimeSeconds enableShutdownGracefully socksProxyConfig transferMsgByHeap disappearTimeAfterStart "
+        "serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize clientSocketRcvBufSize "
+        "clientSocketSndBufSize "
+        "serverPooledByteBufAllocatorEnable clientPooledByteBufAllocatorEnable "
+        "serverAsyncSemaphoreValue serverOnewaySemaphoreValue "
+        "clientAsyncSemaphoreValue clientOnewaySemaphoreValue writeBufferHighWaterMark "
+        "writeBufferLowWaterMark serverChannelMaxIdleTimeSeconds "
+        "clientChannelMaxIdleTimeSeconds channelNotActiveInterval clientCloseSocketIfTimeout "
+        "connectTimeoutMillis maxReconnectIntervalTimeSeconds "
+        "enableReconnectForGoAway shutdownWaitTimeSeconds enableShutdownGracefully socksProxyConfig "
+        "transferMsgByHeap disappearTimeAfterStart "
         "isScanAvailableNameSrv printChannelGroups printChannelGroupsMinNum isolateLogEnable"
     ),
     "the flusher syncs by time alone: whatever is dirty after flushIntervalCommitLog goes to disk": (
-        "flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages wakeFlushWhenPutMessage "
+        "flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed "
+        "flushConsumeQueueLeastPages wakeFlushWhenPutMessage "
         "flushLeastPagesWhenWarmMapedFile warmMapedFileEnable"
     ),
     "there is no off-heap buffer to commit from": (
-        "commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog wakeCommitWhenPutMessage transientStorePoolSize "
+        "commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog "
+        "wakeCommitWhenPutMessage transientStorePoolSize "
         "fastFailIfNoBufferInStorePool"
     ),
     "files are mapped on use and swapped by the kernel": (
-        "mappedFileSwapEnable commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval "
-        "logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum cleanSwapedMapInterval destroyMapedFileIntervalForcibly redeleteHangedFileInterval "
-        "deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval maxBatchDeleteFilesNum correctLogicMinOffsetForceInterval "
-        "correctLogicMinOffsetSleepInterval dataReadAheadEnable putConsumeQueueDataByFileChannel diskFallRecorded"
+        "mappedFileSwapEnable commitLogForceSwapMapInterval commitLogSwapMapInterval "
+        "commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval "
+        "logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum cleanSwapedMapInterval "
+        "destroyMapedFileIntervalForcibly redeleteHangedFileInterval "
+        "deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval maxBatchDeleteFilesNum "
+        "correctLogicMinOffsetForceInterval "
+        "correctLogicMinOffsetSleepInterval dataReadAheadEnable putConsumeQueueDataByFileChannel "
+        "diskFallRecorded"
     ),
     "dispatch runs in the same turn as the append": (
-        "dispatchFromSenderThread dispatchCqCacheNum dispatchCqThreads enableAsyncReput enableBuildConsumeQueueConcurrently recoverConcurrently "
-        "maxRecoveryCommitlogFiles recheckReputOffsetFromCq readUnCommitted putMsgIndexHightWater messageIndexSafe "
+        "dispatchFromSenderThread dispatchCqCacheNum dispatchCqThreads enableAsyncReput "
+        "enableBuildConsumeQueueConcurrently recoverConcurrently "
+        "maxRecoveryCommitlogFiles recheckReputOffsetFromCq readUnCommitted putMsgIndexHightWater "
+        "messageIndexSafe "
         "travelCqFileNumWhenGetMessage maxConsumeQueueScan maxFilterMessageSize maxChecksumRange"
     ),
     "cold reads go through a pool of readers with a bound of their own": (
-        "coldDataFlowControlEnable coldDataScanEnable coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold "
+        "coldDataFlowControlEnable coldDataScanEnable coldCtrStrategyEnable usePIDColdCtrStrategy "
+        "cgColdReadThreshold globalColdReadThreshold "
         "accessMessageInMemoryHotRatio timerColdDataCheckIntervalMs"
     ),
     "a record that carries a CRC of its properties is always checked with it": "forceVerifyPropCRC",
-    "version 2 is written for exactly the topics that do not fit version 1": "autoMessageVersionOnTopicLen maxTopicLength",
+    "version 2 is written for exactly the topics that do not fit version 1": (
+        "autoMessageVersionOnTopicLen maxTopicLength"
+    ),
     "consume queue extensions, bit maps and compaction topics are not written": (
-        "enableCompaction compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum maxOffsetMapSize "
-        "mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter "
-        "filterDataCleanTimeSpan mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable sampleCountThreshold sampleSteps"
+        "enableCompaction compactionCqMappedFileSize compactionMappedFileSize "
+        "compactionScheduleInternal compactionThreadNum maxOffsetMapSize "
+        "mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt enableCalcFilterBitMap "
+        "expectConsumerNumUseFilter maxErrorRateOfBloomFilter "
+        "filterDataCleanTimeSpan mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable "
+        "sampleCountThreshold sampleSteps"
     ),
     "there is no RocksDB": (
-        "cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog "
-        "rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold bottomMostCompressionTypeForConsumeQueueStore "
+        "cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec memTableFlushIntervalMs "
+        "realTimePersistRocksDBConfig enableRocksDBLog "
+        "rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold "
+        "bottomMostCompressionTypeForConsumeQueueStore "
         "configManagerVersion"
     ),
     ELSEWHERE["replication"]: (
-        "haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMaxGapNotInSync haMaxTimeSlaveNotCatchup "
+        "haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize "
+        "haMaxGapNotInSync haMaxTimeSlaveNotCatchup "
         "haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength "
-        "enableAutoInSyncReplicas slaveTimeout slaveReadEnable offsetCheckInSlave syncFromLastFile syncMasterFlushOffsetWhenStartup "
-        "syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod checkSyncStateSetPeriod brokerElectionPriority "
-        "brokerHeartbeatInterval brokerNotActiveTimeoutMillis controllerAddr controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup "
+        "enableAutoInSyncReplicas slaveTimeout slaveReadEnable offsetCheckInSlave syncFromLastFile "
+        "syncMasterFlushOffsetWhenStartup "
+        "syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod "
+        "checkSyncStateSetPeriod brokerElectionPriority "
+        "brokerHeartbeatInterval brokerNotActiveTimeoutMillis controllerAddr "
+        "controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup "
         "sendHeartbeatTimeoutMillis skipPreOnline lockInStrictMode replicasPerDiskPartition "
-        "haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer isInBrokerContainer "
-        "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly"
+        "haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer "
+        "isInBrokerContainer "
+        "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold "
+        "disableConsumeIfConsumerReadSlowly"
     ),
     ELSEWHERE["transactions"]: (
         "transactionOpBatchInterval transactionOpMsgMaxSize transactionMetricFlushInterval"
     ),
     ELSEWHERE["timer"]: (
-        "timerCheckMetricsWhen timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess timerGetMessageThreadNum "
-        "timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable"
+        "timerCheckMetricsWhen timerEnableCheckMetrics timerEnableDisruptor "
+        "timerEnableRetryUntilSuccess timerGetMessageThreadNum "
+        "timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum "
+        "timerSkipUnknownError timerWarmEnable"
     ),
     ELSEWHERE["delay"]: (
-        "flushDelayOffsetInterval delayOffsetUpdateVersionStep enableScheduleAsyncDeliver enableScheduleMessageStats scheduleAsyncDeliverMaxPendingLimit "
+        "flushDelayOffsetInterval delayOffsetUpdateVersionStep enableScheduleAsyncDeliver "
+        "enableScheduleMessageStats scheduleAsyncDeliverMaxPendingLimit "
         "scheduleAsyncDeliverMaxResendNum2Blocked"
     ),
     ELSEWHERE["pop"]: (
-        "appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum enableNotifyAfterPopOrderLockRelease "
-        "enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enableRetryTopicV2 "
-        "enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime "
-        "popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog "
-        "popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize "
-        "popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs "
-        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes waitTimeMillsInAckQueue"
+        "appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum "
+        "enableNotifyAfterPopOrderLockRelease "
+        "enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog "
+        "enablePopMessageThreshold enableRetryTopicV2 "
+        "enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize "
+        "popCkOffsetMaxQueueSize popCkStayBufferTime "
+        "popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable "
+        "popConsumerKVServiceInit popConsumerKVServiceLog "
+        "popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval "
+        "popPollingMapSize popPollingSize "
+        "popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead "
+        "retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs "
+        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes "
+        "waitTimeMillsInAckQueue"
     ),
     ELSEWHERE["filters"]: "enablePropertyFilter filterSupportRetry",
     ELSEWHERE["metrics"]: (
-        "metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType "
-        "metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost "
-        "metricsPromExporterPort accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats enableDetailStat enableLmqStats "
-        "estimateAccumulation maxStatsIdleTimeInMinutes commercialBaseCount commercialSizePerMsg highSpeedMode"
+        "metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills "
+        "metricLoggingExporterIntervalInMills metricsExporterType "
+        "metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel "
+        "metricsOtelCardinalityLimit metricsPromExporterHost "
+        "metricsPromExporterPort accountStatsEnable accountStatsPrintZeroValues "
+        "autoDeleteUnusedStats enableDetailStat enableLmqStats "
+        "estimateAccumulation maxStatsIdleTimeInMinutes commercialBaseCount commercialSizePerMsg "
+        "highSpeedMode"
     ),
     "where a broker listens is given by --bind, name servers by namesrvAddr": (
-        "bindAddress fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval updateNameServerAddrPeriod "
-        "loadBalancePollNameServerInterval namesrvDomain namesrvDomainSubgroup rocketmqHome brokerConfigPath kvConfigPath configStorePath"
+        "bindAddress fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer "
+        "fetchNamesrvAddrInterval updateNameServerAddrPeriod "
+        "loadBalancePollNameServerInterval namesrvDomain namesrvDomainSubgroup rocketmqHome "
+        "brokerConfigPath kvConfigPath configStorePath"
     ),
     "a registration is always sent whole, uncompressed and on time": (
-        "forceRegister compressedRegister enableSingleTopicRegister enableSplitRegistration splitRegistrationSize"
+        "forceRegister compressedRegister enableSingleTopicRegister enableSplitRegistration "
+        "splitRegistrationSize"
     ),
     "settings are not changed over the wire": "configBlackList",
     "this broker does it always, as Apache does by default": (
-        "enableRegisterProducer realTimeNotifyConsumerChange useServerSideResetOffset validateSystemTopicWhenUpdateTopic enableCreateSysGroup "
-        "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum subscriptionExpiredTimeout "
+        "enableRegisterProducer realTimeNotifyConsumerChange useServerSideResetOffset "
+        "validateSystemTopicWhenUpdateTopic enableCreateSysGroup "
+        "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum "
+        "subscriptionExpiredTimeout "
         "cleanOfflineBrokerInterval "
         "consumerOffsetUpdateVersionStep flushConsumerOffsetHistoryInterval"
     ),
     "this broker never does it, as Apache does not by default": (
-        "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset useStaticSubscription "
-        "enableConsumeQueueExt maxLmqConsumeQueueNum timerInterceptDelayLevel timerStopDequeue timerStopEnqueue"
+        "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset "
+        "useStaticSubscription "
+        "enableConsumeQueueExt maxLmqConsumeQueueNum timerInterceptDelayLevel timerStopDequeue "
+        "timerStopEnqueue"
     ),
     "not served by this name server": (
         "needWaitForService waitSecondsForService notifyMinBrokerIdChanged enableControllerInNamesrv "
-        "enableAllTopicList enableTopicList unRegisterBrokerQueueCapacity productEnvName clusterTest clientRequestThreadPoolNums "
+        "enableAllTopicList enableTopicList unRegisterBrokerQueueCapacity productEnvName clusterTest "
+        "clientRequestThreadPoolNums "
         "defaultThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolQueueCapacity"
     ),
 }
-WITHOUT_EFFECT: dict[str, str] = {key: reason for reason, keys in WITHOUT_EFFECT_BY_REASON.items() for key in keys.split()}
+WITHOUT_EFFECT: dict[str, str] = {
+    key: reason for reason, keys in WITHOUT_EFFECT_BY_REASON.items() for key in keys.split()
+}
 
-# Values of acting keys that ask for more than they get here, without anything being acknowledged for it: the start says so.
-NOTED = {("brokerRole", "SLAVE"): "this broker refuses sends and copies from no master; what its store holds is served as it is"}
+# Values of acting keys that ask for more than they get here, without anything being acknowledged for it: the
+# start says so.
+NOTED = {
+    (
+        "brokerRole",
+        "SLAVE",
+    ): "this broker refuses sends and copies from no master; what its store holds is served as it is"
+}
 
-# Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we cannot read.
+# Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we
+# cannot read.
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "transientStorePoolEnable": (("false",), "the transient store pool (commit from an off-heap buffer) comes with replication, later"),
-    "aclEnable": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
-    "authenticationEnabled": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
-    "authorizationEnabled": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
+    "transientStorePoolEnable": (
+        ("false",),
+        "the transient store pool (commit from an off-heap buffer) comes with replication, later",
+    ),
+    "aclEnable": (
+        ("false",),
+        "access control comes in an issue of its own; a broker told to check must not run open",
+    ),
+    "authenticationEnabled": (
+        ("false",),
+        "access control comes in an issue of its own; a broker told to check must not run open",
+    ),
+    "authorizationEnabled": (
+        ("false",),
+        "access control comes in an issue of its own; a broker told to check must not run open",
+    ),
     "useTLS": (("false",), "this broker speaks no TLS; put something that does in front of it"),
-    "timerPrecisionMs": (("1000",), "a timer wheel has a slot a second, whatever was put on one of another precision would come at a wrong time"),
+    "timerPrecisionMs": (
+        ("1000",),
+        "a timer wheel has a slot a second, whatever was put on one of another precision would come "
+        "at a wrong time",
+    ),
     "storeType": (("default",), "only the file store is there, not RocksDB"),
     "rocksdbCQDoubleWriteEnable": (("false",), "only the file store is there, not RocksDB"),
     "enableDLegerCommitLog": (("false",), "a DLedger commit log has another format"),
-    "inSyncReplicas": (("1",), f"{_ONE_COPY}, so a send would be acknowledged before that many have it; set 1 or leave it out"),
-    "minInSyncReplicas": (("1",), f"{_ONE_COPY}, so sends would be taken with fewer in step than are asked for; set 1 or leave it out"),
+    "inSyncReplicas": (
+        ("1",),
+        f"{_ONE_COPY}, so a send would be acknowledged before that many have it; set 1 or leave it out",
+    ),
+    "minInSyncReplicas": (
+        ("1",),
+        f"{_ONE_COPY}, so sends would be taken with fewer in step than are asked for; set 1 or leave it out",
+    ),
     "totalReplicas": (("1",), f"{_ONE_COPY}; set 1 or leave it out"),
-    "allAckInSyncStateSet": (("false",), f"{_ONE_COPY}, so no other's acknowledgement can be waited for; set false or leave it out"),
-    "enableSlaveActingMaster": (("false",), f"{_ONE_COPY}, so no slave can take over from it; set false or leave it out"),
-    "enableRemoteEscape": (("false",), f"{_ONE_COPY}, so no slave can hand its messages on; set false or leave it out"),
+    "allAckInSyncStateSet": (
+        ("false",),
+        f"{_ONE_COPY}, so no other's acknowledgement can be waited for; set false or leave it out",
+    ),
+    "enableSlaveActingMaster": (
+        ("false",),
+        f"{_ONE_COPY}, so no slave can take over from it; set false or leave it out",
+    ),
+    "enableRemoteEscape": (
+        ("false",),
+        f"{_ONE_COPY}, so no slave can hand its messages on; set false or leave it out",
+    ),
     "haMasterAddress": (("",), f"{_ONE_COPY}: it would copy nothing from that master; leave it out"),
-    "duplicationEnable": (("false",), f"{_ONE_COPY}: its log is not a duplicate of another's; set false or leave it out"),
-    "enableControllerMode": (("false",), f"{_ONE_COPY}, and no controller can elect it; set false or leave it out"),
+    "duplicationEnable": (
+        ("false",),
+        f"{_ONE_COPY}: its log is not a duplicate of another's; set false or leave it out",
+    ),
+    "enableControllerMode": (
+        ("false",),
+        f"{_ONE_COPY}, and no controller can elect it; set false or leave it out",
+    ),
     "enableLmq": (("false",), "light message queues are not supported"),
     "enableMultiDispatch": (("false",), "light message queues are not supported"),
     "messageStorePlugIn": (("",), "there are no store plug-ins"),
@@ -738,12 +1090,13 @@ def load_settings(
     default_store_root: Path | None = None,
     name_server: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings of a broker process, from a broker.conf, then `--set key=value`, then what the command line names itself.
+    """The settings of a broker process, from a broker.conf, then `--set key=value`, then what the command
+    line names itself.
 
-    `overrides` win over the file, `store_root` (--store) over both; `default_store_root` (from --data) is for when none of
-    them says where the store lies. The name server in the process takes its keys from the same places, but for its
-    listenPort, which is another than the broker's and stands in `name_server`. ConfigError for an unknown, refused or
-    wrong key.
+    `overrides` win over the file, `store_root` (--store) over both; `default_store_root` (from --data) is for
+    when none of them says where the store lies. The name server in the process takes its keys from the same
+    places, but for its listenPort, which is another than the broker's and stands in `name_server`.
+    ConfigError for an unknown, refused or wrong key.
     """
     given = read_properties(conf_file) if conf_file is not None else {}
     given.update(overrides or {})
@@ -758,7 +1111,10 @@ def load_settings(
     shared = {key: value for key, value in values.items() if key in of_name_server}
     store_settings, broker_settings = _make(StoreSettings, values), _make(BrokerSettings, values)
     if store_settings.broker_role != "SLAVE" and broker_settings.broker_id != 0:
-        notes += (f"brokerId={broker_settings.broker_id}: a master has id 0, which is taken, as Apache's start does; clients send to id 0 alone",)
+        notes += (
+            f"brokerId={broker_settings.broker_id}: a master has id 0, which is taken, as Apache's "
+            f"start does; clients send to id 0 alone",
+        )
         broker_settings = dataclasses.replace(broker_settings, broker_id=0)
     return Settings(
         store=store_settings,
@@ -768,8 +1124,11 @@ def load_settings(
     )
 
 
-def load_name_server_settings(conf_file: Path | None = None, overrides: Mapping[str, str] | None = None) -> NameServerSettings:
-    """The settings of a name server that runs alone, from a namesrv.conf and `--set`; ConfigError as above."""
+def load_name_server_settings(
+    conf_file: Path | None = None, overrides: Mapping[str, str] | None = None
+) -> NameServerSettings:
+    """The settings of a name server that runs alone, from a namesrv.conf and `--set`; ConfigError as
+    above."""
     given = read_properties(conf_file) if conf_file is not None else {}
     given.update(overrides or {})
     values, _ = _sort_out(given, _acting(NameServerSettings).keys())
@@ -785,8 +1144,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of java.util.Properties: `key = value`, `key: value` or `key value`, # and ! begin a comment, a
-    backslash continues a line or begins an escape; of two equal keys the last wins."""
+    """The keys and values of java.util.Properties: `key = value`, `key: value` or `key value`, # and ! begin
+    a comment, a backslash continues a line or begins an escape; of two equal keys the last wins."""
     pairs = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for line in lines:
@@ -828,11 +1187,16 @@ def acting_settings() -> list[tuple[str, dataclasses.Field]]:
 
 def properties_of(*settings: object) -> dict[str, object]:
     """The values that act, by Apache's keys."""
-    return {field.metadata["setting"].key: getattr(group, field.name) for group in settings for field in dataclasses.fields(group)}
+    return {
+        field.metadata["setting"].key: getattr(group, field.name)
+        for group in settings
+        for field in dataclasses.fields(group)
+    }
 
 
 def _sort_out(given: Mapping[str, str], acting: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The acting keys among those given, and a note on each of the others; ConfigError for what must not be there."""
+    """The acting keys among those given, and a note on each of the others; ConfigError for what must not be
+    there."""
     values, notes = {}, []
     for key, value in given.items():
         if key in acting:
@@ -860,7 +1224,13 @@ def _suggestion(key: str, acting: set[str]) -> str:
 def _make(kind: type, values: Mapping[str, str]):
     """A settings object from texts; keys of other objects are passed over."""
     fields = _acting(kind)
-    return kind(**{fields[key].name: _parse(key, fields[key].type, text) for key, text in values.items() if key in fields})
+    return kind(
+        **{
+            fields[key].name: _parse(key, fields[key].type, text)
+            for key, text in values.items()
+            if key in fields
+        }
+    )
 
 
 def _parse(key: str, kind: str, text: str):

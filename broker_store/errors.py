@@ -10,7 +10,8 @@
     │   ├── LimitError          there are as many of something as there may be
     │   └── NameError_          the name of a topic or group is not allowed
     │       └── LookupNameError the name of a file, job or start, which one looks up, cannot be one
-    ├── FormatError             bytes or values are not what their format says: who read them knows whose they are
+    ├── FormatError             bytes or values are not what their format says: who read them knows whose they
+                                are
     ├── StoreError              what is on disk, or the disk itself
     │   ├── StoreLockedError    somebody else holds the store
     │   ├── DamagedStoreError   bytes that were once synced are not what they must be
@@ -19,8 +20,9 @@
     │   └── SyncError           a sync failed: final, the store turns read-only
     └── NotFoundError           what was asked for is not there
 
-A message of an error carries the numbers one needs (file, offset, expected, found) and says what to do. `cause` of a class
-is the word under which refusals are counted and that users read; the name of a class is for programs and logs.
+A message of an error carries the numbers one needs (file, offset, expected, found) and says what to do.
+`cause` of a class is the word under which refusals are counted and that users read; the name of a class is
+for programs and logs.
 """
 
 from __future__ import annotations
@@ -112,10 +114,16 @@ class FormatError(BrokerStoreError):
 
     cause = "malformed data"
 
-    def __init__(self, what: str, *, offset: int | None = None, expected: object = None, found: object = None):
+    def __init__(
+        self, what: str, *, offset: int | None = None, expected: object = None, found: object = None
+    ):
         self.what, self.offset, self.expected, self.found = what, offset, expected, found
         place = "" if offset is None else f" at {offset}"
-        numbers = [f"{word} {value}" for word, value in (("expected", expected), ("found", found)) if value is not None]
+        numbers = [
+            f"{word} {value}"
+            for word, value in (("expected", expected), ("found", found))
+            if value is not None
+        ]
         super().__init__(f"{what}{place}" + (": " if numbers else "") + ", ".join(numbers))
 
 

@@ -1,7 +1,8 @@
 """The first characters of a value's text, made without making the rest of it.
 
-A value that came from outside may be large, or be a small graph in which one list stands in many places. Its `repr` takes
-memory for all of it, also where a format then cuts it to 60 characters. Every error that shows such a value uses this.
+A value that came from outside may be large, or be a small graph in which one list stands in many places. Its
+`repr` takes memory for all of it, also where a format then cuts it to 60 characters. Every error that shows
+such a value uses this.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ MAX_SHOWN = 60
 
 
 def excerpt(value: object, characters: int = MAX_SHOWN) -> str:
-    """Return `repr(value)[:characters]`, by a number of steps that grows with `characters` and not with the value."""
+    """Return `repr(value)[:characters]`, by a number of steps that grows with `characters` and not with the
+    value."""
     writer = _Writer(characters)
     writer.write(value)
     return "".join(writer.parts)[:characters]
@@ -23,7 +25,8 @@ def text_excerpt(value: object, characters: int = MAX_SHOWN) -> str:
 
 
 class _Writer:
-    """Writes a value until `left` characters are used up; each level of it takes one, so the depth is bounded too."""
+    """Writes a value until `left` characters are used up; each level of it takes one, so the depth is bounded
+    too."""
 
     def __init__(self, characters: int):
         self.parts: list[str] = []
@@ -62,7 +65,8 @@ class _Writer:
 
 
 def _cut_repr(value: str | bytes, length: int) -> str:
-    """Return a text of which the first `length` characters are those of `repr(value)`. Which quotes it has depends on those in all of the value."""
+    """Return a text of which the first `length` characters are those of `repr(value)`. Which quotes it has
+    depends on those in all of the value."""
     shown = value[:length]
     for quote in ("'", '"') if isinstance(value, str) else (b"'", b'"'):
         if quote not in shown and value.find(quote, length) >= 0:

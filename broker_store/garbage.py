@@ -1,12 +1,14 @@
 """How Python's garbage collector treats a process that holds up an event loop while it collects.
 
-A full collection walks every object that may refer to others, whatever it finds: 0.1 s and more with the program's own 185,000
-and those of thousands of queues and parked pulls. Nearly all of them live long and die by their count of references. So what has
-survived a full collection is set apart (`gc.freeze`), and the next one walks only what came since.
+A full collection walks every object that may refer to others, whatever it finds: 0.1 s and more with the
+program's own 185,000 and those of thousands of queues and parked pulls. Nearly all of them live long and die
+by their count of references. So what has survived a full collection is set apart (`gc.freeze`), and the next
+one walks only what came since.
 
-A cycle that becomes garbage after it was set apart would stay for good. So when the process holds GROWTH times the blocks of
-memory that it held after the last collection of everything, the next full collection is one of everything again. In a large
-process, as with 100,000 topics, such a collection stops every send for 0.5 to 1.4 s. It waits there for GROWTH_OF_LARGE.
+A cycle that becomes garbage after it was set apart would stay for good. So when the process holds GROWTH
+times the blocks of memory that it held after the last collection of everything, the next full collection is
+one of everything again. In a large process, as with 100,000 topics, such a collection stops every send for
+0.5 to 1.4 s. It waits there for GROWTH_OF_LARGE.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import sys
 GROWTH = 2
 LARGE = 1_500_000  # blocks; a collection of everything takes some 0.2 s there
 GROWTH_OF_LARGE = 3
-# New objects until the youngest are walked, and how often until the next older ones are: a full collection has 10,000 or so to
-# walk, some milliseconds (after one of everything a quarter of that, once). It costs no more in all that it comes sooner, since
-# each object is walked in one of them.
+# New objects until the youngest are walked, and how often until the next older ones are: a full collection
+# has 10,000 or so to walk, some milliseconds (after one of everything a quarter of that, once). It costs no
+# more in all that it comes sooner, since each object is walked in one of them.
 THRESHOLDS = (700, 4, 2)
-# The same while the process starts: what is imported stays, and Python's own thresholds walk it again and again (0.4 s of 5).
+# The same while the process starts: what is imported stays, and Python's own thresholds walk it again and
+# again (0.4 s of 5).
 WHILE_STARTING = (100_000, 10, 10)
 
 
@@ -40,7 +43,8 @@ class LongLived:
     def start(self) -> None:
         """What is here now stays for good, such as all that was imported."""
         self._set_apart()
-        gc.collect()  # of nothing; Python puts the next full one off until there is a quarter more than the last one left
+        # Of nothing; Python puts the next full one off until there is a quarter more than the last one left
+        gc.collect()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
 

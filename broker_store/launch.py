@@ -1,7 +1,9 @@
-"""What a start does before anything heavy is imported: read the command line, check the settings, take the lock.
+"""What a start does before anything heavy is imported: read the command line, check the settings, take the
+lock.
 
-`manage.py` calls `prepare` for `runbroker` before Django, Numba or Redis are even imported, so a wrong setting or a store
-that somebody else holds is told within moments. The management command then finds what was prepared.
+`manage.py` calls `prepare` for `runbroker` before Django, Numba or Redis are even imported, so a wrong
+setting or a store that somebody else holds is told within moments. The management command then finds what was
+prepared.
 """
 
 from __future__ import annotations
@@ -36,12 +38,15 @@ class Launch:
     settings: Settings
     data: Path
     lock: StoreLock | None  # None for a start that takes no store, or only looks at one
-    data_lock: StoreLock  # held to the end of the process: run files and sockets are of one runbroker, whatever its store
+    # Held to the end of the process: run files and sockets are of one runbroker, whatever its store
+    data_lock: StoreLock
     host_zone: str | None  # the TZ that Django will replace by its own
-    left: bytes | None = None  # the run file of a broker that was killed, which a start that takes no store puts back
+    # The run file of a broker that was killed, which a start that takes no store puts back
+    left: bytes | None = None
 
     def restore_host_zone(self) -> None:
-        """Store time (deleteWhen, index file names) is the host's; Django has set the process to its own zone."""
+        """Store time (deleteWhen, index file names) is the host's; Django has set the process to its own
+        zone."""
         if self.host_zone is None:
             os.environ.pop("TZ", None)
         else:
@@ -54,9 +59,15 @@ class Launch:
         return not self.arguments.nameserver or self.arguments.nameserver_port is not None
 
     def write_run_file(self, ports: dict[str, object]) -> None:
-        """Who holds the store, for a second start's refusal and for commands; and what the store was made with, which a broker knows."""
+        """Who holds the store, for a second start's refusal and for commands; and what the store was made
+        with, which a broker knows."""
         store = self.settings.store
-        told = {"pid": os.getpid(), "store": str(store.store_path_root_dir.absolute()), "delay_levels": store.message_delay_level, "inspect": store.inspect}
+        told = {
+            "pid": os.getpid(),
+            "store": str(store.store_path_root_dir.absolute()),
+            "delay_levels": store.message_delay_level,
+            "inspect": store.inspect,
+        }
         told["store_settings"] = _given(store, () if self.lock is None else _SIZES)
         if self.lock is None:
             self.left = Disk().read_file(self.data / "run" / RUN_FILE)
@@ -72,10 +83,15 @@ class Launch:
 
 
 def _given(store: StoreSettings, always: Container[str]) -> dict[str, object]:
-    """What is not as by default, for who looks at the store as this broker would; where it lies and how it is opened is for them to say."""
+    """What is not as by default, for who looks at the store as this broker would; where it lies and how it is
+    opened is for them to say."""
     named = ((field.name, getattr(store, field.name), field.default) for field in dataclasses.fields(store))
     told = ((name, value) for name, value, default in named if value != default or name in always)
-    return {name: value for name, value in told if not isinstance(value, Path) and name not in ("inspect", "accept_damage")}
+    return {
+        name: value
+        for name, value in told
+        if not isinstance(value, Path) and name not in ("inspect", "accept_damage")
+    }
 
 
 def _word_of(run_file: bytes | None, store: str) -> dict[str, object]:
@@ -96,23 +112,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", metavar="DIR", help="directory of everything that is written (default: ./data)")
     add("--store", metavar="DIR", help="directory of the message store (default: DIR/store)")
     add("--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    add("--insecure", action="store_true", help="allow another address than loopback although nobody is asked who they are")
+    add(
+        "--insecure",
+        action="store_true",
+        help="allow another address than loopback although nobody is asked who they are",
+    )
     add("--broker-port", type=int, metavar="N", help="port of the broker; N-2 is opened too (default: 10911)")
     add("--nameserver-port", type=int, metavar="N", help="port of the name server (default: 9876)")
     add("--web-port", type=int, metavar="N", default=8080, help="port of the dashboard (default: 8080)")
-    add("--web-host", metavar="NAME", action="append", default=[], help="a host name the dashboard may be called by")
+    add(
+        "--web-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a host name the dashboard may be called by",
+    )
     add("--no-web", action="store_true", help="neither dashboard, Redis nor jobs")
     add("--no-broker", action="store_true", help="the dashboard alone")
     add("--inspect", action="store_true", help="open the store read-only and show what is in it")
-    add("--accept-damage", action="store_true", help="start although synced bytes are damaged: cut there, copies are kept")
-    add("--nameserver", metavar="ADDR;ADDR", help="register with these name servers instead of one in this process")
+    add(
+        "--accept-damage",
+        action="store_true",
+        help="start although synced bytes are damaged: cut there, copies are kept",
+    )
+    add(
+        "--nameserver",
+        metavar="ADDR;ADDR",
+        help="register with these name servers instead of one in this process",
+    )
     add("--advertise", metavar="HOST", help="address that clients are told to connect to (brokerIP1)")
     add("-c", "--config", metavar="FILE", help="a broker.conf in Apache's properties format")
-    add("--set", metavar="KEY=VALUE", action="append", default=[], help="one of Apache's properties; see docs/SETTINGS.md")
+    add(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one of Apache's properties; see docs/SETTINGS.md",
+    )
 
 
 def prepare(argv: list[str]) -> Launch:
-    """Check everything and lock. Raises ConfigError, StoreLockedError, StoreError; argparse exits on a wrong option."""
+    """Check everything and lock. Raises ConfigError, StoreLockedError, StoreError; argparse exits on a wrong
+    option."""
     global prepared
     parser = argparse.ArgumentParser(prog="manage.py runbroker")
     add_arguments(parser)
@@ -127,8 +168,14 @@ def prepare(argv: list[str]) -> Launch:
         os.environ["BROKER_WEB_HOST"] = ",".join(arguments.web_host)
     settings = _settings(arguments, data)
     check_bind(arguments.bind, arguments.insecure)
-    if settings.store.inspect and data.resolve().is_relative_to(Path(settings.store.store_path_root_dir).resolve()):
-        raise ConfigError("--data", str(data), "a store that is only looked at is not written to: give a directory outside of it")
+    if settings.store.inspect and data.resolve().is_relative_to(
+        Path(settings.store.store_path_root_dir).resolve()
+    ):
+        raise ConfigError(
+            "--data",
+            str(data),
+            "a store that is only looked at is not written to: give a directory outside of it",
+        )
     disk = Disk()
     disk.make_directory(data)
     for name in _DIRECTORIES:
@@ -155,9 +202,13 @@ def prepare(argv: list[str]) -> Launch:
 
 
 def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
-    """Refuse a run directory in which the run file cannot be replaced. The file is written last: the store would be opened and served until then."""
+    """Refuse a run directory in which the run file cannot be replaced. The file is written last: the store
+    would be opened and served until then."""
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
-        raise StoreError(f"{directory}: its file system is mounted read-only, and the broker keeps its run file and sockets there; mount it for writing, or use another --data")
+        raise StoreError(
+            f"{directory}: its file system is mounted read-only, and the broker keeps its run file "
+            f"and sockets there; mount it for writing, or use another --data"
+        )
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         what = "this user may not make files there, and the broker keeps its run file and sockets there"
         raise StoreError(f"{directory}: {what}; give it the right (chmod u+rwx), or use another --data")
@@ -166,13 +217,18 @@ def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
             disk.size_of(directory / name)  # refused when it is no regular file
     fresh = directory / f"{RUN_FILE}.tmp"
     if disk.exists(fresh) and not os.access(fresh, os.W_OK, effective_ids=True):
-        raise StoreError(f"{fresh}: this user may not write it, and the run file is written there first; remove it, it is left over from an earlier start")
+        raise StoreError(
+            f"{fresh}: this user may not write it, and the run file is written there first; remove "
+            f"it, it is left over from an earlier start"
+        )
 
 
 def _keep_private(directory: Path) -> None:
-    """A directory of ours that others may enter, since it was there before us or was copied, is for its owner alone again."""
+    """A directory of ours that others may enter, since it was there before us or was copied, is for its owner
+    alone again."""
     found = directory.stat()
-    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not found.st_mode & stat.S_ISVTX:  # a sticky one is meant for many
+    # A sticky one is meant for many
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not found.st_mode & stat.S_ISVTX:
         directory.chmod(0o700)
 
 
@@ -226,7 +282,8 @@ def check_bind(host: str, insecure: bool) -> None:
         raise ConfigError(
             "--bind",
             host,
-            "whoever can reach this address could read and write every message, since access control is not there yet;"
+            "whoever can reach this address could read and write every message, since access control "
+            "is not there yet;"
             " use 127.0.0.1, or add --insecure if the network keeps others out",
         )
 
@@ -238,8 +295,12 @@ def _holder(data: Path, root: Path) -> str:
         if raw:
             try:
                 found = json.loads(raw)
-                ports = ", ".join(f"{name} {found[name]}" for name in ("broker", "nameserver", "web") if found.get(name))
-                return f"process {found['pid']} holds it ({ports}). Stop that one first, or use another --data"
+                ports = ", ".join(
+                    f"{name} {found[name]}" for name in ("broker", "nameserver", "web") if found.get(name)
+                )
+                return (
+                    f"process {found['pid']} holds it ({ports}). Stop that one first, or use another --data"
+                )
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
     return "another program, perhaps an Apache broker, holds it. Stop that one first"

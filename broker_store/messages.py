@@ -14,8 +14,8 @@ LOOPBACK_HOST = (b"\x7f\x00\x00\x01", 0)
 class Message:
     """A message as it is handed to the store (docs/spec/store-format.md section 2.1).
 
-    `properties` is the encoded string (`name \\x01 value \\x02` repeated) in UTF-8. Hosts are (address of 4 or 16
-    bytes, port). Times are milliseconds since 1970.
+    `properties` is the encoded string (`name \\x01 value \\x02` repeated) in UTF-8. Hosts are (address of 4
+    or 16 bytes, port). Times are milliseconds since 1970.
     """
 
     topic: str
@@ -49,7 +49,8 @@ class PutStatus(enum.IntEnum):
     WHEEL_TIMER_FLOW_CONTROL = 12
     WHEEL_TIMER_MSG_ILLEGAL = 13
     WHEEL_TIMER_NOT_ENABLE = 14
-    PUT_OFF = 15  # ours: its queue has no file, and files were made for as long as the caller allows; to be put again
+    # ours: its queue has no file, and files were made for as long as the caller allows; to be put again
+    PUT_OFF = 15
 
 
 # What becomes of a message that waited when it is tried again: the same.
@@ -78,8 +79,9 @@ class PutResult:
 
 
 class MovedOn(NamedTuple):
-    """What became of records that waited and were put where they belong: a status each, the log position behind the last
-    that was stored, and (topic, messages, bytes of their bodies) for each queue that got some."""
+    """What became of records that waited and were put where they belong: a status each, the log position
+    behind the last that was stored, and (topic, messages, bytes of their bodies) for each queue that got
+    some."""
 
     statuses: list[PutStatus]
     log_end: int = 0
@@ -118,8 +120,8 @@ class GetRequest:
 
 @dataclass(slots=True)
 class GetResult:
-    """Records found: `count` of them, back to back in `body`; each begins with its size. `cold`: they were read by position in
-    another thread, since they may not have been in memory."""
+    """Records found: `count` of them, back to back in `body`; each begins with its size. `cold`: they were
+    read by position in another thread, since they may not have been in memory."""
 
     status: GetStatus
     next_offset: int
@@ -143,7 +145,10 @@ def damage_doubt(damaged: Sequence[DamagedRecord]) -> str | None:
         return None
     first, more = damaged[0], len(damaged) - 1
     others = f", and {more} more" if more else ""
-    return f"the record at {first.log_offset:,} of the log is damaged ({first.damage}){others}: messages may be missing"
+    return (
+        f"the record at {first.log_offset:,} of the log is damaged ({first.damage}){others}: messages "
+        f"may be missing"
+    )
 
 
 class KeyQueryResult(NamedTuple):

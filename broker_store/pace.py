@@ -1,9 +1,9 @@
 """How much of its time a thread works that looks at something nobody waits for.
 
-A look that is made again and again while a page is open has time, and whoever sends a message meanwhile has not: with two cores
-each piece of the look takes one from the loop or from its clients, and a thread that runs on for tens of milliseconds takes it
-for as long. Under `gently` the thread rests between pieces (`rest`, which loops over large files call), four times as long as a
-piece took. Elsewhere `rest` does nothing.
+A look that is made again and again while a page is open has time, and whoever sends a message meanwhile has
+not: with two cores each piece of the look takes one from the loop or from its clients, and a thread that runs
+on for tens of milliseconds takes it for as long. Under `gently` the thread rests between pieces (`rest`,
+which loops over large files call), four times as long as a piece took. Elsewhere `rest` does nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ MOST_REST_S = 0.01  # a piece that took longer waited for something itself
 class Pace:
     """Of one thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep):
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
+    ):
         self._clock, self._sleep = clock, sleep
         self._since = clock()
         self._hurries = False

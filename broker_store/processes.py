@@ -10,7 +10,8 @@ _MOST = 2**31 - 1  # of a C int, which the system's call takes
 
 
 def exists(pid: object) -> bool:
-    """Whether a process of this number exists, of any user. False for what is no number of a process: it may come from a file."""
+    """Whether a process of this number exists, of any user. False for what is no number of a process: it may
+    come from a file."""
     if not isinstance(pid, int) or not 0 < pid <= _MOST:
         return False
     try:
@@ -23,7 +24,8 @@ def exists(pid: object) -> bool:
 
 
 def boot_id() -> str:
-    """Return the kernel's boot id, which is another after each start of the machine; "" where there is none."""
+    """Return the kernel's boot id, which is another after each start of the machine; "" where there is
+    none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

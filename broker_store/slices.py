@@ -1,9 +1,10 @@
 """How soon a thread that wakes gets a core on which another one runs.
 
-A thread that computes may keep a core for three milliseconds while one that wakes waits for it, however little that one has to
-do. Linux (6.12 and later) lets a thread ask for shorter slices: it gets no more of the processor, but when it wakes it takes the
-core at once from one that has longer slices. A thread that waits for requests wants that, also beside other processes. One that
-looks at something wants longer ones: then whoever wakes, also a client on the same machine, takes the core from it.
+A thread that computes may keep a core for three milliseconds while one that wakes waits for it, however
+little that one has to do. Linux (6.12 and later) lets a thread ask for shorter slices: it gets no more of the
+processor, but when it wakes it takes the core at once from one that has longer slices. A thread that waits
+for requests wants that, also beside other processes. One that looks at something wants longer ones: then
+whoever wakes, also a client on the same machine, takes the core from it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import ctypes
 import platform
 import struct
 
-SHORT_NS, LONG_NS = 100_000, 5_000_000  # the shortest that Linux gives; longer than what threads have by themselves
-# struct sched_attr of sched_setattr(2): size, policy, flags, nice, priority, runtime, deadline, period. Python does not wrap it.
+# The shortest that Linux gives; longer than what threads have by themselves
+SHORT_NS, LONG_NS = 100_000, 5_000_000
+# struct sched_attr of sched_setattr(2): size, policy, flags, nice, priority, runtime, deadline, period.
+# Python does not wrap it.
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _SET, _GET = {"x86_64": (314, 315), "aarch64": (274, 275)}.get(platform.machine(), (None, None))
 _OTHER = 0  # the policy of threads that are not for real time
@@ -21,7 +24,8 @@ _NOT_INHERITED = 1  # SCHED_FLAG_RESET_ON_FORK
 
 
 def ask_for_short_slices() -> bool:
-    """For the thread that calls, not for those that it starts; whether it has them. Where there is no such thing all stays as it was."""
+    """For the thread that calls, not for those that it starts; whether it has them. Where there is no such
+    thing all stays as it was."""
     return _ask(SHORT_NS)
 
 
@@ -35,7 +39,9 @@ def _ask(wanted_ns: int) -> bool:
     if attributes is None or attributes[1] != _OTHER:
         return False
     nice = attributes[3]
-    wanted = ctypes.create_string_buffer(_ATTRIBUTES.pack(_ATTRIBUTES.size, _OTHER, _NOT_INHERITED, nice, 0, wanted_ns, 0, 0), _ATTRIBUTES.size)
+    wanted = ctypes.create_string_buffer(
+        _ATTRIBUTES.pack(_ATTRIBUTES.size, _OTHER, _NOT_INHERITED, nice, 0, wanted_ns, 0, 0), _ATTRIBUTES.size
+    )
     ctypes.CDLL(None).syscall(_SET, 0, wanted, 0)
     return slice_ns() == wanted_ns
 

@@ -1,9 +1,9 @@
 """The admin: topics and groups of the cluster as if they were rows, API tokens, the audit trail.
 
-Whoever may change here has the role for it (roles.py): rights follow it and nothing else, so a page, REST and the
-admin never disagree. Saving, deleting and the actions ask the cluster and leave one audit record each; Django's own
-entries are not written beside them. What cannot be taken back (a deletion, a reset of offsets) is done one at a time
-and wants the name typed; a wrong name leaves its record, too.
+Whoever may change here has the role for it (roles.py): rights follow it and nothing else, so a page, REST and
+the admin never disagree. Saving, deleting and the actions ask the cluster and leave one audit record each;
+Django's own entries are not written beside them. What cannot be taken back (a deletion, a reset of offsets)
+is done one at a time and wants the name typed; a wrong name leaves its record, too.
 """
 
 from __future__ import annotations
@@ -63,13 +63,19 @@ class UserGroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """The groups whose names are roles."""
 
 
-# Addresses of ModelAdmin, for which a queue is a row, and of a package that is not installed: they could only fail.
-WITHOUT = {*(f"django_rq_dashboard_{name}" for name in ("add", "history", "delete", "change")), "django_rq_scheduler_jobs", None}
+# Addresses of ModelAdmin, for which a queue is a row, and of a package that is not installed: they could only
+# fail.
+WITHOUT = {
+    *(f"django_rq_dashboard_{name}" for name in ("add", "history", "delete", "change")),
+    "django_rq_scheduler_jobs",
+    None,
+}
 
 
 @admin.register(Dashboard)
 class QueuesAdmin(QueueAdmin):
-    """django-rq's own pages (queues, workers, failures), for administrators only; each change leaves a record."""
+    """django-rq's own pages (queues, workers, failures), for administrators only; each change leaves a
+    record."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return roles.is_admin(request)
@@ -87,7 +93,12 @@ class QueuesAdmin(QueueAdmin):
 class ConfirmForm(forms.Form):
     """The name once more."""
 
-    confirm = forms.CharField(required=False, label="Name", strip=True, widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "required": True}))
+    confirm = forms.CharField(
+        required=False,
+        label="Name",
+        strip=True,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "required": True}),
+    )
 
     def __init__(self, name: str, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -138,17 +149,27 @@ class ClusterAdmin(ModelAdmin):
 
     def get_actions(self, request: HttpRequest) -> dict:
         """Without Django's deletion of many, which asks for no name."""
-        return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
+        return {
+            name: action for name, action in super().get_actions(request).items() if name != "delete_selected"
+        }
 
     def changelist_view(self, request: HttpRequest, extra_context: dict | None = None) -> HttpResponse:
         if request.POST.get("action") in {*self.actions} - {*self.get_actions(request)}:
             raise PermissionDenied  # Django would only say that no action was selected, and leave no record
-        return self._or_sentence(request, lambda: super(ClusterAdmin, self).changelist_view(request, extra_context))
+        return self._or_sentence(
+            request, lambda: super(ClusterAdmin, self).changelist_view(request, extra_context)
+        )
 
-    # Django calls these two within a transaction. An error that left it would take back the audit record of the failure.
+    # Django calls these two within a transaction. An error that left it would take back the audit record of
+    # the failure.
 
-    def _changeform_view(self, request: HttpRequest, object_id: str | None, form_url: str, extra_context: dict | None) -> HttpResponse:
-        return self._or_sentence(request, lambda: super(ClusterAdmin, self)._changeform_view(request, object_id, form_url, extra_context))
+    def _changeform_view(
+        self, request: HttpRequest, object_id: str | None, form_url: str, extra_context: dict | None
+    ) -> HttpResponse:
+        return self._or_sentence(
+            request,
+            lambda: super(ClusterAdmin, self)._changeform_view(request, object_id, form_url, extra_context),
+        )
 
     def _delete_view(self, request: HttpRequest, object_id: str, extra_context: dict | None) -> HttpResponse:
         return self._or_sentence(request, lambda: self._confirm_and_delete(request, object_id))
@@ -185,8 +206,12 @@ class ClusterAdmin(ModelAdmin):
         self.message_user(request, "Choose one: each is deleted by its own name.", messages.WARNING)
         return None
 
-    def history_view(self, request: HttpRequest, object_id: str, extra_context: dict | None = None) -> HttpResponse:
-        return self._or_sentence(request, lambda: super(ClusterAdmin, self).history_view(request, object_id, extra_context))
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict | None = None
+    ) -> HttpResponse:
+        return self._or_sentence(
+            request, lambda: super(ClusterAdmin, self).history_view(request, object_id, extra_context)
+        )
 
     def _or_sentence(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
         """The view; when the broker cannot answer, a page that says so in place of one that says error."""
@@ -274,7 +299,10 @@ class TopicAdmin(ClusterAdmin):
         cluster.delete_topic(name)
 
     def _loss(self, obj: Topic) -> str:
-        return f"{_counted(obj.messages, 'message')} can no longer be read; {_counted(obj.groups, 'group')} will find nothing here. This cannot be undone."
+        return (
+            f"{_counted(obj.messages, 'message')} can no longer be read; {_counted(obj.groups, 'group')} "
+            f"will find nothing here. This cannot be undone."
+        )
 
 
 class ResetForm(forms.Form):
@@ -282,11 +310,29 @@ class ResetForm(forms.Form):
 
     topic = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
     to = forms.ChoiceField(
-        choices=(("earliest", "the first message kept"), ("latest", "the end"), ("time", "a time"), ("offset", "an offset")), widget=UnfoldAdminSelectWidget
+        choices=(
+            ("earliest", "the first message kept"),
+            ("latest", "the end"),
+            ("time", "a time"),
+            ("offset", "an offset"),
+        ),
+        widget=UnfoldAdminSelectWidget,
     )
-    value = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text=f"the time, UTC, such as {moment.EXAMPLE}, or milliseconds since 1970; or the offset")
-    queue_id = forms.IntegerField(min_value=0, max_value=(1 << 31) - 1, required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="empty: every queue")
-    confirm = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text="type the group's name to do it")
+    value = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text=f"the time, UTC, such as {moment.EXAMPLE}, or milliseconds since 1970; or the offset",
+    )
+    queue_id = forms.IntegerField(
+        min_value=0,
+        max_value=(1 << 31) - 1,
+        required=False,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="empty: every queue",
+    )
+    confirm = forms.CharField(
+        required=False, widget=UnfoldAdminTextInputWidget, help_text="type the group's name to do it"
+    )
 
     def __init__(self, topics: list[str], *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -310,7 +356,16 @@ class GroupAdmin(ClusterAdmin):
     fields_to_save = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
     fields_to_remember = ("lag",)
     fields = ("name", *fields_to_save)
-    list_display = ("name", "kind", "consume_enable", "broadcast", "orderly", "retry_max_times", "clients", "messages_behind")
+    list_display = (
+        "name",
+        "kind",
+        "consume_enable",
+        "broadcast",
+        "orderly",
+        "retry_max_times",
+        "clients",
+        "messages_behind",
+    )
     search_fields = ("name",)
     actions = (*ClusterAdmin.actions, "reset_offset")
 
@@ -328,7 +383,10 @@ class GroupAdmin(ClusterAdmin):
         cluster.delete_group(name)
 
     def _loss(self, obj: Group) -> str:
-        return f"Its offsets are forgotten: {_counted(obj.clients, 'connected client')} would start over. This cannot be undone."
+        return (
+            f"Its offsets are forgotten: {_counted(obj.clients, 'connected client')} would start over. "
+            f"This cannot be undone."
+        )
 
     @admin.action(description="Reset offsets of a group…", permissions=["operator"])
     def reset_offset(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
@@ -339,9 +397,14 @@ class GroupAdmin(ClusterAdmin):
             return None
         name, cluster = groups[0].pk, clusters.current()
         # Those that people named stand first.
-        topics = sorted(cluster.call(lambda: cluster.group(name))["topics"], key=lambda topic: (topic.startswith("%"), topic))
+        topics = sorted(
+            cluster.call(lambda: cluster.group(name))["topics"],
+            key=lambda topic: (topic.startswith("%"), topic),
+        )
         if not topics:
-            self.message_user(request, f"{name} has read no topic, so there is no offset to move.", messages.WARNING)
+            self.message_user(
+                request, f"{name} has read no topic, so there is no offset to move.", messages.WARNING
+            )
             return None
         form = ResetForm(topics, request.POST if "to" in request.POST else None)
         moves = doubt = None
@@ -355,7 +418,9 @@ class GroupAdmin(ClusterAdmin):
                 form.add_error("confirm", f"Type {name} to do it.")
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
             if wanted["to"] == "time":
-                doubt = async_to_sync(cluster.time_doubt)(wanted["topic"], wanted["value"], wanted["queue_id"])
+                doubt = async_to_sync(cluster.time_doubt)(
+                    wanted["topic"], wanted["value"], wanted["queue_id"]
+                )
         context = {
             **self.admin_site.each_context(request),
             "title": f"Reset offsets of {name}",
@@ -371,23 +436,40 @@ class GroupAdmin(ClusterAdmin):
     def _reset(self, request: HttpRequest, cluster: Any, name: str, wanted: dict) -> None:
         with audit.audited(roles.caller_of(request.user), "reset_offset", "group", name, **wanted) as record:
             record["moves"] = moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=False))
-        self.message_user(request, f"{name}: {len(moves)} offsets of {wanted['topic']} are moved.", messages.SUCCESS)
+        self.message_user(
+            request, f"{name}: {len(moves)} offsets of {wanted['topic']} are moved.", messages.SUCCESS
+        )
 
 
 def _counted(number: int | None, noun: str) -> str:
     """A number with its noun; what is not known is said to be so."""
-    return f"an unknown number of {noun}s" if number is None else f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return (
+        f"an unknown number of {noun}s"
+        if number is None
+        else f"{number:,} {noun}{'' if number == 1 else 's'}"
+    )
 
 
 def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[dict]:
-    return cluster.reset_offset(group, wanted["topic"], wanted["to"], wanted["value"], queue_id=wanted["queue_id"], dry_run=dry_run)
+    return cluster.reset_offset(
+        group, wanted["topic"], wanted["to"], wanted["value"], queue_id=wanted["queue_id"], dry_run=dry_run
+    )
 
 
 @admin.register(tokens.ApiToken)
 class ApiTokenAdmin(ModelAdmin):
     """Tokens are made and revoked; a token that was made does not change."""
 
-    list_display = ("name", "role", "start", "state", "created_by", "created_at", "expires_at", "last_used_at")
+    list_display = (
+        "name",
+        "role",
+        "start",
+        "state",
+        "created_by",
+        "created_at",
+        "expires_at",
+        "last_used_at",
+    )
     list_filter = ("role",)
     search_fields = ("name",)
     fields = ("name", "role", "expires_at")
@@ -411,9 +493,13 @@ class ApiTokenAdmin(ModelAdmin):
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         return roles.is_admin(request)
 
-    def save_model(self, request: HttpRequest, obj: tokens.ApiToken, form: forms.ModelForm, change: bool) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: tokens.ApiToken, form: forms.ModelForm, change: bool
+    ) -> None:
         caller = roles.caller_of(request.user)
-        with audit.audited(caller, "create", "apitoken", obj.name, role=obj.role, expires_at=obj.expires_at) as record:
+        with audit.audited(
+            caller, "create", "apitoken", obj.name, role=obj.role, expires_at=obj.expires_at
+        ) as record:
             made, text = tokens.issue(obj.name, obj.role, caller.name, expires_at=obj.expires_at)
             record["id"] = obj.pk = made.pk
         obj.refresh_from_db()

@@ -1,6 +1,8 @@
-"""The admin's site: unfold's, in which an address that asks for what a page does not have is refused as on every other page.
+"""The admin's site: unfold's, in which an address that asks for what a page does not have is refused as on
+every other page.
 
-Django's own answer to a filter or a part of a list that there is not is the whole list, from an address with `?e=1`.
+Django's own answer to a filter or a part of a list that there is not is the whole list, from an address with
+`?e=1`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.options import IS_POPUP_VAR, TO_FIELD_VAR
-from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, IS_FACETS_VAR, ORDER_VAR, PAGE_VAR, SEARCH_VAR
+from django.contrib.admin.views.main import (
+    ALL_VAR,
+    ERROR_FLAG,
+    IS_FACETS_VAR,
+    ORDER_VAR,
+    PAGE_VAR,
+    SEARCH_VAR,
+)
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from unfold.sites import UnfoldAdminSite
@@ -32,7 +41,14 @@ def _columns(value: str) -> str:
 
 
 OF_MODEL: Mapping[str, Reader] = {"_changelist_filters": text, IS_POPUP_VAR: text, TO_FIELD_VAR: text}
-OF_LIST: Mapping[str, Reader] = {**OF_MODEL, ALL_VAR: text, IS_FACETS_VAR: text, SEARCH_VAR: text, ORDER_VAR: _columns, PAGE_VAR: PART}
+OF_LIST: Mapping[str, Reader] = {
+    **OF_MODEL,
+    ALL_VAR: text,
+    IS_FACETS_VAR: text,
+    SEARCH_VAR: text,
+    ORDER_VAR: _columns,
+    PAGE_VAR: PART,
+}
 # By the name of the view's function.
 OF_VIEW: Mapping[str, Mapping[str, Reader]] = {
     "changelist_view": OF_LIST,
@@ -44,7 +60,9 @@ OF_QUEUES: Mapping[str, Reader] = {"page": PART, "desc": text, "name[]": text}  
 
 
 class Site(UnfoldAdminSite):
-    def admin_view(self, view: Callable[..., HttpResponse], cacheable: bool = False) -> Callable[..., HttpResponse]:
+    def admin_view(
+        self, view: Callable[..., HttpResponse], cacheable: bool = False
+    ) -> Callable[..., HttpResponse]:
         @functools.wraps(view)
         def checked(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
             if (takes := _takes(view, request)) is not None and (wrong := refusals(request.GET, takes)):
@@ -60,8 +78,15 @@ class Site(UnfoldAdminSite):
 def unavailable(request: HttpRequest, problem: Problem, **more: object) -> HttpResponse:
     """A page that says why there is nothing to see, in place of one that says error."""
     document = problem.document()
-    context = {**admin.site.each_context(request), "title": document["title"], "sentence": f"{document['detail']} {document['hint']}", **more}
-    return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem.status).render()
+    context = {
+        **admin.site.each_context(request),
+        "title": document["title"],
+        "sentence": f"{document['detail']} {document['hint']}",
+        **more,
+    }
+    return TemplateResponse(
+        request, "admin/cluster_unavailable.html", context, status=problem.status
+    ).render()
 
 
 def _takes(view: Callable[..., HttpResponse], request: HttpRequest) -> Mapping[str, Reader] | None:

@@ -1,4 +1,5 @@
-"""Answers of Django that are sent in pieces, so that a large one leaves the broker's loop to others after each turn (`server/turns.py`)."""
+"""Answers of Django that are sent in pieces, so that a large one leaves the broker's loop to others after
+each turn (`server/turns.py`)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ def in_pieces(pieces: Sequence[bytes], media_type: str) -> HttpResponseBase:
     """The answer of these pieces; its length is known before the first is sent."""
     if len(pieces) == 1:
         return HttpResponse(pieces[0], content_type=media_type)
-    return StreamingHttpResponse(_one_by_one(pieces), content_type=media_type, headers={"Content-Length": str(sum(map(len, pieces)))})
+    return StreamingHttpResponse(
+        _one_by_one(pieces), content_type=media_type, headers={"Content-Length": str(sum(map(len, pieces)))}
+    )
 
 
 def cut(body: bytes) -> list[bytes]:

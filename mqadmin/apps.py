@@ -19,16 +19,24 @@ class MqadminConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        # The admin's first page lists the applications by these names; they are what the side menu calls them.
+        # The admin's first page lists the applications by these names; they are what the side menu calls
+        # them.
         for label, title in (("admin", "Audit"), ("auth", "Access"), ("django_rq", "Jobs")):
             apps.get_app_config(label).verbose_name = title
 
 
 @register(Tags.security, deploy=True)
 def tls_in_front(app_configs, **kwargs) -> list[Warning]:
-    """Django's own checks of this (W004, W008, W010, W016) look for its layers by name and do not see ours (middleware.py)."""
+    """Django's own checks of this (W004, W008, W010, W016) look for its layers by name and do not see ours
+    (middleware.py)."""
     named = ("SECURE_SSL_REDIRECT", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE")
     missing = [name for name in named if not getattr(settings, name)]
     if not missing:
         return []
-    return [Warning(f"{', '.join(missing)} not set: cookies go over plain HTTP.", hint="Put TLS in front and set BROKER_WEB_TLS=1.", id="mqadmin.W001")]
+    return [
+        Warning(
+            f"{', '.join(missing)} not set: cookies go over plain HTTP.",
+            hint="Put TLS in front and set BROKER_WEB_TLS=1.",
+            id="mqadmin.W001",
+        )
+    ]

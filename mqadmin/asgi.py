@@ -1,4 +1,5 @@
-"""The application that uvicorn serves: allowed names only, then the hot routes, then Django for HTTP and Channels for the websocket."""
+"""The application that uvicorn serves: allowed names only, then the hot routes, then Django for HTTP and
+Channels for the websocket."""
 
 from __future__ import annotations
 
@@ -48,11 +49,11 @@ def _gateway() -> ClusterGateway | None:
 
 
 class KeptThreads:
-    """Gives each request a thread for what Django does in one, and keeps it, with its connection to the database, for a later one.
-    Django by itself starts two threads for each request.
+    """Gives each request a thread for what Django does in one, and keeps it, with its connection to the
+    database, for a later one. Django by itself starts two threads for each request.
 
-    Requests that have no answer yet are bounded, since each may have a thread; those of the local socket are not part of the
-    bound, nor is who reads an answer slowly."""
+    Requests that have no answer yet are bounded, since each may have a thread; those of the local socket are
+    not part of the bound, nor is who reads an answer slowly."""
 
     MOST_IDLE = 8
     MOST_UNDER_WAY = 128  # without an answer
@@ -66,9 +67,19 @@ class KeptThreads:
         if self._under_way >= self.MOST_UNDER_WAY and local_caller(scope) is None:
             problem = Problem("busy", f"{self.MOST_UNDER_WAY} requests are under way")
             client = scope.get("client") or ("", 0)
-            count_refusal("HTTP requests under way", value=self._under_way + 1, limit=self.MOST_UNDER_WAY, who=f"{client[0]}:{client[1]}", said=problem.detail)
+            count_refusal(
+                "HTTP requests under way",
+                value=self._under_way + 1,
+                limit=self.MOST_UNDER_WAY,
+                who=f"{client[0]}:{client[1]}",
+                said=problem.detail,
+            )
             return await refuse(problem, scope, receive, send)
-        executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request", initializer=ask_for_long_slices)
+        executor = (
+            self._idle.pop()
+            if self._idle
+            else ThreadPoolExecutor(1, thread_name_prefix="request", initializer=ask_for_long_slices)
+        )
         is_under_way = True
         self._under_way += 1
 
@@ -93,7 +104,8 @@ class KeptThreads:
 
 
 def load_pages() -> ASGIHandler:
-    """Django's application, with what it otherwise loads when a request needs it first: pages, REST, their addresses, and all templates.
+    """Django's application, with what it otherwise loads when a request needs it first: pages, REST, their
+    addresses, and all templates.
 
     Its middleware looks at each static file.
     """
@@ -107,10 +119,12 @@ def load_pages() -> ASGIHandler:
 
 
 class FirstLoad:
-    """Calls `load`, which makes the application, in a thread when the first request comes; that request and those that come meanwhile wait for it.
+    """Calls `load`, which makes the application, in a thread when the first request comes; that request and
+    those that come meanwhile wait for it.
 
-    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take time and memory that a broker without viewers does not need.
-    A load that fails is logged and fails these requests; the next one loads again, since what failed may be there by then (memory, open files).
+    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take time and
+    memory that a broker without viewers does not need. A load that fails is logged and fails these requests;
+    the next one loads again, since what failed may be there by then (memory, open files).
     """
 
     def __init__(self, load: Callable[[], Any]):

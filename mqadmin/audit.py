@@ -1,9 +1,11 @@
-"""The audit trail: one LogEntry for each change of the broker that was asked for, also for one that was refused.
+"""The audit trail: one LogEntry for each change of the broker that was asked for, also for one that was
+refused.
 
-Django's own table is used, so that the admin's history pages, its recent actions and changes made over REST or by a
-command stand in one place. An entry needs a user: a token and the local socket get one of their caller's name that
-cannot log in. Changes through the ports of broker and name server come from `server/change_records.py`, after the fact. The broker itself is never asked to wait for the audit, but what cannot be recorded is not done:
-`audited` writes the entry of an intent first and its outcome after.
+Django's own table is used, so that the admin's history pages, its recent actions and changes made over REST
+or by a command stand in one place. An entry needs a user: a token and the local socket get one of their
+caller's name that cannot log in. Changes through the ports of broker and name server come from
+`server/change_records.py`, after the fact. The broker itself is never asked to wait for the audit, but what
+cannot be recorded is not done: `audited` writes the entry of an intent first and its outcome after.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ MAX_KEY = 80
 
 
 def user_for(caller: Caller):
-    """The row that stands for a caller: the user who is logged in, or one without a password that is a name only."""
+    """The row that stands for a caller: the user who is logged in, or one without a password that is a name
+    only."""
     User = get_user_model()
     kind, _, name = caller.name.partition(":")
     if kind == "user":
@@ -68,7 +71,8 @@ def end(entry: LogEntry, outcome: str, detail: dict | None = None) -> None:
 
 
 def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: str) -> str:
-    """The entry's text, of at most MAX_DETAIL characters. Of a value of `detail` that is too long it has the first characters and the length."""
+    """The entry's text, of at most MAX_DETAIL characters. Of a value of `detail` that is too long it has the
+    first characters and the length."""
     head, detail = {"action": action, "kind": kind, "outcome": outcome, **more}, detail or {}
     text = json.dumps(head | {"detail": detail}, default=str)
     room = MAX_DETAIL
@@ -79,11 +83,14 @@ def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: 
 
 
 def _shortened(detail: dict, room: int) -> dict:
-    """`detail` with MAX_KEPT_KEYS of its keys at most, and values of `room` characters together or little more."""
+    """`detail` with MAX_KEPT_KEYS of its keys at most, and values of `room` characters together or little
+    more."""
     kept = dict(list(detail.items())[:MAX_KEPT_KEYS])
     each = room // len(kept)
     left_out = len(detail) - len(kept)
-    return {key[:MAX_KEY]: _begin_of(value, each) for key, value in kept.items()} | ({"keys_left_out": left_out} if left_out else {})
+    return {key[:MAX_KEY]: _begin_of(value, each) for key, value in kept.items()} | (
+        {"keys_left_out": left_out} if left_out else {}
+    )
 
 
 def _begin_of(value: object, most: int) -> object:
@@ -98,7 +105,8 @@ def refused(caller: Caller, method: str, path: str) -> None:
 
 
 def unconfirmed(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> None:
-    """The entry of a dangerous action that was not begun, because the name typed to confirm it was another."""
+    """The entry of a dangerous action that was not begun, because the name typed to confirm it was
+    another."""
     end(begin(caller, action, kind, name, detail), "confirmation_needed")
 
 
@@ -117,7 +125,9 @@ def audited(caller: Caller, action: str, kind: str, name: str, /, **detail: obje
 
 
 @asynccontextmanager
-async def aaudited(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> AsyncIterator[dict]:
+async def aaudited(
+    caller: Caller, action: str, kind: str, name: str, /, **detail: object
+) -> AsyncIterator[dict]:
     """The same for the event loop."""
     entry, more = await sync_to_async(begin)(caller, action, kind, name, detail), {}
     try:
@@ -132,7 +142,8 @@ WIRE = "wire:clients"  # stands for all clients of the broker's ports, which hav
 
 
 def write_changes(records: Sequence[ChangeRecord]) -> None:
-    """Write an entry for each change through the ports of broker and name server. Called in a thread of its own."""
+    """Write an entry for each change through the ports of broker and name server. Called in a thread of its
+    own."""
     try:
         LogEntry.objects.bulk_create(_entries_of(records))
     except Exception:
@@ -151,16 +162,24 @@ def _entries_of(records: Sequence[ChangeRecord]) -> list[LogEntry]:
             object_id=record.name[:255],
             object_repr=record.name[:200],
             action_flag=FLAGS.get(record.action, CHANGE),
-            change_message=_message(record.action, record.kind, record.outcome, _detail_of(record), by=f"wire:{record.address}"),
+            change_message=_message(
+                record.action, record.kind, record.outcome, _detail_of(record), by=f"wire:{record.address}"
+            ),
         )
         for record in records
     ]
 
 
 def _detail_of(record: ChangeRecord) -> dict:
-    """What stands in the detail of an entry: the request's code, what its client says of itself, how many there were, and the rest."""
+    """What stands in the detail of an entry: the request's code, what its client says of itself, how many
+    there were, and the rest."""
     client = {"client_id": record.client_id, "language": record.language, "version": record.version}
-    return {"code": record.code, **client, **({"count": record.count} if record.count > 1 else {}), **record.detail}
+    return {
+        "code": record.code,
+        **client,
+        **({"count": record.count} if record.count > 1 else {}),
+        **record.detail,
+    }
 
 
 def read(entry: LogEntry) -> dict:

@@ -1,43 +1,54 @@
 """The one door from the dashboard to a broker: pages, REST, admin, jobs and streams know nothing else of it.
 
-`current()` is the cluster of this process. Before the broker is up it exists already and answers `state`, `store`,
-`recovery` (what the store knows while it opens); everything else raises StoreClosedError, which pages turn into
-"the broker is starting" and REST into 503.
+`current()` is the cluster of this process. Before the broker is up it exists already and answers `state`,
+`store`, `recovery` (what the store knows while it opens); everything else raises StoreClosedError, which
+pages turn into "the broker is starting" and REST into 503.
 
-Plain methods belong to the thread of the event loop; `call` runs one there for a thread that is not it (sync views,
-the admin). Coroutines belong to the loop as well and read cold bytes in threads of their own. Nothing here keeps a
-picture: what is returned was measured at that moment, and None means *not known*, never 0.
+Plain methods belong to the thread of the event loop; `call` runs one there for a thread that is not it (sync
+views, the admin). Coroutines belong to the loop as well and read cold bytes in threads of their own. Nothing
+here keeps a picture: what is returned was measured at that moment, and None means *not known*, never 0.
 
 Shapes (times are ms since 1970, sizes bytes, rates per second):
 
     state()      {"state": "starting|opening|recovering|running|read_only|closed|failed", "sentence"}
     store()      MessageStore.snapshot(), see engine/store.py; the same keys with None before there is one
-    overview()   {"at_ms", "state", "sentence", "broker": {"name", "cluster", "id", "address", "started_ms", "version"},
+    overview()   {"at_ms", "state", "sentence", "broker": {"name", "cluster", "id", "address", "started_ms",
+                 "version"},
                   "positions", "behind", "flags", "flush", "totals", "disk" (of store()),
                   "rates": {"in_per_s", "out_per_s", "in_bytes_per_s", "out_bytes_per_s"},
-                  "counts": {"topics", "groups", "producers", "consumers"}, "worst_lag": {"group", "lag"} | None,
-                  "top_topics": [{"name", "in_per_s", "out_per_s"}]}
-    condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind", "sentence", "number", "page", "of"}]}
+                  "counts": {"topics", "groups", "producers", "consumers"}, "worst_lag": {"group", "lag"} |
+                  None, "top_topics": [{"name", "in_per_s", "out_per_s"}]}
+    condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind",
+                 "sentence", "number", "page", "of"}]}
     topic_counts()  {kind: number}; group_counts() the same
-    topics(names)  [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm", "order",
-                   "messages", "in_per_s", "out_per_s", "groups"}]
-    topic(name)  the same, and "attributes", "last_store_ms", "queues": [{"queue_id", "min_offset", "max_offset", "messages",
-                  "earliest_store_ms", "last_store_ms"}], "readers": [{"group", "lag", "clients"}]; NotFoundError
-    groups(names)  [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times",
-                   "clients", "model", "topics": [name], "lag", "out_per_s"}]
-    group(name)  the same, and "lag_ms", "largest_lag" (of one queue), "queues": [{"topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "lag",
+    topics(names)  [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm",
+                   "order", "messages", "in_per_s", "out_per_s", "groups"}]
+    topic(name)  the same, and "attributes", "last_store_ms", "queues": [{"queue_id", "min_offset",
+                 "max_offset", "messages",
+                  "earliest_store_ms", "last_store_ms"}], "readers": [{"group", "lag", "clients"}];
+                  NotFoundError
+    groups(names)  [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly",
+                   "retry_queues", "retry_max_times", "clients", "model", "topics": [name], "lag",
+                   "out_per_s"}]
+    group(name)  the same, and "lag_ms", "largest_lag" (of one queue), "queues": [{"topic", "queue_id",
+                 "min_offset", "max_offset", "consumer_offset", "lag",
                   "lag_ms", "last_consumed_ms", "client_id"}], "retrying": {"topic", "messages", "lag"},
-                  "dead": {"topic", "messages", "last_store_ms"}, "members": [{"client_id", "address", "language", "version",
-                  "heartbeat_ms"}], "subscriptions": [{"topic", "expression", "clients"}]; NotFoundError
-    waiting()    {"at_ms", "delayed": {"waiting", "due_ms", "levels": [{"level", "queue_id", "delay_ms", "offset", "max_offset", "waiting",
-                  "due_ms"}], "delivered", "dropped", "failures"}, "prepared": {"waiting", "half_offset", "op_offset", "committed",
-                  "rolled_back", "asked", "given_up", "failures", "most_checks"}, "timed": {"enabled", "waiting", "not_enqueued", "due",
-                  "behind_ms", "late_ms", "delivered", "rolled", "deleted", "dropped", "failures", "hours": [{"hour_ms", "messages"}],
-                  "topics": [{"topic", "messages"}]}}
-    halves()     {"items": [{"message_id", "log_offset", "queue_offset", "born_ms", "store_ms", "checks", "group", "topic", "queue_id"}],
+                  "dead": {"topic", "messages", "last_store_ms"}, "members": [{"client_id", "address",
+                  "language", "version", "heartbeat_ms"}], "subscriptions": [{"topic", "expression",
+                  "clients"}]; NotFoundError
+    waiting()    {"at_ms", "delayed": {"waiting", "due_ms", "levels": [{"level", "queue_id", "delay_ms",
+                 "offset", "max_offset", "waiting",
+                  "due_ms"}], "delivered", "dropped", "failures"}, "prepared": {"waiting", "half_offset",
+                  "op_offset", "committed", "rolled_back", "asked", "given_up", "failures", "most_checks"},
+                  "timed": {"enabled", "waiting", "not_enqueued", "due", "behind_ms", "late_ms", "delivered",
+                  "rolled", "deleted", "dropped", "failures", "hours": [{"hour_ms", "messages"}], "topics":
+                  [{"topic", "messages"}]}}
+    halves()     {"items": [{"message_id", "log_offset", "queue_offset", "born_ms", "store_ms", "checks",
+                 "group", "topic", "queue_id"}],
                   "complete"}: the oldest that wait
     retries(group)  {"delayed", "levels": [{"level", "delay_ms", "count", "due_ms"}], "complete"}
-    fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id", "level", "checks", "group",
+    fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id",
+                    "level", "checks", "group",
                   "recalls"} of a message that is on its way, None of any other
     disk(), disk_forecast(hours)  see inside/disk.py; timeline(group, hours), inside/timeline.py
     Found        what the message searches give
@@ -97,7 +108,8 @@ SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
 SCAN_SECONDS = 5.0
 READ_THREADS = 2  # for browsing, beside the broker's own readers
 CONDITION_REST = 50  # times the processor time of a look at all signs
-CHAINS_REST = 100  # times the processor time of a count: who watches chains costs at most a hundredth of a core
+# Times the processor time of a count: who watches chains costs at most a hundredth of a core
+CHAINS_REST = 100
 TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
 TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
@@ -111,16 +123,29 @@ SENTENCES = {
     "running": "Messages are taken and given.",
     "closed": "The broker is stopping.",
 }
-# What a REST message may not carry: transactions and timers have their own ways in, the rest is the broker's to write.
-NOT_BY_REST = frozenset({"TRAN_MSG", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "REAL_TOPIC", "REAL_QID", "POP_CK", "INNER_NUM"})
+# What a REST message may not carry: transactions and timers have their own ways in, the rest is the broker's
+# to write.
+NOT_BY_REST = frozenset(
+    {
+        "TRAN_MSG",
+        "TIMER_DELIVER_MS",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_SEC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "POP_CK",
+        "INNER_NUM",
+    }
+)
 
 
 @dataclass(slots=True)
 class Found:
-    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it says what is unusual.
+    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it
+    says what is unusual.
 
-    `damaged` are records to which the index leads: each may be a message that was searched for, and is among the messages where
-    its topic and keys can still be read.
+    `damaged` are records to which the index leads: each may be a message that was searched for, and is among
+    the messages where its topic and keys can still be read.
     """
 
     messages: list[StoredMessage] = field(default_factory=list)
@@ -160,8 +185,9 @@ def current():
 
 
 class EmbeddedCluster:
-    """The broker of this process. `process` is an assembly.BrokerProcess: its `store` is there from the beginning,
-    its `parts` when the broker is up. Without a process (the dashboard alone) everything stays "starting"."""
+    """The broker of this process. `process` is an assembly.BrokerProcess: its `store` is there from the
+    beginning, its `parts` when the broker is up. Without a process (the dashboard alone) everything stays
+    "starting"."""
 
     def __init__(self, process=None, loop: asyncio.AbstractEventLoop | None = None):
         self._process = process
@@ -212,7 +238,8 @@ class EmbeddedCluster:
             raise
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a coroutine that the loop runs, for a thread that is not its; TimeoutError after RUN_SECONDS."""
+        """The result of a coroutine that the loop runs, for a thread that is not its; TimeoutError after
+        RUN_SECONDS."""
         if self._loop is None:
             return asyncio.run(coroutine)
         try:
@@ -227,7 +254,8 @@ class EmbeddedCluster:
             raise
 
     def state(self) -> dict:
-        """See the module. Whoever asks whether it is ready needs no login, so the sentence names files from the store's directory on."""
+        """See the module. Whoever asks whether it is ready needs no login, so the sentence names files from
+        the store's directory on."""
         found = self._state()
         return found | {"sentence": self._without_directories(found["sentence"])}
 
@@ -246,17 +274,30 @@ class EmbeddedCluster:
         store = self._store
         if store is None:
             alone = self._loop is not None and self._process is None
-            return {"state": "closed", "sentence": ABSENT} if alone else {"state": "starting", "sentence": STARTING}
+            return (
+                {"state": "closed", "sentence": ABSENT}
+                if alone
+                else {"state": "starting", "sentence": STARTING}
+            )
         state = store.state
         if state in ("running", "read_only") and self._process.parts is None:
             state = "starting"  # the ports are about to open
         if state == "failed":
-            return {"state": state, "sentence": f"The broker did not start: {(store.report.error or 'the log says why').rstrip('.')}."}
+            return {
+                "state": state,
+                "sentence": f"The broker did not start: "
+                f"{(store.report.error or 'the log says why').rstrip('.')}.",
+            }
         if state == "read_only":
             causes = "; ".join(flag["cause"] for flag in store.snapshot()["flags"])
             return {"state": state, "sentence": f"Messages can be read, but none are taken: {causes}."}
         if state == "running" and (flags := store.snapshot()["flags"]):
-            return {"state": state, "sentence": "Messages are taken and given. Noticed: " + "; ".join(flag["cause"] for flag in flags) + "."}
+            return {
+                "state": state,
+                "sentence": "Messages are taken and given. Noticed: "
+                + "; ".join(flag["cause"] for flag in flags)
+                + ".",
+            }
         return {"state": state, "sentence": SENTENCES.get(state, state)}
 
     def store(self) -> dict:
@@ -266,7 +307,8 @@ class EmbeddedCluster:
         snapshot["state"] = self._state()["state"]
         snapshot["flags"] = self._without_directories(snapshot["flags"])
         if snapshot["state"] not in ("running", "read_only", "closed"):
-            # Recovery moves the positions about while it looks for the log's end: nothing they say is a fact yet.
+            # Recovery moves the positions about while it looks for the log's end: nothing they say is a fact
+            # yet.
             snapshot = snapshot | {key: _UNKNOWN_STORE[key] for key in ("positions", "behind")}
         if snapshot["disk"] is None:
             snapshot["disk"] = _UNKNOWN_STORE["disk"]
@@ -282,7 +324,10 @@ class EmbeddedCluster:
             return self._without_directories(self._store.recovery_report())
         # What is over is told over and over again while a page shows it.
         if self._recovery is None or time.monotonic() > self._recovery_until:
-            self._recovery, self._recovery_until = self._without_directories(self._store.recovery_report()), time.monotonic() + TOLD_SECONDS
+            self._recovery, self._recovery_until = (
+                self._without_directories(self._store.recovery_report()),
+                time.monotonic() + TOLD_SECONDS,
+            )
         return self._recovery
 
     # -- the store
@@ -292,13 +337,23 @@ class EmbeddedCluster:
         return self._parts.store.files(*kinds)
 
     async def file_map(self, *kinds: str, topic: str | None = None) -> list[dict]:
-        """Files of some kinds (commitlog, consumequeue, index), or of all; of one topic those of its queues alone. Those that were
-        deleted and are still held come last. From the files alone when the store could not be opened."""
+        """Files of some kinds (commitlog, consumequeue, index), or of all; of one topic those of its queues
+        alone. Those that were deleted and are still held come last. From the files alone when the store could
+        not be opened."""
         directory, store = self.directory(), self._store
         if store.state in ("running", "read_only"):
-            found = store.files(*others) if topic is None and (others := [kind for kind in ("commitlog", "index") if not kinds or kind in kinds]) else []
+            found = (
+                store.files(*others)
+                if topic is None
+                and (others := [kind for kind in ("commitlog", "index") if not kinds or kind in kinds])
+                else []
+            )
             if not kinds or "consumequeue" in kinds:
-                queues = store.queues() if topic is None else [(topic, queue_id) for queue_id in store.queue_ids(topic)]
+                queues = (
+                    store.queues()
+                    if topic is None
+                    else [(topic, queue_id) for queue_id in store.queue_ids(topic)]
+                )
                 async for some in in_turns(queues):
                     for queue in some:
                         found += store.queue_files(*queue)
@@ -310,7 +365,8 @@ class EmbeddedCluster:
         return await self._in_thread(self._parts.store.hung_files)
 
     async def with_times(self, files: list[dict]) -> list[dict]:
-        """The files with the store times of what they hold; each costs short reads, so give those that are shown."""
+        """The files with the store times of what they hold; each costs short reads, so give those that are
+        shown."""
         return await self._in_thread(self.directory().with_times, files)
 
     @property
@@ -319,15 +375,19 @@ class EmbeddedCluster:
         return self._store is not None and self._store.settings.inspect
 
     def directory(self) -> StoreDirectory:
-        """The store's files, read by position as from outside; also while it starts. For a thread: each read may wait for the disk."""
+        """The store's files, read by position as from outside; also while it starts. For a thread: each read
+        may wait for the disk."""
         if self._store is None:
             raise StoreClosedError(self.state()["sentence"])
         settings = self._store.settings
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
-        return StoreDirectory(settings.store_path_root_dir, log_directory=settings.store_path_commit_log, geometry=geometry)
+        return StoreDirectory(
+            settings.store_path_root_dir, log_directory=settings.store_path_commit_log, geometry=geometry
+        )
 
     def knowing(self) -> Knowing:
-        """What is known of the store beyond its files: by its broker, or while that starts only what the files tell."""
+        """What is known of the store beyond its files: by its broker, or while that starts only what the
+        files tell."""
         parts = None if self._process is None else self._process.parts
         return FromFiles(self.directory()) if parts is None else FromBroker(parts, self.call)
 
@@ -343,12 +403,14 @@ class EmbeddedCluster:
         return await self._in_thread(self.journey, log_offset)
 
     async def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
-        """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with its queue's
-        `min_offset` and `max_offset`; and how many queues there are."""
+        """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with
+        its queue's `min_offset` and `max_offset`; and how many queues there are."""
         store = self._parts.store
         queues = store.queues()
         if search:
-            queues = [queue async for some in in_turns(queues) for queue in some if search in queue[0].lower()]
+            queues = [
+                queue async for some in in_turns(queues) for queue in some if search in queue[0].lower()
+            ]
         files = [
             file | {"min_offset": store.min_offset(*queue), "max_offset": store.max_offset(*queue)}
             for queue in queues[begin : begin + count]
@@ -359,10 +421,14 @@ class EmbeddedCluster:
     def store_index(self) -> list[dict]:
         return self._parts.store.index_files()
 
-    async def explain(self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64) -> list[dict]:
+    async def explain(
+        self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64
+    ) -> list[dict]:
         """The steps of a key lookup, see inside/explain.py."""
         end_ms, positions = FOR_EVER_MS if end_ms is None else end_ms, self._parts.store.positions()
-        return await self._in_thread(explain, self.directory(), topic, key, begin_ms, end_ms, limit, positions)
+        return await self._in_thread(
+            explain, self.directory(), topic, key, begin_ms, end_ms, limit, positions
+        )
 
     async def index_slots(self, name: str) -> dict:
         """The slots of an index file, folded into cells, see inside/slots.py."""
@@ -373,7 +439,8 @@ class EmbeddedCluster:
         return await self._in_thread(self.watched_chains, name)
 
     def watched_chains(self, name: str) -> dict:
-        """index_chains, counted again only when something was added, and then once for all who ask. In a thread."""
+        """index_chains, counted again only when something was added, and then once for all who ask. In a
+        thread."""
         directory = self.call(self.directory)
         return self._chain_looks.of(name, lambda: chains(directory, name), mark=header_of(directory, name))
 
@@ -392,25 +459,31 @@ class EmbeddedCluster:
         return self._parts.store.cancel_rebuild()
 
     def race(self) -> dict:
-        """How far each step behind the log's end has come (broker_store/inside/dispatch.py); unknown positions while it starts."""
+        """How far each step behind the log's end has come (broker_store/inside/dispatch.py); unknown
+        positions while it starts."""
         return dispatch.of(self._store) if self._is_open else dispatch.race(_UNKNOWN_STORE["positions"], {})
 
     def flush(self) -> dict:
         return dispatch.flush(self._parts.store)
 
     def write_path(self) -> dict:
-        """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause. Any thread."""
-        parts, refused, loop = self.call(lambda: (self._parts, self.refusals(), self._parts.pauses.document()))
+        """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause.
+        Any thread."""
+        parts, refused, loop = self.call(
+            lambda: (self._parts, self.refusals(), self._parts.pauses.document())
+        )
         facts = write_path.facts(parts.store.write_path, parts.store.settings.flush_disk_type, parts.clock())
         return facts | {"loop": loop, "refusals": sorted(refused, key=lambda refused: refused["cause"])}
 
     def longest_pause_s(self) -> float | None:
-        """The longest time of late that the event loop did not turn, in seconds; None before it is measured."""
+        """The longest time of late that the event loop did not turn, in seconds; None before it is
+        measured."""
         pause = self._parts.pauses.longest()
         return None if pause is None else pause.seconds
 
     def exposure(self) -> dict:
-        """What a crash now would take, and what the start after it would do (broker_store/inside/exposure.py). For a thread: it reads files."""
+        """What a crash now would take, and what the start after it would do
+        (broker_store/inside/exposure.py). For a thread: it reads files."""
         store = self.call(lambda: self._parts.store)
         directory = self.directory()
         if self._scan_rate is None:
@@ -420,20 +493,25 @@ class EmbeddedCluster:
         return exposure.of(directory, self.call(self.store), self._scan_rate)
 
     def cache(self) -> dict:
-        """What of the store's files is in memory, and who reads what is not (mqadmin/inside/cache.py). For a thread."""
+        """What of the store's files is in memory, and who reads what is not (mqadmin/inside/cache.py). For a
+        thread."""
         return self._cache_looks.look()
 
     def reading_facts(self) -> dict:
         """What the loop knows of readers, for a look from a thread."""
         return cache.facts_of(self._parts)
 
-    async def layout(self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
+    async def layout(
+        self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
+    ) -> dict:
         """How topics lie in the log and what a replay reads (mqadmin/inside/layout.py)."""
         if from_ms is None and from_offset is None:
             return await asyncio.to_thread(self._layout_looks.look, topic, group)
         return await layout.of_running(self, layout.look, topic, group, from_ms, from_offset)
 
-    async def layout_of_both(self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None) -> dict:
+    async def layout_of_both(
+        self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None
+    ) -> dict:
         """The same from a start of the asker's, of what was chosen, "one", and of each topic, "each"."""
         return await layout.of_running(self, layout.look_at_both, topic, group, from_ms, from_offset)
 
@@ -445,29 +523,43 @@ class EmbeddedCluster:
 
     def refusals(self) -> list[dict]:
         """What was refused since the start, by cause, each with its last case; the latest first."""
-        return [refused | {"said": names.sentence_in_words(refused["said"])} for refused in self._parts.statistics.refusals.facts()]
+        return [
+            refused | {"said": names.sentence_in_words(refused["said"])}
+            for refused in self._parts.statistics.refusals.facts()
+        ]
 
     def refuse(self, cause: str, **case) -> None:
-        """Count what REST refused: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps them."""
+        """Count what REST refused: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps
+        them."""
         self._parts.statistics.refuse(cause, **case)
 
     def condition(self) -> dict:
-        """How the broker is, of all signs: {"severity", "sentence", "notices"} of mqadmin/condition.py. For a thread."""
+        """How the broker is, of all signs: {"severity", "sentence", "notices"} of mqadmin/condition.py. For a
+        thread."""
         if not self.call(lambda: self._is_open):
             state = self.call(self.state)
-            return condition.judge_state(int(time.time() * 1000), state["state"], state["sentence"]).document()
-        return self._condition_looks.of("condition", lambda: condition.judge(signs.of(self, self.children)).document())
+            return condition.judge_state(
+                int(time.time() * 1000), state["state"], state["sentence"]
+            ).document()
+        return self._condition_looks.of(
+            "condition", lambda: condition.judge(signs.of(self, self.children)).document()
+        )
 
     def facts_for_signs(self) -> tuple:
-        """(parts, store's facts, state, what was refused of late, what of it were sends) as the loop has them."""
+        """(parts, store's facts, state, what was refused of late, what of it were sends) as the loop has
+        them."""
         refusals = self._parts.statistics.refusals
         return self._parts, self.store(), self.state(), refusals.recent(), refusals.recent_sends()
 
     def overview(self) -> dict:
         parts, store = self._parts, self.store()
         rates = parts.statistics.rates()
-        producers = {client.client_id for clients in parts.clients.producer_groups().values() for client in clients}
-        consumers = {member.client_id for group in parts.clients.consumer_groups() for member in group.members.values()}
+        producers = {
+            client.client_id for clients in parts.clients.producer_groups().values() for client in clients
+        }
+        consumers = {
+            member.client_id for group in parts.clients.consumer_groups() for member in group.members.values()
+        }
         return {
             "at_ms": store["at_ms"],
             **self.state(),
@@ -507,12 +599,16 @@ class EmbeddedCluster:
         return self._listings.offered_topics()
 
     def topics(self, wanted: Iterable[str]) -> list[dict]:
-        """These topics, in this order, as far as they are there. Some hundred at once: each costs a look at its queues."""
+        """These topics, in this order, as far as they are there. Some hundred at once: each costs a look at
+        its queues."""
         topics = self._parts.topics
         return [self._topic(config) for name in wanted if (config := topics.get(name)) is not None]
 
-    async def topics_page(self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT) -> tuple[list[dict], int]:
-        """A page of the topics of a kind whose names hold `search`, in lower case, and how many they are: by name, messages, in or out."""
+    async def topics_page(
+        self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT
+    ) -> tuple[list[dict], int]:
+        """A page of the topics of a kind whose names hold `search`, in lower case, and how many they are: by
+        name, messages, in or out."""
         names, total = await self._listings.topic_names(kind, search, sort, begin, count)
         return self.topics(names), total
 
@@ -548,7 +644,9 @@ class EmbeddedCluster:
                     "min_offset": low,
                     "max_offset": high,
                     "messages": high - low,
-                    "earliest_store_ms": _time(store.earliest_store_time(name, queue_id)) if high > low else None,
+                    "earliest_store_ms": _time(store.earliest_store_time(name, queue_id))
+                    if high > low
+                    else None,
                     "last_store_ms": store.last_store_time(name, queue_id),
                 }
             )
@@ -557,14 +655,26 @@ class EmbeddedCluster:
             "attributes": dict(config.attributes),
             "is_writable": config.writable,
             "withheld": write_routes.remedy(parts) if write_routes.is_topic_withheld(parts, config) else None,
-            "last_store_ms": max((queue["last_store_ms"] for queue in queues if queue["last_store_ms"] is not None), default=None),
+            "last_store_ms": max(
+                (queue["last_store_ms"] for queue in queues if queue["last_store_ms"] is not None),
+                default=None,
+            ),
             "queues": queues,
-            "readers": [{"group": group, "lag": self._lag(group, name), "clients": len(parts.clients.consumers(group))} for group in groups],
+            "readers": [
+                {
+                    "group": group,
+                    "lag": self._lag(group, name),
+                    "clients": len(parts.clients.consumers(group)),
+                }
+                for group in groups
+            ],
         }
 
     def create_topic(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
         self._own_topic(name)
-        self._parts.topics.put(TopicConfig(names.check_topic(name), read_queues, write_queues, perm, order=order))
+        self._parts.topics.put(
+            TopicConfig(names.check_topic(name), read_queues, write_queues, perm, order=order)
+        )
 
     def update_topic(self, name: str, **changes: Any) -> None:
         """Change read_queues, write_queues, perm or order; the rest stays."""
@@ -601,7 +711,10 @@ class EmbeddedCluster:
             "write_queues": config.write_queues,
             "perm": config.perm,
             "order": config.order,
-            "messages": sum(store.max_offset(config.name, q) - store.min_offset(config.name, q) for q in store.queue_ids(config.name)),
+            "messages": sum(
+                store.max_offset(config.name, q) - store.min_offset(config.name, q)
+                for q in store.queue_ids(config.name)
+            ),
             "in_per_s": parts.statistics.put_rate(config.name),
             "out_per_s": parts.statistics.out_rate(config.name),
             "groups": len(parts.offsets.groups_of_topic(config.name)),
@@ -614,11 +727,14 @@ class EmbeddedCluster:
         return self._listings.group_counts()
 
     def groups(self, wanted: Iterable[str]) -> list[dict]:
-        """These groups, in this order, as far as they are there. Some hundred at once: each costs a look at the queues it reads."""
+        """These groups, in this order, as far as they are there. Some hundred at once: each costs a look at
+        the queues it reads."""
         names = self._parts.groups.names
         return [self._group(name) for name in wanted if name in names]
 
-    async def groups_page(self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT) -> tuple[list[dict], int]:
+    async def groups_page(
+        self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT
+    ) -> tuple[list[dict], int]:
         """A page of the groups, and how many they are: by name, lag (at most some seconds old) or clients."""
         names, total = await self._listings.group_names(kind, search, sort, begin, count)
         return self.groups(names), total
@@ -652,13 +768,16 @@ class EmbeddedCluster:
         for topic in facts["topics"]:
             config = parts.topics.get(topic)
             for queue_id in range(config.read_queues) if config else []:
-                queues.append(self._group_queue(name, topic, queue_id, now_ms, timed=len(queues) < TIMED_QUEUES))
+                queues.append(
+                    self._group_queue(name, topic, queue_id, now_ms, timed=len(queues) < TIMED_QUEUES)
+                )
         return facts | {
             "lag_ms": max((queue["lag_ms"] for queue in queues if queue["lag_ms"] is not None), default=None),
             "largest_lag": max((queue["lag"] for queue in queues if queue["lag"] is not None), default=None),
             "queues": queues,
             "retrying": self._kept(names.retry_topic(name)) | {"lag": self._lag_in_retries(name)},
-            "dead": self._kept(names.dead_letter_topic(name)) | {"last_store_ms": self._last_store_ms(names.dead_letter_topic(name))},
+            "dead": self._kept(names.dead_letter_topic(name))
+            | {"last_store_ms": self._last_store_ms(names.dead_letter_topic(name))},
             "members": [
                 {
                     "client_id": member.client_id,
@@ -670,7 +789,8 @@ class EmbeddedCluster:
                 for member in (online.members.values() if online else ())
             ],
             "subscriptions": [
-                {"topic": wanted.topic, "expression": wanted.expression, "clients": len(online.members)} for wanted in (online.subscriptions.values() if online else ())
+                {"topic": wanted.topic, "expression": wanted.expression, "clients": len(online.members)}
+                for wanted in (online.subscriptions.values() if online else ())
             ],
         }
 
@@ -697,7 +817,8 @@ class EmbeddedCluster:
         }
 
     def _reader_of(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
-        """Who reads a queue, as far as it shows: who holds its lock, who is alone, or who was seen waiting on it and is still there.
+        """Who reads a queue, as far as it shows: who holds its lock, who is alone, or who was seen waiting on
+        it and is still there.
 
         Clients share the queues out among themselves and tell the broker nothing of it.
         """
@@ -720,17 +841,28 @@ class EmbeddedCluster:
     def _kept(self, topic: str) -> dict:
         """A topic of a group's own and how much it holds: one that does not exist holds nothing."""
         store = self._parts.store
-        return {"topic": topic, "messages": sum(store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id) for queue_id in store.queue_ids(topic))}
+        return {
+            "topic": topic,
+            "messages": sum(
+                store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id)
+                for queue_id in store.queue_ids(topic)
+            ),
+        }
 
     def _lag_in_retries(self, group: str) -> int | None:
-        """What came back and was not taken again yet; unknown when the group has no position there and something came."""
+        """What came back and was not taken again yet; unknown when the group has no position there and
+        something came."""
         topic = names.retry_topic(group)
         lag = self._lag(group, topic)
         return 0 if lag is None and not self._kept(topic)["messages"] else lag
 
     def _last_store_ms(self, topic: str) -> int | None:
         store = self._parts.store
-        times = [time_ms for queue_id in store.queue_ids(topic) if (time_ms := _time(store.last_store_time(topic, queue_id))) is not None]
+        times = [
+            time_ms
+            for queue_id in store.queue_ids(topic)
+            if (time_ms := _time(store.last_store_time(topic, queue_id))) is not None
+        ]
         return max(times, default=None)
 
     def create_group(self, name: str, **settings: Any) -> None:
@@ -743,18 +875,23 @@ class EmbeddedCluster:
         self._parts.groups.put(replace(known, **_group_fields(changes)))
 
     def delete_group(self, name: str) -> None:
-        """The group and its positions; what it sent back or gave up stays in its retry and dead letter topics."""
+        """The group and its positions; what it sent back or gave up stays in its retry and dead letter
+        topics."""
         self._own_group(name)
         Admin(self._parts).forget_group(name, clean_offset=True)
 
     def dead_letters(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> dict:
-        """What sending a group's dead letters again would do (mqadmin/dead_letters.py); `left_out` is what earlier runs left out. NotFoundError. For a thread: it reads records."""
+        """What sending a group's dead letters again would do (mqadmin/dead_letters.py); `left_out` is what
+        earlier runs left out. NotFoundError. For a thread: it reads records."""
 
         def places() -> tuple:
             if group not in self._parts.groups.names:
                 raise NotFoundError(f"group {group} does not exist")
             parts, topic = self._parts, names.dead_letter_topic(group)
-            found = {queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id) for queue_id in parts.store.queue_ids(topic)}
+            found = {
+                queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id)
+                for queue_id in parts.store.queue_ids(topic)
+            }
             return parts.store, found, parts.topics
 
         def is_taken(topic: str) -> bool:
@@ -764,8 +901,17 @@ class EmbeddedCluster:
         store, found, topics = self.call(places)
         return dead_letters.plan(store, found, group, to, limit, topics.names, is_taken, left_out)
 
-    def reset_offset(self, group: str, topic: str, to: str, value: int | None = None, queue_id: int | None = None, dry_run: bool = True) -> list[dict]:
-        """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""
+    def reset_offset(
+        self,
+        group: str,
+        topic: str,
+        to: str,
+        value: int | None = None,
+        queue_id: int | None = None,
+        dry_run: bool = True,
+    ) -> list[dict]:
+        """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset;
+        made unless `dry_run`."""
         parts, config = self._parts, self._topic_config(topic)
         store = parts.store
         if queue_id is not None and not 0 <= queue_id < config.read_queues:
@@ -780,8 +926,17 @@ class EmbeddedCluster:
             elif low <= value <= high:
                 after = value
             else:
-                raise Problem("invalid", f"queue {number} of {topic} holds offsets {low} to {high}, {value} is not among them")
-            moves.append({"queue_id": number, "before": parts.offsets.query(group, topic, number), "after": max(low, min(after, high))})
+                raise Problem(
+                    "invalid",
+                    f"queue {number} of {topic} holds offsets {low} to {high}, {value} is not among them",
+                )
+            moves.append(
+                {
+                    "queue_id": number,
+                    "before": parts.offsets.query(group, topic, number),
+                    "after": max(low, min(after, high)),
+                }
+            )
         if not dry_run:
             for move in moves:
                 parts.offsets.reset(group, topic, move["queue_id"], move["after"])
@@ -865,29 +1020,47 @@ class EmbeddedCluster:
         """Messages of a queue from `offset` on."""
         store, config = self._parts.store, self._topic_config(topic)
         if queue_id not in self._queue_ids(config):
-            raise NotFoundError(f"topic {topic} has no queue {queue_id}; it has {len(self._queue_ids(config))}")
+            raise NotFoundError(
+                f"topic {topic} has no queue {queue_id}; it has {len(self._queue_ids(config))}"
+            )
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         begin = max(offset, low)
-        messages, next_offset = await self._in_thread(self._read_queue, topic, queue_id, begin, min(limit, MAX_LIMIT))
+        messages, next_offset = await self._in_thread(
+            self._read_queue, topic, queue_id, begin, min(limit, MAX_LIMIT)
+        )
         return Found(messages, next_offset=next_offset, min_offset=low, max_offset=high)
 
-    def _read_queue(self, topic: str, queue_id: int, offset: int, limit: int, end_ms: int = FOR_EVER_MS, budget: _Budget | None = None) -> tuple[list[StoredMessage], int]:
+    def _read_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limit: int,
+        end_ms: int = FOR_EVER_MS,
+        budget: _Budget | None = None,
+    ) -> tuple[list[StoredMessage], int]:
         """Up to `limit` messages stored before `end_ms`, and the offset behind them. In a thread."""
         store, messages, taken = self._process.store, [], 0
         while len(messages) < limit and (taken < MAX_ANSWER_BYTES if budget is None else not budget.is_spent):
-            result = store.get_blocking(GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES))
+            result = store.get_blocking(
+                GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES)
+            )
             if result.status is GetStatus.MESSAGE_DAMAGED:
                 if budget is None:
                     if messages:
                         break  # who asks on from there is told
-                    raise Problem("damaged", f"the message at offset {offset} of {topic}/{queue_id} is not as it was stored")
+                    raise Problem(
+                        "damaged",
+                        f"the message at offset {offset} of {topic}/{queue_id} is not as it was stored",
+                    )
                 budget.left_out += 1
                 offset += 1
                 continue
             if result.status is not GetStatus.FOUND:
                 if result.next_offset <= offset or result.next_offset >= result.max_offset:
                     break
-                offset = result.next_offset  # a hole at the queue's beginning, or files that were cleaned away meanwhile
+                # A hole at the queue's beginning, or files that were cleaned away meanwhile
+                offset = result.next_offset
                 continue
             taken += len(result.body)
             if budget is not None:
@@ -900,8 +1073,11 @@ class EmbeddedCluster:
             offset = max(offset, result.next_offset)
         return messages, offset
 
-    async def find_by_time(self, topic: str, begin_ms: int | None, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES) -> Found:
-        """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; without a beginning the last ones, newest first.
+    async def find_by_time(
+        self, topic: str, begin_ms: int | None, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES
+    ) -> Found:
+        """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; without a beginning the last
+        ones, newest first.
 
         `budget` bounds the bytes read.
         """
@@ -911,7 +1087,9 @@ class EmbeddedCluster:
             return await self._in_thread(self._scan_back, topic, queue_ids, end_ms, limit, left)
         return await self._in_thread(self._scan, topic, queue_ids, begin_ms, end_ms, limit, left)
 
-    def _scan_back(self, topic: str, queue_ids: Iterable[int], end_ms: int, limit: int, budget: _Budget) -> Found:
+    def _scan_back(
+        self, topic: str, queue_ids: Iterable[int], end_ms: int, limit: int, budget: _Budget
+    ) -> Found:
         store, found, older = self._process.store, [], False
         end_ms = min(end_ms, FOR_EVER_MS - 1)
         for queue_id in queue_ids:
@@ -928,15 +1106,25 @@ class EmbeddedCluster:
         if budget.left_out:
             return Found(found[:limit], False, budget.omission)
         if older or len(found) > limit:
-            return Found(found[:limit], False, f"the newest {len(found[:limit])} are shown; ask for more, or give a time to begin at")
+            return Found(
+                found[:limit],
+                False,
+                f"the newest {len(found[:limit])} are shown; ask for more, or give a time to begin at",
+            )
         return self._in_time(found, topic, queue_ids, end_ms + 1)
 
-    def _scan(self, topic: str, queue_ids: Iterable[int], begin_ms: int, end_ms: int, limit: int, budget: _Budget) -> Found:
+    def _scan(
+        self, topic: str, queue_ids: Iterable[int], begin_ms: int, end_ms: int, limit: int, budget: _Budget
+    ) -> Found:
         found: list[StoredMessage] = []
         for queue_id in queue_ids:
-            for begin, behind in self._process.store.offset_ranges(topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)):
+            for begin, behind in self._process.store.offset_ranges(
+                topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)
+            ):
                 # One more than wanted of each queue: so it is known whether something was left out.
-                messages, _ = self._read_queue(topic, queue_id, begin, min(limit + 1, behind - begin), end_ms, budget)
+                messages, _ = self._read_queue(
+                    topic, queue_id, begin, min(limit + 1, behind - begin), end_ms, budget
+                )
                 found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
         if (fitting := _fitting(found[:limit])) is not None:
@@ -946,12 +1134,20 @@ class EmbeddedCluster:
         if budget.left_out:
             return Found(found[:limit], False, budget.omission)
         if len(found) > limit:
-            return Found(found[:limit], False, f"the first {limit} are shown; ask for more, or narrow the time")
+            return Found(
+                found[:limit], False, f"the first {limit} are shown; ask for more, or narrow the time"
+            )
         return self._in_time(found, topic, queue_ids, begin_ms, min(end_ms, FOR_EVER_MS - 1) + 1)
 
-    def _in_time(self, found: list[StoredMessage], topic: str, queue_ids: Iterable[int], *times_ms: int) -> Found:
+    def _in_time(
+        self, found: list[StoredMessage], topic: str, queue_ids: Iterable[int], *times_ms: int
+    ) -> Found:
         """All that a search by time found, with what makes it uncertain. In a thread."""
-        orders = [order for queue_id in queue_ids if (order := self._process.store.time_order(topic, queue_id, *times_ms)) is not None]
+        orders = [
+            order
+            for queue_id in queue_ids
+            if (order := self._process.store.time_order(topic, queue_id, *times_ms)) is not None
+        ]
         unknown = next((order for order in orders if order.unknown_below), None)
         if unknown is not None:
             return Found(found, False, str(unknown))
@@ -968,7 +1164,9 @@ class EmbeddedCluster:
         queue_ids = sorted(self._queue_ids(self._topic_config(topic))) if queue_id is None else [queue_id]
 
         def ask() -> str | None:
-            orders = ((number, self._process.store.time_order(topic, number, time_ms)) for number in queue_ids)
+            orders = (
+                (number, self._process.store.time_order(topic, number, time_ms)) for number in queue_ids
+            )
             return next((f"queue {number}: {order}" for number, order in orders if order is not None), None)
 
         return await self._in_thread(ask)
@@ -978,7 +1176,8 @@ class EmbeddedCluster:
         return await self._in_thread(self._parts.store.damage_at, log_offset)
 
     async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
-        """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are left out."""
+        """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are
+        left out."""
         self._topic_config(topic)
         return await self._by_key(topic, key, begin_ms, end_ms, limit)
 
@@ -997,7 +1196,11 @@ class EmbeddedCluster:
                 if damage is not None:
                     damaged.append(DamagedRecord(offset, damage))
                 stored = _as_far_as_readable(raw)
-                if stored is not None and stored.topic == topic and (key in stored.keys or key == stored.unique_key):
+                if (
+                    stored is not None
+                    and stored.topic == topic
+                    and (key in stored.keys or key == stored.unique_key)
+                ):
                     messages.append(stored)
                     taken += len(raw)
             return len(offsets), messages, damaged, False
@@ -1009,7 +1212,10 @@ class EmbeddedCluster:
         if is_full:
             reasons.append(_FULL)
         elif positions["dispatched"] < positions["confirmed"]:
-            reasons.append(f"the index is being filled and has come to position {positions['dispatched']:,} of {positions['confirmed']:,}")
+            reasons.append(
+                f"the index is being filled and has come to position {positions['dispatched']:,} of "
+                f"{positions['confirmed']:,}"
+            )
         elif entries >= asked:
             reasons.append(f"the index gave as many entries as were asked for ({asked})")
         reasons += filter(None, (store.index_doubt, store.key_times_doubt(begin_ms, end_ms)))
@@ -1024,12 +1230,15 @@ class EmbeddedCluster:
 
         def read() -> list[TraceEvent]:
             bodies = (inflate(stored.body, stored.sys_flag) or b"" for stored in found.messages)
-            return traces.in_order([event for body in bodies for event in traces.decode(body) if event.message_id == message_id])
+            return traces.in_order(
+                [event for body in bodies for event in traces.decode(body) if event.message_id == message_id]
+            )
 
         return Traces(topic, await self._in_thread(read), found.complete, found.reason)
 
     async def find_by_id(self, id: str, topic: str | None = None) -> Found:
-        """The message of an offset message id; or of a message id, which the index knows only together with its topic."""
+        """The message of an offset message id; or of a message id, which the index knows only together with
+        its topic."""
         store, id = self._parts.store, id.strip()
         if not id:
             return Found()
@@ -1039,10 +1248,14 @@ class EmbeddedCluster:
             log_offset = -1
         positions, reasons, damaged = store.positions(), [], []
         if positions["min"] <= log_offset < positions["confirmed"]:
-            raw, damage = await self._in_thread(lambda: (store.record_at(log_offset, False), store.damage_at(log_offset)))
+            raw, damage = await self._in_thread(
+                lambda: (store.record_at(log_offset, False), store.damage_at(log_offset))
+            )
             stored = _as_far_as_readable(raw)
             if stored is not None and stored.offset_id == id.upper():
-                return Found([stored], damaged=(DamagedRecord(log_offset, damage),) if damage is not None else ())
+                return Found(
+                    [stored], damaged=(DamagedRecord(log_offset, damage),) if damage is not None else ()
+                )
             if raw is None:
                 reasons.append(f"no record that can be read begins at {log_offset:,} of the log")
             elif stored is None:
@@ -1073,30 +1286,54 @@ class EmbeddedCluster:
         try:
             return record.decode(raw, check_crc=False), raw
         except FormatError as error:
-            raise Problem("damaged", f"the record at {log_offset:,} of the log cannot be read: {error}") from None
+            raise Problem(
+                "damaged", f"the record at {log_offset:,} of the log cannot be read: {error}"
+            ) from None
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     # -- sending and pulling
 
-    async def send(self, topic: str, body: bytes, tag: str = "", keys: Iterable[str] = (), properties: dict[str, str] | None = None, queue_id: int | None = None) -> dict:
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        tag: str = "",
+        keys: Iterable[str] = (),
+        properties: dict[str, str] | None = None,
+        queue_id: int | None = None,
+    ) -> dict:
         """Store one message; its receipt, or the Problem raised."""
-        [receipt] = await self.send_batch(topic, [NewMessage(body, tag, tuple(keys), properties or {}, queue_id)])
+        [receipt] = await self.send_batch(
+            topic, [NewMessage(body, tag, tuple(keys), properties or {}, queue_id)]
+        )
         if "problem" in receipt:
-            raise Problem(receipt["problem"]["code"], receipt["problem"]["detail"], receipt["problem"].get("hint"))
+            raise Problem(
+                receipt["problem"]["code"], receipt["problem"]["detail"], receipt["problem"].get("hint")
+            )
         return receipt
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        """Store messages in order; a receipt each, or {"problem"} for what was not stored. Refused topics raise.
+        """Store messages in order; a receipt each, or {"problem"} for what was not stored. Refused topics
+        raise.
 
-        A topic that is missing stays missing: to make one needs another role, and leaves an audit record (decision 43).
+        A topic that is missing stays missing: to make one needs another role, and leaves an audit record
+        (decision 43).
         """
         parts = self._parts
         config = self._topic_config(topic)
         if parts.topics.is_system(topic) or topic in FORBIDDEN_TO_SEND:
-            raise Problem("not_writable", f"topic {topic} belongs to the broker: REST and pages send nothing to it", "send to a topic of your own")
-        if not config.writable or not parts.settings.broker_permission & PERM_WRITE or config.write_queues < 1:
+            raise Problem(
+                "not_writable",
+                f"topic {topic} belongs to the broker: REST and pages send nothing to it",
+                "send to a topic of your own",
+            )
+        if (
+            not config.writable
+            or not parts.settings.broker_permission & PERM_WRITE
+            or config.write_queues < 1
+        ):
             raise Problem("not_writable", f"topic {topic} takes no messages")
         now_ms = parts.clock()
         answers: list[dict | asyncio.Future] = []
@@ -1115,7 +1352,11 @@ class EmbeddedCluster:
         topic, queue_id, unique_key = place
         result = await self._parts.sends.put(message)
         if result.status not in SENT:
-            return {"problem": problem_of_put(result.status, message, self._parts.store_settings.max_message_size).document()}
+            return {
+                "problem": problem_of_put(
+                    result.status, message, self._parts.store_settings.max_message_size
+                ).document()
+            }
         return {
             "status": result.status.name,
             "topic": topic,
@@ -1132,7 +1373,11 @@ class EmbeddedCluster:
         if not new.body:
             raise Problem("invalid", "the body is empty")
         if new.queue_id is not None and new.queue_id >= config.write_queues:
-            raise Problem("queue_not_found", f"topic {config.name} has {config.write_queues} queues to write to, {new.queue_id} is none of them")
+            raise Problem(
+                "queue_not_found",
+                f"topic {config.name} has {config.write_queues} queues to write to, {new.queue_id} "
+                f"is none of them",
+            )
         for name in NOT_BY_REST & new.properties.keys():
             raise Problem("invalid", f"property {name} is not for messages sent by REST")
         unique_key = new.properties.get(properties.UNIQUE_KEY) or self._unique_id(now_ms)
@@ -1146,7 +1391,17 @@ class EmbeddedCluster:
             properties.CLUSTER: parts.cluster,
         }
         queue_id = next(self._queue_turn) % config.write_queues if new.queue_id is None else new.queue_id
-        message = Message(config.name, queue_id, new.body, properties.encode(pairs), new.flag, 0, now_ms, LOOPBACK_HOST, parts.store_host)
+        message = Message(
+            config.name,
+            queue_id,
+            new.body,
+            properties.encode(pairs),
+            new.flag,
+            0,
+            now_ms,
+            LOOPBACK_HOST,
+            parts.store_host,
+        )
         level = new.properties.get(properties.DELAY, "")
         if level.isascii() and level.isdigit() and 0 < int(level[:9]):
             parts.delay.schedule(message, int(level[:9]))
@@ -1154,7 +1409,11 @@ class EmbeddedCluster:
 
     def _unique_id(self, now_ms: int) -> str:
         address = self._parts.store_host[0]
-        return message_id.encode_unique_id(message_id.UniqueId(address, os.getpid(), self._loader, now_ms % (31 * 86_400_000), next(self._ids)))
+        return message_id.encode_unique_id(
+            message_id.UniqueId(
+                address, os.getpid(), self._loader, now_ms % (31 * 86_400_000), next(self._ids)
+            )
+        )
 
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Found:
         """As messages_at, waiting up to `wait_ms` for the first; `offset` None is the lowest there is."""
@@ -1179,7 +1438,8 @@ class EmbeddedCluster:
         waiting.add(event)
         try:
             while store.max_offset(topic, queue_id) <= offset and (left := deadline - loop.time()) > 0:
-                # The last parked pull of a client that goes takes the watch away with it, so it is set anew each second.
+                # The last parked pull of a client that goes takes the watch away with it, so it is set anew
+                # each second.
                 store.watch(topic, queue_id)
                 event.clear()
                 try:
@@ -1227,8 +1487,6 @@ class EmbeddedCluster:
         return parts
 
 
-
-
 def _as_far_as_readable(raw: bytes | None) -> StoredMessage | None:
     """The message of a record that may be damaged, None when its parts cannot be told apart."""
     try:
@@ -1238,7 +1496,10 @@ def _as_far_as_readable(raw: bytes | None) -> StoredMessage | None:
 
 
 _FULL = f"the answer is full: its records have {MAX_ANSWER_BYTES >> 20} MiB or more; narrow the time"
-_SPENT = f"the search stopped after {SCAN_SECONDS:g} s or {SCAN_BUDGET_BYTES >> 20} MiB of reading; narrow the time"
+_SPENT = (
+    f"the search stopped after {SCAN_SECONDS:g} s or {SCAN_BUDGET_BYTES >> 20} MiB of reading; narrow "
+    f"the time"
+)
 
 
 def _fitting(found: list[StoredMessage]) -> Found | None:
@@ -1261,7 +1522,10 @@ class _Budget:
 
     @property
     def omission(self) -> str:
-        return f"{self.left_out} messages are left out that are not as they were stored; see the flags of the store"
+        return (
+            f"{self.left_out} messages are left out that are not as they were stored; see the flags of "
+            f"the store"
+        )
 
     @property
     def is_spent(self) -> bool:
@@ -1292,10 +1556,26 @@ _UNKNOWN_STORE: dict[str, Any] = {
         **dict.fromkeys(("min", "wrote", "confirmed", "flushed", "dispatched", "checkpoint_position")),
         "checkpoint": dict.fromkeys(("physic_ms", "logics_ms", "index_ms")),
     },
-    "behind": dict.fromkeys(("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms", "unflushed_messages")),
+    "behind": dict.fromkeys(
+        ("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms", "unflushed_messages")
+    ),
     "flags": [],
     "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
-    "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "cold_bytes", "cold_ms", "key_lookups", "cold_lookups")) | {"refused": {}},
+    "totals": dict.fromkeys(
+        (
+            "puts",
+            "put_bytes",
+            "gets",
+            "get_messages",
+            "get_bytes",
+            "cold_gets",
+            "cold_bytes",
+            "cold_ms",
+            "key_lookups",
+            "cold_lookups",
+        )
+    )
+    | {"refused": {}},
     "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
     "lost_and_found": dict.fromkeys(("files", "bytes")),
     "queues": None,

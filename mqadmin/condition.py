@@ -1,8 +1,9 @@
 """How the broker is: one sentence for the overview, made of everything that is known to be wrong.
 
-`judge` is the whole rule. It takes signs that were measured elsewhere, so it touches nothing and has one answer. Each sign that
-is bad enough becomes a notice with its number and the page that shows more; the most severe one gives the sentence. A sign that
-could not be measured is a notice as well: what is not known is not good.
+`judge` is the whole rule. It takes signs that were measured elsewhere, so it touches nothing and has one
+answer. Each sign that is bad enough becomes a notice with its number and the page that shows more; the most
+severe one gives the sentence. A sign that could not be measured is a notice as well: what is not known is not
+good.
 """
 
 from __future__ import annotations
@@ -22,27 +23,49 @@ Severity = Literal["bad", "warn", "unknown", "good"]
 ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
 
 LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
-LEAST_GROWN_SHARE = 0.1  # of what came in: less, from one sample to another, may be the beat of sends and pulls
+# Of what came in: less, from one sample to another, may be the beat of sends and pulls
+LEAST_GROWN_SHARE = 0.1
 LEAST_STEADY_SHARE = 0.01  # of what came in, where the least lag rose all the time: a beat has its low points
 SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
-NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"})  # messages are taken, or are not expected to be
+# Messages are taken, or are not expected to be
+NOTED_FLAGS = frozenset(
+    {"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"}
+)
 # What the store answers to a message that no store would take.
-_OF_THE_MESSAGE = {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.WHEEL_TIMER_MSG_ILLEGAL, PutStatus.WHEEL_TIMER_NOT_ENABLE}
-# Refusals of a send for how the store is, or by its flag. Others are for what the send itself is, as a bad topic name or a body that is too large.
-SEND_CAUSES = frozenset(status.name for status in PutStatus if status not in _OF_THE_MESSAGE) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
-_WORDS = {"MESSAGE_ILLEGAL": "message too large or malformed", "PROPERTIES_SIZE_EXCEEDED": "properties too large"}
+_OF_THE_MESSAGE = {
+    PutStatus.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+    PutStatus.WHEEL_TIMER_NOT_ENABLE,
+}
+# Refusals of a send for how the store is, or by its flag. Others are for what the send itself is, as a bad
+# topic name or a body that is too large.
+SEND_CAUSES = frozenset(status.name for status in PutStatus if status not in _OF_THE_MESSAGE) | {
+    "disk full",
+    "no room",
+    "sync failed",
+    "dispatch failed",
+    "page cache busy",
+    "REST bodies under way",
+}
+_WORDS = {
+    "MESSAGE_ILLEGAL": "message too large or malformed",
+    "PROPERTIES_SIZE_EXCEEDED": "properties too large",
+}
 # Failures of a read or another request by a file of the store.
 FAILED_CAUSES = frozenset({StoreError.cause, DamagedStoreError.cause})
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into its queues.
+    """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into
+    its queues.
 
-    `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose in between as
-    well; 0 if it did not, or there are too few samples to tell. `has_stopped`: it grew in that time, and does so no more.
+    `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose
+    in between as well; 0 if it did not, or there are too few samples to tell. `has_stopped`: it grew in that
+    time, and does so no more.
     """
 
     group: str
@@ -57,12 +80,15 @@ class Growth:
     def is_growing(self) -> bool:
         if self.grown < LEAST_GROWTH or self.has_stopped:
             return False
-        return self.grown >= self.came * LEAST_GROWN_SHARE or self.steadily >= max(LEAST_GROWTH, self.came * LEAST_STEADY_SHARE)
+        return self.grown >= self.came * LEAST_GROWN_SHARE or self.steadily >= max(
+            LEAST_GROWTH, self.came * LEAST_STEADY_SHARE
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """When sends will be refused for lack of room, by the disk's forecast. `at_ms` None: not within the forecast."""
+    """When sends will be refused for lack of room, by the disk's forecast. `at_ms` None: not within the
+    forecast."""
 
     percent: int
     is_reached: bool
@@ -92,7 +118,8 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that is not as it should be. `number` is what `sentence` counts, `page` the name of the page's address, "" where no page says more."""
+    """One thing that is not as it should be. `number` is what `sentence` counts, `page` the name of the
+    page's address, "" where no page says more."""
 
     severity: Severity
     kind: str
@@ -114,7 +141,19 @@ class Condition:
 
 def judge(signs: Signs) -> Condition:
     """The notices that signs give, the most severe first, and the sentence that stands above them."""
-    notices = [*_of_state(signs), *_of_flags(signs), *_of_routes(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_pause(signs), *_of_jobs(signs), *_of_database(signs), *_of_samples(signs)]
+    notices = [
+        *_of_state(signs),
+        *_of_flags(signs),
+        *_of_routes(signs),
+        *_of_refused(signs),
+        *_of_disk(signs),
+        *_of_findings(signs),
+        *_of_lags(signs),
+        *_of_pause(signs),
+        *_of_jobs(signs),
+        *_of_database(signs),
+        *_of_samples(signs),
+    ]
     notices.sort(key=lambda notice: ORDER.index(notice.severity))
     if not notices:
         return Condition("good", f"Everything runs.{_waiting(signs)}", ())
@@ -127,7 +166,11 @@ def judge(signs: Signs) -> Condition:
 
 def judge_state(now_ms: int, state: str, sentence: str) -> Condition:
     """The same of a broker that does not serve: nothing but its state is known."""
-    return Condition("warn" if state not in ("failed", "closed") else "bad", sentence, tuple(_of_state(Signs(now_ms, state, sentence))))
+    return Condition(
+        "warn" if state not in ("failed", "closed") else "bad",
+        sentence,
+        tuple(_of_state(Signs(now_ms, state, sentence))),
+    )
 
 
 def not_measured() -> Condition:
@@ -148,7 +191,17 @@ def _of_state(signs: Signs) -> list[Notice]:
 def _of_flags(signs: Signs) -> list[Notice]:
     if signs.state == "read_only":  # its sentence has the causes
         return []
-    return [Notice("warn" if name in NOTED_FLAGS else "bad", "flag", f"The store notes: {cause.rstrip('.')}.", None, "store", name) for name, cause in signs.flags]
+    return [
+        Notice(
+            "warn" if name in NOTED_FLAGS else "bad",
+            "flag",
+            f"The store notes: {cause.rstrip('.')}.",
+            None,
+            "store",
+            name,
+        )
+        for name, cause in signs.flags
+    ]
 
 
 def _of_routes(signs: Signs) -> list[Notice]:
@@ -156,7 +209,10 @@ def _of_routes(signs: Signs) -> list[Notice]:
         return []
     found = signs.withheld
     which = "" if found.topics == found.of else f" for {found.topics:,} of {found.of:,} topics"
-    said = f"The name server gives out {found.broker} without write permission{which}: clients cannot send; {found.remedy}."
+    said = (
+        f"The name server gives out {found.broker} without write permission{which}: clients cannot send; "
+        f"{found.remedy}."
+    )
     return [Notice("bad", "routes", said, found.topics, "topics")]
 
 
@@ -165,20 +221,40 @@ def _of_refused(signs: Signs) -> list[Notice]:
         return [Notice("unknown", "refused", "What was refused is not known.", None, "store_write")]
     found, minutes = [], RECENT_MS // 60_000
     if failed := sum(signs.refused[cause] for cause in signs.refused.keys() & FAILED_CAUSES):
-        said = f"{failed:,} {'request' if failed == 1 else 'requests'} failed in the last {minutes} minutes because of a file of the store; the broker's log names it."
+        said = (
+            f"{failed:,} {'request' if failed == 1 else 'requests'} failed in the last {minutes} minutes "
+            f"because of a file of the store; the broker's log names it."
+        )
         found.append(Notice("bad", "failed", said, failed, "doctor"))
     by_the_store = {cause: count for cause, count in signs.refused.items() if cause in SEND_CAUSES}
-    by_themselves = {cause: count for cause, count in signs.refused_sends.items() if cause not in SEND_CAUSES | FAILED_CAUSES}
-    others = {cause: count - by_themselves.get(cause, 0) for cause, count in signs.refused.items() if cause not in SEND_CAUSES | FAILED_CAUSES}
+    by_themselves = {
+        cause: count
+        for cause, count in signs.refused_sends.items()
+        if cause not in SEND_CAUSES | FAILED_CAUSES
+    }
+    others = {
+        cause: count - by_themselves.get(cause, 0)
+        for cause, count in signs.refused.items()
+        if cause not in SEND_CAUSES | FAILED_CAUSES
+    }
     for severity, one, many, counts in (
         ("bad", "send", "sends", by_the_store),
-        ("warn", "other send" if by_the_store else "send", "other sends" if by_the_store else "sends", by_themselves),
+        (
+            "warn",
+            "other send" if by_the_store else "send",
+            "other sends" if by_the_store else "sends",
+            by_themselves,
+        ),
         ("warn", "other request or connection", "other requests or connections", others),
     ):
         counts = {cause: count for cause, count in counts.items() if count > 0}
         if counts:
             count, worst = sum(counts.values()), max(sorted(counts), key=lambda cause: counts[cause])
-            said = f"{count:,} {one if count == 1 else many} {'was' if count == 1 else 'were'} refused in the last {minutes} minutes, {'' if len(counts) == 1 else f'{counts[worst]:,} of them '}for “{words_of(worst)}”."
+            said = (
+                f"{count:,} {one if count == 1 else many} {'was' if count == 1 else 'were'} refused in "
+                f"the last {minutes} minutes, "
+                f"{'' if len(counts) == 1 else f'{counts[worst]:,} of them '}for “{words_of(worst)}”."
+            )
             found.append(Notice(severity, "refused", said, count, "store_write"))
     return found
 
@@ -195,18 +271,39 @@ def _of_disk(signs: Signs) -> list[Notice]:
         return [Notice("unknown", "disk", "The forecast of the disk is not known.", None, "disk")]
     mark = signs.disk
     if mark.is_reached:
-        return [Notice("bad", "disk", f"The disk is {mark.percent} % full: sends are refused.", mark.percent, "disk")]
+        return [
+            Notice(
+                "bad", "disk", f"The disk is {mark.percent} % full: sends are refused.", mark.percent, "disk"
+            )
+        ]
     if mark.at_ms is None or mark.at_ms - signs.now_ms > AHEAD_MS:
         return []
     left = max(0, mark.at_ms - signs.now_ms)
-    return [Notice("bad" if left <= SOON_MS else "warn", "disk", f"In about {duration_text(left)} the disk is {mark.percent} % full, and sends are refused.", left, "disk")]
+    return [
+        Notice(
+            "bad" if left <= SOON_MS else "warn",
+            "disk",
+            f"In about {duration_text(left)} the disk is {mark.percent} % full, and sends are refused.",
+            left,
+            "disk",
+        )
+    ]
 
 
 def _of_findings(signs: Signs) -> list[Notice]:
     if not signs.findings:
         return []
     one = signs.findings == 1
-    return [Notice("bad", "damage", f"The last check of the store found {signs.findings:,} {'place' if one else 'places'} that {'is' if one else 'are'} damaged.", signs.findings, "doctor")]
+    return [
+        Notice(
+            "bad",
+            "damage",
+            f"The last check of the store found {signs.findings:,} {'place' if one else 'places'} "
+            f"that {'is' if one else 'are'} damaged.",
+            signs.findings,
+            "doctor",
+        )
+    ]
 
 
 def _of_lags(signs: Signs) -> list[Notice]:
@@ -214,25 +311,40 @@ def _of_lags(signs: Signs) -> list[Notice]:
         return [Notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
     growing = sorted((lag for lag in signs.lags if lag.is_growing), key=lambda lag: (-lag.grown, lag.group))
     return [
-        Notice("warn", "lag", f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than {duration_text(lag.over_ms)} ago.", lag.lag, "group", lag.group)
+        Notice(
+            "warn",
+            "lag",
+            f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than "
+            f"{duration_text(lag.over_ms)} ago.",
+            lag.lag,
+            "group",
+            lag.group,
+        )
         for lag in growing
     ]
 
 
 def _waiting(signs: Signs) -> str:
-    """What stands behind the good sentence: a lag that does not grow is nothing wrong, but nobody should have to look for it."""
+    """What stands behind the good sentence: a lag that does not grow is nothing wrong, but nobody should have
+    to look for it."""
     behind = [lag for lag in signs.lags or () if lag.lag >= LEAST_GROWTH]
     if not behind:
         return ""
     count = sum(lag.lag for lag in behind)
-    return f" {count:,} messages wait for {'the group ' + behind[0].group if len(behind) == 1 else f'{len(behind):,} groups'}."
+    return (
+        f" {count:,} messages wait for "
+        f"{'the group ' + behind[0].group if len(behind) == 1 else f'{len(behind):,} groups'}."
+    )
 
 
 def _of_pause(signs: Signs) -> list[Notice]:
     if signs.pause is None or signs.pause.seconds <= NOTED_PAUSE_S:
         return []
     lasted_ms = round(signs.pause.seconds * 1000)
-    said = f"The broker's loop did not turn for {duration_text(lasted_ms)} at {moment_text(signs.pause.at_ms)[11:19]} UTC: no request was answered."
+    said = (
+        f"The broker's loop did not turn for {duration_text(lasted_ms)} at "
+        f"{moment_text(signs.pause.at_ms)[11:19]} UTC: no request was answered."
+    )
     return [Notice("warn", "pause", said, lasted_ms, "store_write")]
 
 
@@ -240,22 +352,60 @@ def _of_jobs(signs: Signs) -> list[Notice]:
     found = []
     if signs.stopped_children:
         names, one = ", ".join(signs.stopped_children), len(signs.stopped_children) == 1
-        found.append(Notice("warn", "children", f"{names} {'does' if one else 'do'} not run, so jobs wait. Messages are not touched by that.", len(signs.stopped_children), "jobs"))
+        found.append(
+            Notice(
+                "warn",
+                "children",
+                f"{names} {'does' if one else 'do'} not run, so jobs wait. Messages are not touched by that.",
+                len(signs.stopped_children),
+                "jobs",
+            )
+        )
     if signs.failed_jobs:
-        found.append(Notice("warn", "jobs", f"{signs.failed_jobs:,} {'job' if signs.failed_jobs == 1 else 'jobs'} failed in the last 24 h.", signs.failed_jobs, "jobs"))
+        found.append(
+            Notice(
+                "warn",
+                "jobs",
+                f"{signs.failed_jobs:,} {'job' if signs.failed_jobs == 1 else 'jobs'} failed in the "
+                f"last 24 h.",
+                signs.failed_jobs,
+                "jobs",
+            )
+        )
     elif signs.failed_jobs is None or signs.stopped_children is None:
-        found.append(Notice("unknown", "jobs", "Whether jobs failed, and what the last check of the store found, is not known: the queue of jobs does not answer.", None, "jobs"))
+        found.append(
+            Notice(
+                "unknown",
+                "jobs",
+                "Whether jobs failed, and what the last check of the store found, is not known: the "
+                "queue of jobs does not answer.",
+                None,
+                "jobs",
+            )
+        )
     return found
 
 
 def _of_database(signs: Signs) -> list[Notice]:
     if not signs.database_failed:
         return []
-    said = f"The dashboard's database does not answer, so logins, tokens and the audit trail fail or are lost: {signs.database_failed}."
+    said = (
+        f"The dashboard's database does not answer, so logins, tokens and the audit trail fail or are "
+        f"lost: {signs.database_failed}."
+    )
     return [Notice("bad", "database", said, None, "")]
 
 
 def _of_samples(signs: Signs) -> list[Notice]:
     if not signs.samples_failed:
         return []
-    return [Notice("warn", "samples", f"Samples over time are missing, so rates and forecasts are behind: {signs.samples_failed.rstrip('.')}.", None, "disk")]
+    return [
+        Notice(
+            "warn",
+            "samples",
+            f"Samples over time are missing, so rates and forecasts are behind: "
+            f"{signs.samples_failed.rstrip('.')}.",
+            None,
+            "disk",
+        )
+    ]

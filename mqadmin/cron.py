@@ -1,8 +1,10 @@
-"""The process that starts scheduled runs: rq's cron scheduler, reading its jobs from the database each time it wakes.
+"""The process that starts scheduled runs: rq's cron scheduler, reading its jobs from the database each time
+it wakes.
 
-It takes what rq decides, when a schedule is due, and leaves what rq would do: put a function with pickled arguments on a
-queue. A run starts by the same way as one that somebody asked for: kind and parameters are checked, the role is that of
-whoever made the schedule as it is now, and an audit record is left. When the run before has not ended, the next is left out.
+It takes what rq decides, when a schedule is due, and leaves what rq would do: put a function with pickled
+arguments on a queue. A run starts by the same way as one that somebody asked for: kind and parameters are
+checked, the role is that of whoever made the schedule as it is now, and an audit record is left. When the run
+before has not ended, the next is left out.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ def _due(schedule: PipelineSchedule):
 
 
 def start(schedule_id: int) -> None:
-    """Start the run of a schedule that is due, and keep what came of it; one that was removed meanwhile is no more."""
+    """Start the run of a schedule that is due, and keep what came of it; one that was removed meanwhile is no
+    more."""
     try:
         schedule = schedules.find(schedule_id)
     except Problem:
@@ -71,14 +74,18 @@ def start(schedule_id: int) -> None:
         caller = caller_of(schedule.created_by)
         _check_the_one_before(schedule.last_run)
         kind = f"pipeline_{schedule.job}"
-        with audit.audited(caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk) as record:
+        with audit.audited(
+            caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk
+        ) as record:
             run = jobs.start(kind, schedule.parameters, caller, schedule=schedule.pk)
             record["id"] = schedule.last_run = run["id"]
     except Problem as problem:
         log.warning("schedule %d (%s) did not start: %s", schedule.pk, schedule.job, problem)
         schedule.last_problem = f"{problem}"[:300]
     # An update, not a save: a schedule that was removed meanwhile must not come back.
-    PipelineSchedule.objects.filter(pk=schedule.pk).update(last_ms=schedule.last_ms, last_run=schedule.last_run, last_problem=schedule.last_problem)
+    PipelineSchedule.objects.filter(pk=schedule.pk).update(
+        last_ms=schedule.last_ms, last_run=schedule.last_run, last_problem=schedule.last_problem
+    )
 
 
 def _check_the_one_before(run_id: str) -> None:
@@ -93,14 +100,24 @@ def _check_the_one_before(run_id: str) -> None:
 
 
 def caller_of(name: str) -> Caller:
-    """Whoever made a schedule, with the role they have today; a Problem when they may start no run any more."""
+    """Whoever made a schedule, with the role they have today; a Problem when they may start no run any
+    more."""
     kind, _, who = name.partition(":")
     role = None
     if kind == "user":
-        user = get_user_model().objects.filter(**{get_user_model().USERNAME_FIELD: who}, is_active=True).first()
+        user = (
+            get_user_model().objects.filter(**{get_user_model().USERNAME_FIELD: who}, is_active=True).first()
+        )
         role = user and roles.role_of(user)
     elif kind == "token":
-        role = next((token.role for token in ApiToken.objects.filter(name=who, revoked_at=None) if token.state == "active"), None)
+        role = next(
+            (
+                token.role
+                for token in ApiToken.objects.filter(name=who, revoked_at=None)
+                if token.state == "active"
+            ),
+            None,
+        )
     elif kind == "local":
         role = "admin"
     caller = Caller(name, role or "viewer")

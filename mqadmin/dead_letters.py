@@ -1,14 +1,16 @@
 """Sends a group's dead letters once more, with the client that everybody uses.
 
-They stay where they are; how far they were taken up is the place of RESENDER in their queue, so that a second run goes on where
-the first ended. It moves behind messages that the broker has: a run that is killed between, or whose database fails, may send up to
-AT_ONCE again.
-A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its topic, where
-every group sees it. What a group that consumes in order is sent by its retry topic comes back as a dead letter: while such
-a group holds its queues the broker takes a send to that topic for a message given up, as Apache's does.
+They stay where they are; how far they were taken up is the place of RESENDER in their queue, so that a second
+run goes on where the first ended. It moves behind messages that the broker has: a run that is killed between,
+or whose database fails, may send up to AT_ONCE again.
+A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its
+topic, where every group sees it. What a group that consumes in order is sent by its retry topic comes back as
+a dead letter: while such a group holds its queues the broker takes a send to that topic for a message given
+up, as Apache's does.
 
-A letter of a topic that is not there, cannot be, or takes no messages is left out: a send makes a topic, which not everybody may
-who may send dead letters again, and a producer may write any name. It keeps back no letter behind it, and the next run tries it again.
+A letter of a topic that is not there, cannot be, or takes no messages is left out: a send makes a topic,
+which not everybody may who may send dead letters again, and a producer may write any name. It keeps back no
+letter behind it, and the next run tries it again.
 """
 
 from __future__ import annotations
@@ -34,21 +36,38 @@ TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
 AT_ONCE = 32  # letters of one pull
 MAX_LOOKED = 10_000  # records read for a plan: about a tenth of a second
-NO_RETRY_TOPIC = "no retry topic that takes messages: it comes when a consumer of the group connects. Send them to their topics meanwhile"
+NO_RETRY_TOPIC = (
+    "no retry topic that takes messages: it comes when a consumer of the group connects. Send them to "
+    "their topics meanwhile"
+)
 # What told the broker to keep it back, or was the broker's note of a try that is over.
-OVER = (properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TRANSACTION_PREPARED, *properties.TIMER_ASKING)
+OVER = (
+    properties.DELAY,
+    properties.REAL_TOPIC,
+    properties.REAL_QUEUE_ID,
+    properties.TRANSACTION_PREPARED,
+    *properties.TIMER_ASKING,
+)
 
 
-async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None], left_out: Keeper) -> dict:
-    """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out, then the others, oldest first.
+async def resend(
+    nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None], left_out: Keeper
+) -> dict:
+    """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out,
+    then the others, oldest first.
 
-    `tell(sent, of)` follows it, `left_out` notes what is left out. {"sent", "left": those that the limit kept back, "came_back": dead
-    letters that came meanwhile, "skipped": those that do not say which topic they are of, "without_topic": those of topics that do not
-    exist or take no messages}. Each is sent once, also where a later one is refused. MisuseError when the group has none, or no retry
-    topic to send them to; ClientError when the broker does not take one, or none at all: what was sent before it counts.
+    `tell(sent, of)` follows it, `left_out` notes what is left out. {"sent", "left": those that the limit kept
+    back, "came_back": dead letters that came meanwhile, "skipped": those that do not say which topic they are
+    of, "without_topic": those of topics that do not exist or take no messages}. Each is sent once, also where
+    a later one is refused. MisuseError when the group has none, or no retry topic to send them to;
+    ClientError when the broker does not take one, or none at all: what was sent before it counts.
     """
     letters = dead_letter_topic(group)
-    async with PullConsumer(RESENDER, nameserver) as reader, Producer(nameserver, RESENDER) as producer, Admin(nameserver) as admin:
+    async with (
+        PullConsumer(RESENDER, nameserver) as reader,
+        Producer(nameserver, RESENDER) as producer,
+        Admin(nameserver) as admin,
+    ):
         taken = _Taken(admin, letters)
         try:
             queues = await reader.queues(letters)
@@ -61,7 +80,10 @@ async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callabl
             low = await reader.min_offset(queue)
             at = max(await reader.committed(queue) or 0, low)
             stretches.append((queue, at, await reader.max_offset(queue)))
-            again += [(queue, first, end) for first, end in await sync_to_async(left_out.begin)(queue.queue_id, low, at)]
+            again += [
+                (queue, first, end)
+                for first, end in await sync_to_async(left_out.begin)(queue.queue_id, low, at)
+            ]
         of = min(limit, sum(end - at for _, at, end in (*again, *stretches)))
         run = _Run(reader, producer, taken, left_out, group, to, limit, lambda sent: tell(sent, of))
         for queue, at, end in again:
@@ -83,17 +105,36 @@ class Keeper(Protocol):
 class _Run:
     """One run of `resend`: what became of the letters so far is in `found`."""
 
-    def __init__(self, reader: PullConsumer, producer: Producer, taken: _Taken, left_out: Keeper, group: str, to: str, limit: int, tell: Callable[[int], None]):
-        self._reader, self._producer, self._taken, self._left_out, self._tell = reader, producer, taken, left_out, tell
+    def __init__(
+        self,
+        reader: PullConsumer,
+        producer: Producer,
+        taken: _Taken,
+        left_out: Keeper,
+        group: str,
+        to: str,
+        limit: int,
+        tell: Callable[[int], None],
+    ):
+        self._reader, self._producer, self._taken, self._left_out, self._tell = (
+            reader,
+            producer,
+            taken,
+            left_out,
+            tell,
+        )
         self._group, self._to, self._room = group, to, limit
         self.found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
 
     async def take(self, queue: MessageQueue, at: int, end: int, *, is_again: bool = False) -> int:
-        """Send the letters [at, end) of a queue, as far as the limit allows; where that ended. `is_again`: earlier runs left them out."""
+        """Send the letters [at, end) of a queue, as far as the limit allows; where that ended. `is_again`:
+        earlier runs left them out."""
         while at < end and self._room > 0:
             begin, kept = at, []
             # Letters that are left out once more take no room, so as many are read as may be of that kind.
-            result = await self._reader.pull(queue, at, max_count=min(AT_ONCE if is_again else self._room, AT_ONCE, end - at))
+            result = await self._reader.pull(
+                queue, at, max_count=min(AT_ONCE if is_again else self._room, AT_ONCE, end - at)
+            )
             try:
                 for message in result.messages:
                     if not self._room:
@@ -102,14 +143,16 @@ class _Run:
                     self.found[became] += 1
                     if became != "sent":
                         kept.append(message.queue_offset)
-                    if became == "sent" or not is_again:  # those left out before never keep back the letters behind them
+                    # Those left out before never keep back the letters behind them
+                    if became == "sent" or not is_again:
                         self._room -= 1
                     at = message.queue_offset + 1
                 else:
                     at = min(max(at if result.messages else at + 1, result.next_offset), end)
             finally:
                 if at > begin and (kept or is_again):
-                    # Before the place is noted: a run that ends between the two meets these letters once more.
+                    # Before the place is noted: a run that ends between the two meets these letters once
+                    # more.
                     await sync_to_async(self._left_out.replace)(queue.queue_id, begin, at, ranges_of(kept))
                 if not is_again:
                     await self._reader.commit(queue, at)
@@ -118,21 +161,33 @@ class _Run:
 
 
 def plan(
-    store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str], is_taken: Callable[[str], bool],
-    left_out: Mapping[int, Sequence[Range]],
+    store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str],
+    is_taken: Callable[[str], bool], left_out: Mapping[int, Sequence[Range]],
 ) -> dict:  # fmt: skip
-    """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most MAX_LOOKED.
+    """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most
+    MAX_LOOKED.
 
-    `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was left out of these; `topics` are the
-    names of those that exist; `is_taken(topic)` is whether messages of it are taken. {"messages" that are taken up, "to_send": of these those
-    that are not left out (as far as was looked), "left": beyond the limit, "of_limit": how much of the limit they use, so that a run with this
-    limit sends no others, "sent_before", "left_out_before": those that earlier runs left out and are still there, "topics": [{"topic",
-    "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of these without a topic, "without_topic": of these whose topic
-    does not exist or takes no messages, where they go to it, "complete", "oldest_ms", "newest_ms", "goes_to": the one topic they go to, None
-    for their own, "cannot": why nothing can be sent, "" where it can}.
+    `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was
+    left out of these; `topics` are the names of those that exist; `is_taken(topic)` is whether messages of it
+    are taken. {"messages" that are taken up, "to_send": of these those that are not left out (as far as was
+    looked), "left": beyond the limit, "of_limit": how much of the limit they use, so that a run with this
+    limit sends no others, "sent_before", "left_out_before": those that earlier runs left out and are still
+    there, "topics": [{"topic", "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of
+    these without a topic, "without_topic": of these whose topic does not exist or takes no messages, where
+    they go to it, "complete", "oldest_ms", "newest_ms", "goes_to": the one topic they go to, None for their
+    own, "cannot": why nothing can be sent, "" where it can}.
     """
     topic, look = dead_letter_topic(group), _Look(store, dead_letter_topic(group))
-    found = {"group": group, "to": to, "limit": limit, "goes_to": retry_topic(group) if to == "group" else None, "messages": 0, "left": 0, "sent_before": 0, "left_out_before": 0}
+    found = {
+        "group": group,
+        "to": to,
+        "limit": limit,
+        "goes_to": retry_topic(group) if to == "group" else None,
+        "messages": 0,
+        "left": 0,
+        "sent_before": 0,
+        "left_out_before": 0,
+    }
     again, others = [], []
     for queue_id, place in sorted(places.items()):
         low, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -165,28 +220,41 @@ def plan(
     skipped = look.counts.get("", 0)
     names = [(name, count) for name, count in look.counts.most_common() if name]
     without_topic = sum(count for name, count in names if to == "topic" and not is_taken(name))
-    cannot = f"The group has {NO_RETRY_TOPIC}." if to == "group" and found["messages"] and not is_taken(retry_topic(group)) else ""
+    cannot = (
+        f"The group has {NO_RETRY_TOPIC}."
+        if to == "group" and found["messages"] and not is_taken(retry_topic(group))
+        else ""
+    )
     stretches: dict[int, list[int]] = {}  # store times rise with the offsets of a queue
     for queue_id, first, end in taken_up:
         stretches.setdefault(queue_id, []).extend((first, end - 1))
-    times = [store.store_time_at(topic, queue_id, offset) for queue_id, offsets in stretches.items() for offset in (offsets[0], offsets[-1])]
+    times = [
+        store.store_time_at(topic, queue_id, offset)
+        for queue_id, offsets in stretches.items()
+        for offset in (offsets[0], offsets[-1])
+    ]
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
     is_complete = look.counts.total() >= found["messages"]
     return found | {
-        "topics": [{"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)} for name, count in names],
+        "topics": [
+            {"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)}
+            for name, count in names
+        ],
         "skipped": skipped,
         "without_topic": without_topic,
         "to_send": 0 if cannot else min(limit, found["messages"] - skipped - without_topic),
         "cannot": cannot,
         "complete": is_complete,
-        "of_limit": of_limit if is_complete else min(limit, found["messages"]),  # topics of those left out before were not all read
+        # Topics of those left out before were not all read
+        "of_limit": of_limit if is_complete else min(limit, found["messages"]),
         "oldest_ms": min(known, default=None),
         "newest_ms": max(known, default=None),
     }
 
 
 class _Look:
-    """Counts dead letters by the topic that they are of ("" where they do not say), at most MAX_LOOKED of them."""
+    """Counts dead letters by the topic that they are of ("" where they do not say), at most MAX_LOOKED of
+    them."""
 
     def __init__(self, store: Any, topic: str):
         self._store, self._topic, self._looked = store, topic, 0
@@ -194,8 +262,14 @@ class _Look:
 
     def at(self, queue_id: int, at: int, end: int) -> None:
         while at < end and self._looked < MAX_LOOKED:
-            result = self._store.get_blocking(GetRequest(self._topic, queue_id, at, min(end - at, MAX_LOOKED - self._looked, 512), 1 << 20))
-            stored = list(record.decode_all(result.body, check_crc=False)) if result.status is GetStatus.FOUND else []
+            result = self._store.get_blocking(
+                GetRequest(self._topic, queue_id, at, min(end - at, MAX_LOOKED - self._looked, 512), 1 << 20)
+            )
+            stored = (
+                list(record.decode_all(result.body, check_crc=False))
+                if result.status is GetStatus.FOUND
+                else []
+            )
             self._looked += max(1, len(stored))
             self.counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
             at = max(at + 1, result.next_offset)
@@ -213,7 +287,9 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
     if to == "topic":
         del pairs[properties.RETRY_TOPIC]
     topic = retry_topic(group) if to == "group" else origin
-    await producer.send_counted(topic, stored.body, properties.encode(pairs).decode(), stored.sys_flag & COMPRESSION_BITS, 0, None)
+    await producer.send_counted(
+        topic, stored.body, properties.encode(pairs).decode(), stored.sys_flag & COMPRESSION_BITS, 0, None
+    )
     return "sent"
 
 
@@ -225,7 +301,8 @@ class _Taken:
         self._known: dict[str, bool] = {}
 
     async def is_taken(self, topic: str) -> bool:
-        """Raises ClientError where the broker takes no messages of any topic, as one whose permission is withheld."""
+        """Raises ClientError where the broker takes no messages of any topic, as one whose permission is
+        withheld."""
         if topic not in self._known:
             self._known[topic] = topic not in FORBIDDEN_TO_SEND and await self._is_writable(topic)
         return self._known[topic]

@@ -1,8 +1,8 @@
 """Messages of a topic as a file: JSON lines, or CSV for a spreadsheet.
 
 A cell of a CSV file that begins like a formula would be run by the spreadsheet that opens it, so it gets an
-apostrophe in front (docs/durability.md S16). The file is written under a temporary name and renamed when it is whole; what
-is left of the disk is looked at while writing, so that an export never takes the store's room.
+apostrophe in front (docs/durability.md S16). The file is written under a temporary name and renamed when it
+is whole; what is left of the disk is looked at while writing, so that an export never takes the store's room.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DEFAULT_LIMIT = 1_000_000
 MAX_MESSAGES = 10_000_000
 LEAVE_FREE_RATIO = 0.15  # of the disk; the store begins to refuse at 10 % free
 CSV_FIELDS = (
-    "topic", "queue_id", "queue_offset", "log_offset", "message_id", "offset_message_id", "tag", "keys", "store_time", "born_time",
-    "born_host", "reconsume_times", "body_bytes", "body_encoding", "body",
+    "topic", "queue_id", "queue_offset", "log_offset", "message_id", "offset_message_id", "tag", "keys",
+    "store_time", "born_time", "born_host", "reconsume_times", "body_bytes", "body_encoding", "body",
 )  # fmt: skip
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -33,7 +33,9 @@ class NoRoomError(Exception):
     """The disk is too full to go on."""
 
 
-def messages_of_topic(broker: RestClient, topic: str, begin_ms: int | None, end_ms: int | None, limit: int) -> Iterator[dict]:
+def messages_of_topic(
+    broker: RestClient, topic: str, begin_ms: int | None, end_ms: int | None, limit: int
+) -> Iterator[dict]:
     """Up to `limit` messages of a topic that were stored in [begin_ms, end_ms], queue after queue, by offset.
 
     The end of each queue is what it was when the export began, so it ends while the topic goes on.
@@ -42,7 +44,11 @@ def messages_of_topic(broker: RestClient, topic: str, begin_ms: int | None, end_
     for queue in broker.get(f"/topics/{topic}")["queues"]:
         path = f"/topics/{topic}/queues/{queue['queue_id']}"
         offset, end = int(queue["min_offset"]), int(queue["max_offset"])
-        found = {time_ms: broker.get(f"{path}/offset", time_ms=time_ms) for time_ms in (begin_ms, end_ms) if time_ms is not None}
+        found = {
+            time_ms: broker.get(f"{path}/offset", time_ms=time_ms)
+            for time_ms in (begin_ms, end_ms)
+            if time_ms is not None
+        }
         is_in_order = not any(answer["doubt"] for answer in found.values())  # else all of the queue is read
         if begin_ms is not None and is_in_order:
             offset = max(offset, int(found[begin_ms]["offset"]))
@@ -67,14 +73,21 @@ def messages_of_topic(broker: RestClient, topic: str, begin_ms: int | None, end_
             break
 
 
-def write(directory: Path, name: str, form: str, messages: Iterator[dict], progress: Callable[..., None], limit: int) -> dict:
+def write(
+    directory: Path, name: str, form: str, messages: Iterator[dict], progress: Callable[..., None], limit: int
+) -> dict:
     """Write `messages` to `directory/name.form`; {"file", "messages", "bytes"}."""
     assert form in FORMS
     path = directory / f"{name}.{form}"
     unfinished = _unfinished(directory, name)
     count = 0
     try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8", newline="") as output:
+        with open(
+            os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600),
+            "w",
+            encoding="utf-8",
+            newline="",
+        ) as output:
             add = _csv_writer(output) if form == "csv" else _json_writer(output)
             for message in messages:
                 if count % 1000 == 0:
@@ -94,12 +107,14 @@ def _unfinished(directory: Path, name: str) -> Path:
 
 
 def remove_unfinished(directory: Path, name: str) -> None:
-    """Take away what an export that was killed had written; its process may still be at it, and then ends with a file without a name."""
+    """Take away what an export that was killed had written; its process may still be at it, and then ends
+    with a file without a name."""
     _unfinished(directory, name).unlink(missing_ok=True)
 
 
 def remove_old(directory: Path, before: float) -> None:
-    """Take away files last written before a time (seconds since 1970): results of jobs that are forgotten, halves of jobs that were killed."""
+    """Take away files last written before a time (seconds since 1970): results of jobs that are forgotten,
+    halves of jobs that were killed."""
     for path in directory.iterdir():
         if path.suffix in (".part", *(f".{form}" for form in FORMS)) and path.stat().st_mtime < before:
             path.unlink(missing_ok=True)
@@ -108,7 +123,10 @@ def remove_old(directory: Path, before: float) -> None:
 def _check_room(directory: Path) -> None:
     usage = Disk().usage(directory)
     if usage.free < usage.total * LEAVE_FREE_RATIO:
-        raise NoRoomError(f"the disk has {usage.free >> 20} of {usage.total >> 20} MiB left, an export stops at {LEAVE_FREE_RATIO:.0%}")
+        raise NoRoomError(
+            f"the disk has {usage.free >> 20} of {usage.total >> 20} MiB left, an export stops at "
+            f"{LEAVE_FREE_RATIO:.0%}"
+        )
 
 
 def _json_writer(output: IO[str]) -> Callable[[dict], object]:

@@ -1,4 +1,5 @@
-"""Logs, counts and describes failures of the store's files or the dashboard's database in a page or REST request."""
+"""Logs, counts and describes failures of the store's files or the dashboard's database in a page or REST
+request."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from mqadmin.first_start import wrong_kind
 from mqadmin.web import count_refusal
 
 DATABASE_TITLE = "The dashboard's database does not answer"
-DATABASE_ADVICE = "Messages are not touched by that. Users, tokens and the audit trail are in {name} of the data directory: stop the broker, put the file back, and start it again."
+DATABASE_ADVICE = (
+    "Messages are not touched by that. Users, tokens and the audit trail are in {name} of the data "
+    "directory: stop the broker, put the file back, and start it again."
+)
 _TABLE = "django_migrations"
 
 _log = RepeatedLog(logging.getLogger(__name__))
@@ -28,13 +32,29 @@ _first_seen: dict[str, tuple[int, int]] = {}  # device and inode of the database
 
 def note_store_failure(request: HttpRequest, error: StoreError) -> None:
     """Count and log a request that a file of the store failed. The log alone names the file to everybody."""
-    _log.write(logging.ERROR, "failed requests", time.monotonic(), "%s %s failed: %s", request.method, request.path, error)
+    _log.write(
+        logging.ERROR,
+        "failed requests",
+        time.monotonic(),
+        "%s %s failed: %s",
+        request.method,
+        request.path,
+        error,
+    )
     count_refusal(error.cause, who=request.META.get("REMOTE_ADDR") or "local")
 
 
 def note_database_failure(request: HttpRequest, error: DatabaseError) -> None:
     """Log a request that the database failed."""
-    _log.write(logging.ERROR, "failures of the database", time.monotonic(), "%s %s failed: the database: %s", request.method, request.path, error)
+    _log.write(
+        logging.ERROR,
+        "failures of the database",
+        time.monotonic(),
+        "%s %s failed: the database: %s",
+        request.method,
+        request.path,
+        error,
+    )
 
 
 def database_sentence(error: Exception | str) -> str:
@@ -44,23 +64,30 @@ def database_sentence(error: Exception | str) -> str:
 
 
 def wrong_database_file(path: str | None = None) -> str:
-    """Say that what lies in the place of the SQLite file at `path` (the dashboard's own by default) is no file, "" when it is one or is missing.
+    """Say that what lies in the place of the SQLite file at `path` (the dashboard's own by default) is no
+    file, "" when it is one or is missing.
 
-    To be asked before it is opened: SQLite makes the file that a link names, outside of the data directory, where that leads nowhere.
+    To be asked before it is opened: SQLite makes the file that a link names, outside of the data directory,
+    where that leads nowhere.
     """
     if path is None and connection.vendor != "sqlite":
         return ""
     path = str(path or connection.settings_dict["NAME"])
     if wrong := wrong_kind(Path(path)):
-        return f"{path} {wrong}: move it away and put the dashboard's database there; without one a start of the broker makes an empty one"
+        return (
+            f"{path} {wrong}: move it away and put the dashboard's database there; without one a start "
+            f"of the broker makes an empty one"
+        )
     return ""
 
 
 def database_failure(path: str | None = None) -> str:
-    """Say what is wrong with the SQLite file at `path` (the dashboard's own by default), "" when nothing is. For a thread.
+    """Say what is wrong with the SQLite file at `path` (the dashboard's own by default), "" when nothing is.
+    For a thread.
 
-    Connections that are open go on with a file whose name was removed, and new ones make another that has no tables: so the name
-    is compared with what it was at the first look. Another database than SQLite is not looked at here.
+    Connections that are open go on with a file whose name was removed, and new ones make another that has no
+    tables: so the name is compared with what it was at the first look. Another database than SQLite is not
+    looked at here.
     """
     if path is None and connection.vendor != "sqlite":
         return ""

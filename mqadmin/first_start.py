@@ -1,9 +1,9 @@
 """What exactly one start has to make: the secret key and the first user.
 
-No password is shipped. The first start makes the user `admin` and prints a password for one login, which must set
-another: `FirstLogin` marks such a user, the login page takes the password out of use as it lets its holder in, and
-the middleware of `views/account.py` shows nothing but the password page until a new one is set. Until that has
-happened each start prints a fresh password, so an overlooked one is no dead end.
+No password is shipped. The first start makes the user `admin` and prints a password for one login, which must
+set another: `FirstLogin` marks such a user, the login page takes the password out of use as it lets its
+holder in, and the middleware of `views/account.py` shows nothing but the password page until a new one is
+set. Until that has happened each start prints a fresh password, so an overlooked one is no dead end.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 
 KEY_FILE = "secret_key"
 SECRET_BYTES = 48
-# Commands that ask a broker, or read its database or a store. They serve no login, so they make no key where there is none.
-MAKE_NO_KEY = frozenset({"topic", "group", "message", "store", "token", "check_store", "crash_lab", "demo", "pipeline"})
+# Commands that ask a broker, or read its database or a store. They serve no login, so they make no key where
+# there is none.
+MAKE_NO_KEY = frozenset(
+    {"topic", "group", "message", "store", "token", "check_store", "crash_lab", "demo", "pipeline"}
+)
 ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -33,7 +36,8 @@ def make_directory(path: Path) -> Path:
 
 
 def key_for(command: str, data_directory: Path) -> str:
-    """The secret key for a command of manage.py ("" for another program); one that lasts as long as the process where nothing may be made."""
+    """The secret key for a command of manage.py ("" for another program); one that lasts as long as the
+    process where nothing may be made."""
     if os.path.lexists(data_directory) and not os.path.isdir(data_directory):
         raise SystemExit(f"the data directory {data_directory} cannot be used: it is no directory")
     if command in MAKE_NO_KEY and not os.path.lexists(data_directory / KEY_FILE):
@@ -41,19 +45,22 @@ def key_for(command: str, data_directory: Path) -> str:
     try:
         return secret_key(data_directory)
     except OSError as error:
-        raise SystemExit(f"the data directory {data_directory} cannot be used: {error.strerror} ({error.filename})") from None
+        raise SystemExit(
+            f"the data directory {data_directory} cannot be used: {error.strerror} ({error.filename})"
+        ) from None
 
 
 def secret_key(data_directory: Path) -> str:
     """The key in `secret_key` (mode 0600), made when there is none yet.
 
-    Two commands may come first at the same moment: the key is written to a file of its own and linked into place,
-    which only one of them can do; both then read the same.
+    Two commands may come first at the same moment: the key is written to a file of its own and linked into
+    place, which only one of them can do; both then read the same.
     """
     path = data_directory / KEY_FILE
     if not os.path.lexists(path):
         make_directory(data_directory)
-        descriptor, name = tempfile.mkstemp(prefix=".secret_key-", dir=data_directory)  # mkstemp makes it 0600
+        # Mkstemp makes it 0600
+        descriptor, name = tempfile.mkstemp(prefix=".secret_key-", dir=data_directory)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(SECRET_BYTES))
             file.flush()
@@ -71,21 +78,27 @@ def secret_key(data_directory: Path) -> str:
 
 
 def _read_key(path: Path) -> str:
-    """The text of the key's file, which may be a link to a file. SystemExit with a sentence when it cannot be read."""
+    """The text of the key's file, which may be a link to a file. SystemExit with a sentence when it cannot be
+    read."""
     if wrong := wrong_kind(path):
         raise SystemExit(f"{path} {wrong}: move it away, {_NEW_KEY}")
     try:
-        # O_NONBLOCK: should a FIFO have come here since its kind was looked at, an open without it would wait for a writer.
+        # O_NONBLOCK: should a FIFO have come here since its kind was looked at, an open without it would wait
+        # for a writer.
         with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return file.read()
     except UnicodeDecodeError:
         return ""  # what is no text is no key
     except OSError as error:
-        raise SystemExit(f"{path} cannot be read ({error.strerror}): let the user that runs the broker read it, or move it away, {_NEW_KEY}") from None
+        raise SystemExit(
+            f"{path} cannot be read ({error.strerror}): let the user that runs the broker read it, "
+            f"or move it away, {_NEW_KEY}"
+        ) from None
 
 
 def wrong_kind(path: Path) -> str:
-    """Say that what is at `path` is no regular file and leads to none; "" for a file, for nothing, and where the system does not say."""
+    """Say that what is at `path` is no regular file and leads to none; "" for a file, for nothing, and where
+    the system does not say."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """The cluster as the hot routes need it: what it answers, as values for orjson and as JSON in pieces.
 
-`ClusterGateway(cluster)` is a broker_store.server.http.Gateway; Django's twins of the two routes use it too, so both
-ways answer the same. A large request is worked on in pieces with a turn of the loop between, since every client of the
-broker waits for that loop too.
+`ClusterGateway(cluster)` is a broker_store.server.http.Gateway; Django's twins of the two routes use it too,
+so both ways answer the same. A large request is worked on in pieces with a turn of the loop between, since
+every client of the broker waits for that loop too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class ClusterGateway:
         except NotFoundError as error:
             raise Problem("topic_not_found", str(error)) from None
 
-    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> list[bytes]:
+    async def pull(
+        self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int
+    ) -> list[bytes]:
         try:
             found = await self._cluster.pull(check_topic(topic), queue_id, offset, limit, wait_ms)
         except NotFoundError as error:

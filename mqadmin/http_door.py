@@ -1,15 +1,18 @@
-"""What a peer may hold of the dashboard's port: connections, headers, bodies, unread answers, frames of a websocket.
+"""What a peer may hold of the dashboard's port: connections, headers, bodies, unread answers, frames of a
+websocket.
 
-uvicorn and its parser have no bound on a header's size or time, on a body, on requests sent in advance (pipelined) or on what
-a peer leaves unread. The protocols here are uvicorn's with these bounds: `BoundedHttp` judges each piece before and while it
-is parsed, `BoundedWebsocket` takes the connection over after an upgrade, and one `Door` knows the connections of both and
-looks at them each second. Who goes beyond a bound is answered with a status where HTTP still allows one, and counted.
+uvicorn and its parser have no bound on a header's size or time, on a body, on requests sent in advance
+(pipelined) or on what a peer leaves unread. The protocols here are uvicorn's with these bounds: `BoundedHttp`
+judges each piece before and while it is parsed, `BoundedWebsocket` takes the connection over after an
+upgrade, and one `Door` knows the connections of both and looks at them each second. Who goes beyond a bound
+is answered with a status where HTTP still allows one, and counted.
 
-One address (an IPv6 one with its site) has a part of the port's connections, so a single client leaves room for others.
-Loopback and proxies that the settings name have no such part: their connections belong to many clients.
+One address (an IPv6 one with its site) has a part of the port's connections, so a single client leaves room
+for others. Loopback and proxies that the settings name have no such part: their connections belong to many
+clients.
 
-The Unix socket has the same bounds on time and size. Its connections are not part of MAX_CONNECTIONS, so commands of the
-same user work while the port is full.
+The Unix socket has the same bounds on time and size. Its connections are not part of MAX_CONNECTIONS, so
+commands of the same user work while the port is full.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ MAX_TARGET_BYTES = 8 << 10  # path and query
 MAX_HEADER_BYTES = 32 << 10
 MAX_HEADERS = 100
 MAX_HEADER_LINE_BYTES = 8_000  # of a websocket's handshake: its parser ends at 8,192
-MAX_BODIES_BYTES = 128 << 20  # of all requests that are not answered; the routes of messages refuse at half of it
+# Of all requests that are not answered; the routes of messages refuse at half of it
+MAX_BODIES_BYTES = 128 << 20
 MAX_PIPELINED = 16  # requests of one connection that wait for the answers of those before
 MAX_UNSENT_BYTES = 256 << 20  # of all connections; the one with most ends
 WEBSOCKET_BURST_BYTES = 256 << 10  # from a browser, at once ...
@@ -86,12 +90,15 @@ class CountedTransport:
     def taken(self) -> int:
         """The bytes that the peer's machine has taken.
 
-        The kernel's own buffer takes megabytes and asks for more when a third of it is free, so what left ours says little.
+        The kernel's own buffer takes megabytes and asks for more when a third of it is free, so what left
+        ours says little.
         """
         connection = self._transport.get_extra_info("socket")
         in_kernel = 0
         if connection is not None and connection.fileno() >= 0:
-            in_kernel = int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+            in_kernel = int.from_bytes(
+                fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder
+            )
         return self.written - self._transport.get_write_buffer_size() - in_kernel
 
     def __getattr__(self, name: str):
@@ -101,17 +108,34 @@ class CountedTransport:
 class Peer:
     """One connection, from its first byte to its end; an upgrade to a websocket gives it another protocol."""
 
-    __slots__ = ("transport", "who", "is_local", "site", "protocol", "waits_for", "since_s", "unsent", "taken", "taken_at_s", "ends_at_s")
+    __slots__ = (
+        "transport",
+        "who",
+        "is_local",
+        "site",
+        "protocol",
+        "waits_for",
+        "since_s",
+        "unsent",
+        "taken",
+        "taken_at_s",
+        "ends_at_s",
+    )
 
-    def __init__(self, transport: CountedTransport, protocol: BoundedHttp, now_s: float, unbounded: Sequence[Network]):
+    def __init__(
+        self, transport: CountedTransport, protocol: BoundedHttp, now_s: float, unbounded: Sequence[Network]
+    ):
         peer = transport.get_extra_info("peername")
         self.is_local = not isinstance(peer, tuple)
-        self.site = None if self.is_local else connection_site(peer[0], unbounded)  # None: counts for no address
+        # None: counts for no address
+        self.site = None if self.is_local else connection_site(peer[0], unbounded)
         self.transport = transport
         self.who = "local socket" if self.is_local else f"{peer[0]}:{peer[1]}"
         self.protocol: BoundedHttp | BoundedWebsocket = protocol
-        self.waits_for, self.since_s = "connection", now_s  # then "header", "body" or "", with the time from which it counts
-        self.unsent, self.taken, self.taken_at_s = 0, 0, now_s  # `taken` of what was written, at the last time that it was enough
+        # Then "header", "body" or "", with the time from which it counts
+        self.waits_for, self.since_s = "connection", now_s
+        # `taken` of what was written, at the last time that it was enough
+        self.unsent, self.taken, self.taken_at_s = 0, 0, now_s
         self.ends_at_s: float | None = None  # of one that was refused
 
     def wait_for(self, what: str, now_s: float) -> None:
@@ -155,7 +179,8 @@ class Door:
         return self._peers[transport]
 
     def take(self, transport: CountedTransport, protocol: BoundedHttp) -> tuple[Peer, Refusal | None]:
-        """The peer of a new connection, and why there is no room for it. One that rests between two requests makes room."""
+        """The peer of a new connection, and why there is no room for it. One that rests between two requests
+        makes room."""
         loop = protocol.loop
         peer = Peer(transport, protocol, loop.time(), self._unbounded)
         refusal = None if peer.is_local else self._no_room_for(peer.site)
@@ -171,17 +196,28 @@ class Door:
         most = self.max_of_address
         if site is not None and most and self._of_site[site] >= most and not self._end_one_that_rests(site):
             said = f"{most:,} connections of {site} are open, as many as one address may have"
-            problem = Problem("busy", said, "close some; BROKER_WEB_CONNECTIONS sets how many one address may have, BROKER_WEB_PROXIES names proxies")
+            problem = Problem(
+                "busy",
+                said,
+                "close some; BROKER_WEB_CONNECTIONS sets how many one address may have, "
+                "BROKER_WEB_PROXIES names proxies",
+            )
             return Refusal("HTTP connections of one address", problem, self._of_site[site] + 1, most)
         many = self.max_connections
         if self._remote >= many and not self._end_one_that_rests():
-            return Refusal("too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many)
+            return Refusal(
+                "too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many
+            )
         return None
 
     def is_crowded(self, peer: Peer) -> bool:
-        """True while so many connections are refused, in all or of this peer's address, that the next one ends unanswered."""
+        """True while so many connections are refused, in all or of this peer's address, that the next one
+        ends unanswered."""
         of_site = self._of_site[peer.site] if peer.site is not None and self.max_of_address else 0
-        return self._remote > self.max_connections + MAX_LINGERING or of_site > self.max_of_address + MAX_ADDRESS_LINGERING
+        return (
+            self._remote > self.max_connections + MAX_LINGERING
+            or of_site > self.max_of_address + MAX_ADDRESS_LINGERING
+        )
 
     def gone(self, transport: CountedTransport) -> None:
         peer = self._peers.pop(transport, None)
@@ -203,7 +239,12 @@ class Door:
                     peer.transport.abort()
                 continue
             if peer.is_too_slow(now_s):
-                self.refused("answer not read", value=round(now_s - peer.taken_at_s), limit=round(UNREAD_SECONDS), who=peer.who)
+                self.refused(
+                    "answer not read",
+                    value=round(now_s - peer.taken_at_s),
+                    limit=round(UNREAD_SECONDS),
+                    who=peer.who,
+                )
                 peer.transport.abort()
             elif peer.waits_for:
                 peer.protocol.judge_time(now_s)
@@ -220,7 +261,8 @@ class Door:
         self.sweep(loop.time())
 
     def _end_one_that_rests(self, site: str | None = None) -> bool:
-        """End the connection (of `site`, where one is given) that has rested longest, so that those that ask come first."""
+        """End the connection (of `site`, where one is given) that has rested longest, so that those that ask
+        come first."""
         of_site = (peer for peer in self._peers.values() if not peer.is_local and site in (None, peer.site))
         resting = [peer for peer in of_site if isinstance(peer.protocol, BoundedHttp) and peer.protocol.rests]
         if not resting:
@@ -277,13 +319,20 @@ class BoundedHttp(HttpToolsProtocol):
             return None
         if peer.waits_for == "connection":  # browsers open some in advance
             return self.transport.close()
-        problem = Problem("request_timeout", f"the {peer.waits_for} of the request did not come within {limit_s:g} s")
+        problem = Problem(
+            "request_timeout", f"the {peer.waits_for} of the request did not come within {limit_s:g} s"
+        )
         return self._refuse(Refusal(f"slow HTTP {peer.waits_for}", problem, round(waited_s), round(limit_s)))
 
     @property
     def rests(self) -> bool:
         """Whether all that was asked is answered and nothing more has begun."""
-        return self.peer.waits_for == "" and not self._cycles and self.peer.ends_at_s is None and not self.transport.get_write_buffer_size()
+        return (
+            self.peer.waits_for == ""
+            and not self._cycles
+            and self.peer.ends_at_s is None
+            and not self.transport.get_write_buffer_size()
+        )
 
     # Parsing
 
@@ -298,10 +347,20 @@ class BoundedHttp(HttpToolsProtocol):
                 self.cycle.keep_alive = False
                 self.flow.pause_reading()
         except httptools.HttpParserError as error:
-            self._refuse(self._refusal or Refusal("malformed HTTP request", Problem("invalid", f"the request is no HTTP/1.1: {_why_malformed(piece, error)}"[:200])))
+            self._refuse(
+                self._refusal
+                or Refusal(
+                    "malformed HTTP request",
+                    Problem("invalid", f"the request is no HTTP/1.1: {_why_malformed(piece, error)}"[:200]),
+                )
+            )
         else:
             if self.peer.waits_for in ("header", "body") and self._incomplete_bytes > MAX_HEADER_BYTES:
-                what = "header" if self.peer.waits_for == "header" else "trailer of the body, or what is between two of its chunks,"
+                what = (
+                    "header"
+                    if self.peer.waits_for == "header"
+                    else "trailer of the body, or what is between two of its chunks,"
+                )
                 self._refuse(_header_too_large(self._incomplete_bytes, what=what))
 
     def _stop(self, refusal: Refusal) -> _Stop:
@@ -310,7 +369,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise self._stop(Refusal("pipelined HTTP requests", Problem("busy"), len(self.pipeline) + 1, MAX_PIPELINED))
+            raise self._stop(
+                Refusal("pipelined HTTP requests", Problem("busy"), len(self.pipeline) + 1, MAX_PIPELINED)
+            )
         super().on_message_begin()
         self._header_bytes = self._header_fields = self._incomplete_bytes = self._body_bytes = 0
         if self.peer.waits_for != "header":
@@ -338,7 +399,9 @@ class BoundedHttp(HttpToolsProtocol):
             raise self._stop(Refusal("HTTP header fields", problem, self._header_fields, MAX_HEADERS))
 
     def on_headers_complete(self) -> None:
-        announced = next((int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0)
+        announced = next(
+            (int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0
+        )
         self._judge_body(announced)
         if self.parser.should_upgrade() and self._should_upgrade():
             self._judge_handshake()
@@ -347,7 +410,8 @@ class BoundedHttp(HttpToolsProtocol):
         self.peer.wait_for("body", self.loop.time())
 
     def _judge_body(self, length: int) -> None:
-        """Refuse a body of so many bytes where its route takes less; a path is only looked at where that matters."""
+        """Refuse a body of so many bytes where its route takes less; a path is only looked at where that
+        matters."""
         if length <= MAX_FORM_BYTES:
             return
         path = unquote(httptools.parse_url(self.url).path.decode("latin-1"))
@@ -360,8 +424,18 @@ class BoundedHttp(HttpToolsProtocol):
         longest = max(len(name) + len(value) for name, value in self.headers)
         if longest > MAX_HEADER_LINE_BYTES:
             raise self._stop(_header_too_large(longest, MAX_HEADER_LINE_BYTES))
-        if len(self.url) > MAX_HEADER_LINE_BYTES or not self.url.isascii() or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
-            raise self._stop(Refusal("malformed HTTP request", Problem("invalid", "a websocket begins with a GET of HTTP/1.1 for an ASCII path")))
+        if (
+            len(self.url) > MAX_HEADER_LINE_BYTES
+            or not self.url.isascii()
+            or self.parser.get_method() != b"GET"
+            or self.parser.get_http_version() != "1.1"
+        ):
+            raise self._stop(
+                Refusal(
+                    "malformed HTTP request",
+                    Problem("invalid", "a websocket begins with a GET of HTTP/1.1 for an ASCII path"),
+                )
+            )
 
     def on_body(self, body: bytes) -> None:
         self._incomplete_bytes = 0
@@ -372,7 +446,9 @@ class BoundedHttp(HttpToolsProtocol):
             self.door.body_bytes += len(body)
             if self.door.body_bytes > MAX_BODIES_BYTES:
                 problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
-                raise self._stop(Refusal("HTTP bodies under way", problem, self.door.body_bytes, MAX_BODIES_BYTES))
+                raise self._stop(
+                    Refusal("HTTP bodies under way", problem, self.door.body_bytes, MAX_BODIES_BYTES)
+                )
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -395,16 +471,30 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with the refusal when no other answer has begun, read nothing more, and end."""
-        self.door.refused(refusal.cause, value=refusal.value, limit=refusal.limit, who=self.peer.who, said=refusal.problem.detail)
-        can_answer = not self.pipeline and not any(cycle.response_started for cycle in self._cycles) and not self.door.is_crowded(self.peer)
+        self.door.refused(
+            refusal.cause,
+            value=refusal.value,
+            limit=refusal.limit,
+            who=self.peer.who,
+            said=refusal.problem.detail,
+        )
+        can_answer = (
+            not self.pipeline
+            and not any(cycle.response_started for cycle in self._cycles)
+            and not self.door.is_crowded(self.peer)
+        )
         self._let_go()
         self.peer.ends_at_s = self.loop.time() + LINGER_SECONDS
         if not can_answer or self.transport.is_closing():
             return self.transport.abort()
         body = refusal.problem.body()
-        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
+        head = (
+            f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\ncache-control: "
+            f"no-store\r\nconnection: close\r\n\r\n"
+        )
         self.transport.write(STATUS_LINE[refusal.problem.status] + head.encode() + body)
-        # What still comes is read and dropped for a while: a close with bytes unread would take the answer back.
+        # What still comes is read and dropped for a while: a close with bytes unread would take the answer
+        # back.
         self.transport.write_eof()
         return self.flow.resume_reading()
 
@@ -444,7 +534,9 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
         grown = self._allowance + (now_s - self._allowed_s) * WEBSOCKET_BYTES_PER_SECOND
         self._allowance, self._allowed_s = min(grown, WEBSOCKET_BURST_BYTES) - len(data), now_s
         if self._allowance < 0:
-            return self._end("websocket flood", WEBSOCKET_BURST_BYTES - round(self._allowance), WEBSOCKET_BURST_BYTES)
+            return self._end(
+                "websocket flood", WEBSOCKET_BURST_BYTES - round(self._allowance), WEBSOCKET_BURST_BYTES
+            )
         super().data_received(data)
         if len(self.frames) > MAX_FRAGMENTS:
             return self._end("websocket fragments", len(self.frames), MAX_FRAGMENTS)
@@ -458,7 +550,8 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
 
     async def send(self, message) -> None:
         await super().send(message)
-        if self.close_sent:  # uvicorn takes a handshake that was answered with a status for one without an answer
+        # Uvicorn takes a handshake that was answered with a status for one without an answer
+        if self.close_sent:
             self.handshake_complete = True
 
     def judge_time(self, now_s: float) -> None:
@@ -478,8 +571,18 @@ def _why_malformed(piece: bytes, error: httptools.HttpParserError) -> str:
 
 
 def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES, *, what: str = "header") -> Refusal:
-    return Refusal("HTTP header too large", Problem("header_too_large", f"the {what} has more than {limit:,} bytes"), found, limit)
+    return Refusal(
+        "HTTP header too large",
+        Problem("header_too_large", f"the {what} has more than {limit:,} bytes"),
+        found,
+        limit,
+    )
 
 
 def _body_too_large(found: int, most: int) -> Refusal:
-    return Refusal("HTTP body too large", Problem("too_large", f"the body has {found:,} bytes or more, allowed are {most:,}"), found, most)
+    return Refusal(
+        "HTTP body too large",
+        Problem("too_large", f"the body has {found:,} bytes or more, allowed are {most:,}"),
+        found,
+        most,
+    )

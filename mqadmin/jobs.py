@@ -1,15 +1,15 @@
 """Background jobs over django-rq: what may run, who started it, how far it is, how to stop it.
 
-Whoever can write to Redis must not be able to run code here (docs/durability.md S21): payloads are JSON, never pickle,
-whatever the command line says, a job's function is looked up in KINDS and imported from nowhere, and its parameters
-are checked once more by the worker that runs it.
+Whoever can write to Redis must not be able to run code here (docs/durability.md S21): payloads are JSON,
+never pickle, whatever the command line says, a job's function is looked up in KINDS and imported from
+nowhere, and its parameters are checked once more by the worker that runs it.
 
-A job runs in a process that the worker forks, so stopping one is a signal to that process's group, and what the job
-started (a Spark job's JVM) ends with it. Jobs never open the store for writing: what must be changed, they ask the
-running broker for, over its Unix socket.
+A job runs in a process that the worker forks, so stopping one is a signal to that process's group, and what
+the job started (a Spark job's JVM) ends with it. Jobs never open the store for writing: what must be changed,
+they ask the running broker for, over its Unix socket.
 
-Progress is in the job's meta, written at most four times a second: {"text", "done", "total", "running", "unit",
-"at_ms", "steps"}, where `steps` are {"text", "began_ms"} of all that it did so far.
+Progress is in the job's meta, written at most four times a second: {"text", "done", "total", "running",
+"unit", "at_ms", "steps"}, where `steps` are {"text", "began_ms"} of all that it did so far.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ from mqadmin.inside.recovery_paths import without_paths
 from mqadmin.left_out import LeftOut
 from mqadmin.rest_client import RestClient, segment
 
-# Where rq is not told how to read a job it reads pickles; django-rq does not tell it when it stops jobs, deletes the failed ones or shows a worker's.
+# Where rq is not told how to read a job it reads pickles; django-rq does not tell it when it stops jobs,
+# deletes the failed ones or shows a worker's.
 serializers.PickleSerializer = JSONSerializer
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
@@ -73,7 +74,8 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Kind:
-    """One allowed job. `takes` are the names of its parameters; `check` turns given ones, which it knows, into those the function gets."""
+    """One allowed job. `takes` are the names of its parameters; `check` turns given ones, which it knows,
+    into those the function gets."""
 
     function: Callable[..., Any]
     title: str
@@ -83,10 +85,12 @@ class Kind:
     takes: tuple[str, ...]
     check: Callable[[dict], dict]
     confirms: str = ""  # the parameter whose value must be typed once more, for what cannot be taken back
-    precondition: Callable[[dict], None] = lambda checked: None  # raises for a run that could only fail; asked in the broker's process
+    # Raises for a run that could only fail; asked in the broker's process
+    precondition: Callable[[dict], None] = lambda checked: None
 
     def run(self, *arguments: object, **parameters: object) -> dict:
-        """What a worker calls: the parameters come from Redis, where they may have been changed since they were checked."""
+        """What a worker calls: the parameters come from Redis, where they may have been changed since they
+        were checked."""
         if arguments:
             raise JobFailed(f"{self.title} takes no arguments without a name")
         try:
@@ -117,7 +121,8 @@ class AllowedJob(Job):
             raise PermissionError(f"{self.func_name!r:.80} is not a job of this program")
         return KINDS[self.kind].run
 
-    # Who stopped it and when has fields of its own in Redis: the meta is written by the running job, which knows nothing of that.
+    # Who stopped it and when has fields of its own in Redis: the meta is written by the running job, which
+    # knows nothing of that.
     canceled_by: str | None = None
     canceled_ms: int | None = None
 
@@ -164,14 +169,31 @@ class Progress:
         self._written = 0.0
         self._steps: list[dict] = []
 
-    def __call__(self, text: str, done: int | None = None, total: int | None = None, unit: str = "", *, running: int | None = None, last: bool = False) -> None:
+    def __call__(
+        self,
+        text: str,
+        done: int | None = None,
+        total: int | None = None,
+        unit: str = "",
+        *,
+        running: int | None = None,
+        last: bool = False,
+    ) -> None:
         now, at_ms, text = time.monotonic(), int(time.time() * 1000), text[:300]
         if not self._steps or self._steps[-1]["text"] != text:
             self._steps = [*self._steps[1 - MAX_STEPS :], {"text": text, "began_ms": at_ms}]
         if self._job is None or (now - self._written < PROGRESS_INTERVAL_SECONDS and not last):
             return
         self._written = now
-        self._job.meta["progress"] = {"text": text, "done": done, "total": total, "running": running, "unit": unit, "at_ms": at_ms, "steps": self._steps}
+        self._job.meta["progress"] = {
+            "text": text,
+            "done": done,
+            "total": total,
+            "running": running,
+            "unit": unit,
+            "at_ms": at_ms,
+            "steps": self._steps,
+        }
         self._job.save_meta()
 
 
@@ -185,25 +207,66 @@ def data_directory() -> Path:
 
 def check_store() -> dict:
     """Walk the whole store and verify it, up to where it is dispatched when a broker is running on it."""
-    found = _run_command("check_store", str(run_file.store_directory(data_directory())), "--plan", "--progress", "--json", allow=(0, 1))
+    found = _run_command(
+        "check_store",
+        str(run_file.store_directory(data_directory())),
+        "--plan",
+        "--progress",
+        "--json",
+        allow=(0, 1),
+    )
     for part in (found, found.get("plan", {})):
         part.pop("store", None)  # where it lies on the disk is not for all who see jobs
     return found
 
 
 def dry_run(accept_damage: bool) -> dict:
-    """What would a start do now? Its record stands beside those of starts; the answer is what matters of it."""
+    """What would a start do now? Its record stands beside those of starts; the answer is what matters of
+    it."""
     more = ("--accept-damage",) if accept_damage else ()
-    found = _run_command("store", "dry-run", "--store", str(run_file.store_directory(data_directory())), "--keep", "--progress", *more)
-    facts = ("state", "kind", "took_ms", "scanned_bytes", "messages", "cut_bytes", "redispatched", "log_end", "error")
+    found = _run_command(
+        "store",
+        "dry-run",
+        "--store",
+        str(run_file.store_directory(data_directory())),
+        "--keep",
+        "--progress",
+        *more,
+    )
+    facts = (
+        "state",
+        "kind",
+        "took_ms",
+        "scanned_bytes",
+        "messages",
+        "cut_bytes",
+        "redispatched",
+        "log_end",
+        "error",
+    )
     told = without_paths(found | {"store": str(run_file.store_directory(data_directory()))})
-    return {"recovery": found["id"], **{name: told[name] for name in facts}, "findings": len(found["findings"])}
+    return {
+        "recovery": found["id"],
+        **{name: told[name] for name in facts},
+        "findings": len(found["findings"]),
+    }
 
 
 def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) -> dict:
-    """Kill a writer of the lab's own store at a point, start that store again, and say what is lost and what is there."""
+    """Kill a writer of the lab's own store at a point, start that store again, and say what is lost and what
+    is there."""
     job = get_current_job()
-    arguments = [point, "--flush", flush, "--power-cut", power_cut, "--messages", str(messages), "--seed", str(seed)]
+    arguments = [
+        point,
+        "--flush",
+        flush,
+        "--power-cut",
+        power_cut,
+        "--messages",
+        str(messages),
+        "--seed",
+        str(seed),
+    ]
     return _run_command("crash_lab", *arguments, "--run", job.id if job else "run", "--slowly", "--progress")
 
 
@@ -225,7 +288,8 @@ def rebuild_index() -> dict:
         except JobFailed:
             raise
         except BaseException:
-            # Also a time limit of the job, raised in the middle of anything: what was asked for is called off.
+            # Also a time limit of the job, raised in the middle of anything: what was asked for is called
+            # off.
             broker.delete("/store/index/rebuild")
             raise
 
@@ -245,7 +309,9 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict:
     """Send a group's dead letters once more, those that were not sent again yet."""
     nameserver = (run_file.read(data_directory()) or {}).get("nameserver")
     if not nameserver:
-        raise JobFailed("this broker runs without a name server of its own, by which the job's client would find it")
+        raise JobFailed(
+            "this broker runs without a name server of its own, by which the job's client would find it"
+        )
     progress, sent_so_far = Progress(), 0
 
     def tell(done: int, of: int) -> None:
@@ -260,14 +326,16 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict:
         raise JobFailed(f"{error}{before}") from None
     except DatabaseError as error:
         raise JobFailed(
-            f"the database failed: {error}; {sent_so_far:,} were sent before it, and the next run may send up to {dead_letters.AT_ONCE} others once more"
+            f"the database failed: {error}; {sent_so_far:,} were sent before it, and the next run "
+            f"may send up to {dead_letters.AT_ONCE} others once more"
         ) from None
     progress("done", 1, 1, last=True)
     return sent
 
 
 def run_pipeline(name: str, **parameters: object) -> dict:
-    """A job of the pipeline, in a process of its own: a JVM that fails takes neither the worker nor the broker along.
+    """A job of the pipeline, in a process of its own: a JVM that fails takes neither the worker nor the
+    broker along.
 
     The result goes to a file, the answer is its summary.
     """
@@ -287,7 +355,8 @@ def run_pipeline(name: str, **parameters: object) -> dict:
 
 
 def _run_command(*arguments: str, allow: tuple[int, ...] = (0,), log: IO[bytes] | None = None) -> dict:
-    """A management command as a child process: its standard output is lines of JSON, {"progress": ...} and at last {"result": ...}.
+    """A management command as a child process: its standard output is lines of JSON, {"progress": ...} and at
+    last {"result": ...}.
 
     Steps and what the command says on its standard error are added to `log`.
     """
@@ -302,7 +371,13 @@ def _run_command(*arguments: str, allow: tuple[int, ...] = (0,), log: IO[bytes] 
             if isinstance(event, dict) and "progress" in event:
                 step = event["progress"]
                 text = str(step.get("text", ""))
-                progress(text, step.get("done"), step.get("total"), str(step.get("unit", "")), running=step.get("running"))
+                progress(
+                    text,
+                    step.get("done"),
+                    step.get("total"),
+                    str(step.get("unit", "")),
+                    running=step.get("running"),
+                )
                 if log is not None and text != told:
                     told = text
                     log.write(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}\n".encode())
@@ -317,14 +392,19 @@ def _run_command(*arguments: str, allow: tuple[int, ...] = (0,), log: IO[bytes] 
 
 
 class _child:
-    """`with _child(command) as child`: a process of this job's group, ended with the block or with this process."""
+    """`with _child(command) as child`: a process of this job's group, ended with the block or with this
+    process."""
 
     def __init__(self, command: list[str], log: IO[bytes] | None = None):
         # As long as it likes, without a second thread to read it.
-        self._errors = open(log.name, "a+b", buffering=0) if log is not None else open(os.memfd_create("stderr"), "w+b")
+        self._errors = (
+            open(log.name, "a+b", buffering=0) if log is not None else open(os.memfd_create("stderr"), "w+b")
+        )
         self._begin = self._errors.seek(0, os.SEEK_END)
         launched = children.launched(command, signal.SIGKILL)
-        self.process = subprocess.Popen(launched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors)
+        self.process = subprocess.Popen(
+            launched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors
+        )
         self.stdout = self.process.stdout
 
     def __enter__(self) -> _child:
@@ -348,15 +428,28 @@ class _child:
 
 
 def _install_pipeline() -> None:
-    """Install the Spark block of requirements.txt when it is not there: `make run` leaves it out, it is 450 MB."""
+    """Install the Spark block of requirements.txt when it is not there: `make run` leaves it out, it is 450
+    MB."""
     if importlib.util.find_spec("pyspark") is not None:
         return
     Progress()("installing Spark from requirements.txt (about 450 MB), this once", last=True)
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", "-r", str(settings.BASE_DIRECTORY / "requirements.txt")]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "-q",
+        "-r",
+        str(settings.BASE_DIRECTORY / "requirements.txt"),
+    ]
     with _child(command) as child:
         status = child.process.wait()
         if status != 0:
-            raise JobFailed(f"Spark could not be installed (pip ended with {status}): {child.stderr_tail()[-1000:]}; or run: make pipeline")
+            raise JobFailed(
+                f"Spark could not be installed (pip ended with {status}): "
+                f"{child.stderr_tail()[-1000:]}; or run: make pipeline"
+            )
     importlib.invalidate_caches()
 
 
@@ -417,13 +510,16 @@ def _check_resend(parameters: dict) -> dict:
         raise Problem("invalid", "group is missing")
     if to not in dead_letters.TO:
         raise Problem("invalid", f"to is {to!r:.30}, want one of {', '.join(dead_letters.TO)}")
-    limit = _bounded(parameters.get("limit", dead_letters.MAX_MESSAGES), "limit", 1, dead_letters.MAX_MESSAGES)
+    limit = _bounded(
+        parameters.get("limit", dead_letters.MAX_MESSAGES), "limit", 1, dead_letters.MAX_MESSAGES
+    )
     return {"group": names.check_group(group), "to": to, "limit": limit}
 
 
 def _group_exists(checked: dict) -> None:
     """Raises NotFoundError."""
-    from mqadmin import clusters  # of the broker's process, where this is called: a worker imports nothing of it
+    # Of the broker's process, where this is called: a worker imports nothing of it
+    from mqadmin import clusters
 
     cluster = clusters.current()
     cluster.call(cluster.group, checked["group"])
@@ -453,12 +549,39 @@ def _whole(value: object) -> int | None:
 
 KINDS: dict[str, Kind] = {
     "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, (), _check_nothing),
-    "dry_run": Kind(dry_run, "Dry run of a start", "default", "operator", 900, ("accept_damage",), _check_dry_run),
+    "dry_run": Kind(
+        dry_run, "Dry run of a start", "default", "operator", 900, ("accept_damage",), _check_dry_run
+    ),
     "crash_lab": Kind(crash_lab, "Crash lab", "default", "operator", 300, LAB_TAKES, _check_lab),
-    "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing),
-    "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export),
-    "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend, "group", _group_exists),
-    **{job.kind: Kind(partial(run_pipeline, job.name), job.title, "spark", "operator", 12 * 3600, (*job.takes,), partial(pipeline.checked, job.name)) for job in pipeline.JOBS.values()},
+    "rebuild_index": Kind(
+        rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing
+    ),
+    "export_messages": Kind(
+        export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export
+    ),
+    "resend_dead_letters": Kind(
+        resend_dead_letters,
+        "Send dead letters again",
+        "default",
+        "operator",
+        3600,
+        RESEND_TAKES,
+        _check_resend,
+        "group",
+        _group_exists,
+    ),
+    **{
+        job.kind: Kind(
+            partial(run_pipeline, job.name),
+            job.title,
+            "spark",
+            "operator",
+            12 * 3600,
+            (*job.takes,),
+            partial(pipeline.checked, job.name),
+        )
+        for job in pipeline.JOBS.values()
+    },
 }
 PIPELINE = {job.kind: job.name for job in pipeline.JOBS.values()}
 
@@ -480,8 +603,11 @@ def _queues() -> list:
     return [django_rq.get_queue(name) for name in settings.RQ_QUEUES]
 
 
-def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | None = None, **about: object) -> dict:
-    """Put a job on its queue; its description. The caller's role decides which kinds; `about` is kept with it.
+def start(
+    kind_name: str, parameters: dict, caller: Caller, *, confirm: str | None = None, **about: object
+) -> dict:
+    """Put a job on its queue; its description. The caller's role decides which kinds; `about` is kept with
+    it.
 
     A kind that cannot be taken back wants `confirm`: the value of its parameter that names what is changed.
     """
@@ -493,7 +619,10 @@ def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | No
     checked = kind.check(parameters)
     kind.precondition(checked)
     if kind.confirms and confirm != checked[kind.confirms]:
-        raise Problem("confirmation_needed", f"“{kind.title}” cannot be taken back; confirm it by typing {checked[kind.confirms]}")
+        raise Problem(
+            "confirmation_needed",
+            f"“{kind.title}” cannot be taken back; confirm it by typing {checked[kind.confirms]}",
+        )
     with _redis_problems(), _starting:
         queue = next(queue for queue in _queues() if queue.name == kind.queue)
         _check_room(caller)
@@ -525,13 +654,20 @@ def _check_room(caller: Caller) -> None:
     queues = _queues()
     ids = [job_id for queue in queues for job_id in queue.get_job_ids()]
     jobs = AllowedJob.fetch_many(ids, connection=queues[0].connection, serializer=JSONSerializer)
-    own = sum(job is not None and isinstance(job.meta, dict) and job.meta.get("by") == caller.name for job in jobs)
+    own = sum(
+        job is not None and isinstance(job.meta, dict) and job.meta.get("by") == caller.name for job in jobs
+    )
     if own >= MAX_WAITING_OF_USER:
-        raise Problem("limit_reached", f"{own} jobs of {caller.name} are waiting, at most {MAX_WAITING_OF_USER} of one user may", _NO_ROOM)
+        raise Problem(
+            "limit_reached",
+            f"{own} jobs of {caller.name} are waiting, at most {MAX_WAITING_OF_USER} of one user may",
+            _NO_ROOM,
+        )
 
 
 def retry(job_id: str, caller: Caller, confirm: str | None = None, record: dict | None = None) -> dict:
-    """Start the same again, as another job; the first stays as it is. `record` gets what it is and the id of the other, also what it is where it is refused."""
+    """Start the same again, as another job; the first stays as it is. `record` gets what it is and the id of
+    the other, also what it is where it is refused."""
     with _redis_problems():
         job = _fetch(job_id)
         known = describe(job)
@@ -580,7 +716,11 @@ def _fetched(queue: Any, ids: Iterable[str]) -> list[Job]:
 def failed_since(time_ms: int) -> int:
     """How many jobs ended by failing at or after a time, of the newest MAX_LISTED of each queue."""
     with _redis_problems():
-        found = [describe(job) for queue in _queues() for job in _fetched(queue, _newest_ids(queue.failed_job_registry))]
+        found = [
+            describe(job)
+            for queue in _queues()
+            for job in _fetched(queue, _newest_ids(queue.failed_job_registry))
+        ]
     return sum(job["state"] == "failed" and (job["ended_ms"] or 0) >= time_ms for job in found)
 
 
@@ -674,21 +814,29 @@ def _clean_after(job: Job, kind: Kind) -> None:
     if kind.function is export_messages:
         exports.remove_unfinished(data_directory() / "exports", job.id)
     elif kind.function is rebuild_index:
-        from mqadmin import clusters  # of the broker's process, where this is called: a worker imports nothing of it
+        # Of the broker's process, where this is called: a worker imports nothing of it
+        from mqadmin import clusters
 
         cluster = clusters.current()
         cluster.call(cluster.cancel_rebuild)
 
 
 def mark_interrupted() -> int:
-    """Mark what still counts as running as interrupted; for the moment when every worker has ended. How many those were."""
+    """Mark what still counts as running as interrupted; for the moment when every worker has ended. How many
+    those were."""
     count = 0
     for queue in _queues():
         registry: StartedJobRegistry = queue.started_job_registry
         for job_id, execution_id in registry.get_job_and_execution_ids(cleanup=False):
             with queue.connection.pipeline() as pipeline:
                 pipeline.zrem(registry.key, f"{job_id}:{execution_id}")
-                job = next(iter(AllowedJob.fetch_many([job_id], connection=queue.connection, serializer=JSONSerializer)))
+                job = next(
+                    iter(
+                        AllowedJob.fetch_many(
+                            [job_id], connection=queue.connection, serializer=JSONSerializer
+                        )
+                    )
+                )
                 if job is not None:
                     job.meta["interrupted"] = True
                     job.save_meta()
@@ -751,7 +899,8 @@ def describe(job: AllowedJob) -> dict:
 def parameters_of(job: Job) -> dict:
     try:
         return dict(job.kwargs)
-    except (DeserializationError, TypeError, ValueError):  # whatever a foreign payload makes of itself: the list must still come
+    except (DeserializationError, TypeError, ValueError):
+        # whatever a foreign payload makes of itself: the list must still come
         return {}
 
 
@@ -760,8 +909,8 @@ def _ms(moment: Any) -> int | None:
 
 
 def _error_sentence(job: Job) -> str:
-    """Why a job failed, in a sentence: its own words when it gave up, else that the program failed. Paths, classes and the stack stay in
-    the worker's log."""
+    """Why a job failed, in a sentence: its own words when it gave up, else that the program failed. Paths,
+    classes and the stack stay in the worker's log."""
     result = job.latest_result()
     trace = (result.exc_string if result is not None else None) or ""
     line = trace.strip().rpartition("\n")[2]

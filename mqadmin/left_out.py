@@ -1,8 +1,9 @@
-"""Dead letters that were left out when those of their group were sent again (mqadmin/dead_letters.py), so that they can be sent later.
+"""Dead letters that were left out when those of their group were sent again (mqadmin/dead_letters.py), so
+that they can be sent later.
 
-They lie before the place up to which letters were taken up, and were not sent: their topic was not there, or took no messages. A
-row is a range of offsets of a queue. What lies at or after the place is in no row that counts: a run that was killed before it
-noted its place meets these letters once more.
+They lie before the place up to which letters were taken up, and were not sent: their topic was not there, or
+took no messages. A row is a range of offsets of a queue. What lies at or after the place is in no row that
+counts: a run that was killed before it noted its place meets these letters once more.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class LeftOut:
         self._group = group
 
     def begin(self, queue_id: int, low: int, place: int) -> list[Range]:
-        """Letters of a queue that wait in [low, place), in order. All other rows of the queue are deleted: their letters expired, or are still to come."""
+        """Letters of a queue that wait in [low, place), in order. All other rows of the queue are deleted:
+        their letters expired, or are still to come."""
         rows = LeftOutLetters.objects.filter(group=self._group, queue_id=queue_id)
         with transaction.atomic():
             ranges = within(rows.values_list("first", "end"), low, place)
@@ -47,7 +49,9 @@ class LeftOut:
 
     def replace(self, queue_id: int, first: int, end: int, kept: Sequence[Range]) -> None:
         """Note that of the letters [first, end) those of `kept` are left out, and no others."""
-        rows = LeftOutLetters.objects.filter(group=self._group, queue_id=queue_id, first__lt=end, end__gt=first)
+        rows = LeftOutLetters.objects.filter(
+            group=self._group, queue_id=queue_id, first__lt=end, end__gt=first
+        )
         with transaction.atomic():
             parts = list(kept)
             for row_first, row_end in rows.values_list("first", "end"):
@@ -57,13 +61,21 @@ class LeftOut:
             self._add(queue_id, parts)
 
     def _add(self, queue_id: int, ranges: Iterable[Range]) -> None:
-        LeftOutLetters.objects.bulk_create([LeftOutLetters(group=self._group, queue_id=queue_id, first=first, end=end) for first, end in ranges], batch_size=500)
+        LeftOutLetters.objects.bulk_create(
+            [
+                LeftOutLetters(group=self._group, queue_id=queue_id, first=first, end=end)
+                for first, end in ranges
+            ],
+            batch_size=500,
+        )
 
 
 def of_group(group: str) -> dict[int, list[Range]]:
     """The ranges of each queue, as they were noted. For a thread."""
     found: dict[int, list[Range]] = {}
-    for queue_id, first, end in LeftOutLetters.objects.filter(group=group).values_list("queue_id", "first", "end"):
+    for queue_id, first, end in LeftOutLetters.objects.filter(group=group).values_list(
+        "queue_id", "first", "end"
+    ):
         found.setdefault(queue_id, []).append((first, end))
     return found
 

@@ -1,9 +1,9 @@
 """Topics and groups in pieces: pages of them in an order, their numbers, and the largest of something.
 
-A broker may have 100,000 topics and groups, and whoever opens a page shares one loop with those who send. So a page costs what
-it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are made only of the names shown, and what
-needs a number of every group or queue walks over them in turns (broker_store/server/turns.py). Orders are made in a thread from
-numbers that were collected before.
+A broker may have 100,000 topics and groups, and whoever opens a page shares one loop with those who send. So
+a page costs what it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are
+made only of the names shown, and what needs a number of every group or queue walks over them in turns
+(broker_store/server/turns.py). Orders are made in a thread from numbers that were collected before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Listings:
         self._lags_until = 0.0
         self._lag_look: asyncio.Task | None = None
         self._largest: dict[str, int] = {}
-        self._turn: Sequence[str] = []  # groups whose lag is measured a few at a time, from the last to the first
+        # Groups whose lag is measured a few at a time, from the last to the first
+        self._turn: Sequence[str] = []
         self._turn_left = 0
         self._top: list[dict] = []
         self._top_until = 0.0
@@ -53,10 +54,20 @@ class Listings:
     def offered_topics(self) -> list[str]:
         """The first names for a form to offer, of those that are not the broker's own."""
         names = self.parts.topics.names
-        return list(itertools.islice(itertools.chain.from_iterable(names.slice(0, OFFERED, kind) for kind in ("normal", "retry", "dlq")), OFFERED))
+        return list(
+            itertools.islice(
+                itertools.chain.from_iterable(
+                    names.slice(0, OFFERED, kind) for kind in ("normal", "retry", "dlq")
+                ),
+                OFFERED,
+            )
+        )
 
-    async def topic_names(self, kind: str, search: str, sort: str, begin: int, count: int) -> tuple[list[str], int]:
-        """`count` names from the `begin`-th on of those of a kind ("all") that hold `search`, and how many there are in all."""
+    async def topic_names(
+        self, kind: str, search: str, sort: str, begin: int, count: int
+    ) -> tuple[list[str], int]:
+        """`count` names from the `begin`-th on of those of a kind ("all") that hold `search`, and how many
+        there are in all."""
         names = self.parts.topics.names
         kind_wanted = None if kind == "all" else kind
         if not search and sort not in TOPIC_SORTS:
@@ -71,7 +82,11 @@ class Listings:
         if sort == "messages":
             async for queues in in_turns(store.queues()):
                 for topic, queue_id in queues:
-                    numbers[topic] = numbers.get(topic, 0) + store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id)
+                    numbers[topic] = (
+                        numbers.get(topic, 0)
+                        + store.max_offset(topic, queue_id)
+                        - store.min_offset(topic, queue_id)
+                    )
         elif sort in ("in", "out"):
             rate_of = statistics.put_rate if sort == "in" else statistics.out_rate
             async for topics in in_turns(statistics.active_topics()):
@@ -84,7 +99,9 @@ class Listings:
 
         def ranked() -> list[str]:
             keys = into.keys() | held.keys()
-            first = heapq.nsmallest(limit, keys, key=lambda name: (-into.get(name, 0), -held.get(name, 0), name))
+            first = heapq.nsmallest(
+                limit, keys, key=lambda name: (-into.get(name, 0), -held.get(name, 0), name)
+            )
             return first
 
         first = await asyncio.to_thread(ranked)
@@ -93,12 +110,17 @@ class Listings:
         return [*first, *(name for name in more if name not in into and name not in held)][:limit]
 
     def top_topics(self) -> list[dict]:
-        """The topics with most traffic over ten seconds, of those that had any since the start; looked at every 2 s."""
+        """The topics with most traffic over ten seconds, of those that had any since the start; looked at
+        every 2 s."""
         if time.monotonic() >= self._top_until and (self._top_look is None or self._top_look.done()):
             statistics = self.parts.statistics
             lately = statistics.recent_topics()
             if len(lately) < TOP_TOPICS:
-                lately = list(dict.fromkeys([*lately, *(row["name"] for row in self._top), *statistics.some_topics(FEW_TOPICS)]))
+                lately = list(
+                    dict.fromkeys(
+                        [*lately, *(row["name"] for row in self._top), *statistics.some_topics(FEW_TOPICS)]
+                    )
+                )
             if len(lately) <= 2 * FEW_TOPICS:
                 self._top = _top(map(self._traffic, lately))
                 self._top_until = time.monotonic() + TOP_SECONDS
@@ -125,14 +147,18 @@ class Listings:
         names = self.parts.groups.names
         return {kind: names.count(kind) for kind in ("normal", "system")}
 
-    async def group_names(self, kind: str, search: str, sort: str, begin: int, count: int) -> tuple[list[str], int]:
+    async def group_names(
+        self, kind: str, search: str, sort: str, begin: int, count: int
+    ) -> tuple[list[str], int]:
         """As `topic_names`. By lag those without one stand last."""
         names = self.parts.groups.names
         kind_wanted = None if kind == "all" else kind
         if not search and sort == "name":
             return names.slice(begin, count, kind_wanted), names.count(kind_wanted)
         if sort == "clients":
-            numbers: Mapping[str, float] = {group.name: len(group.members) for group in self.parts.clients.consumer_groups()}
+            numbers: Mapping[str, float] = {
+                group.name: len(group.members) for group in self.parts.clients.consumer_groups()
+            }
         else:
             numbers = {} if sort == "name" else {name: lag + 1 for name, lag in (await self.lags()).items()}
         return await asyncio.to_thread(_arranged, names.all(kind_wanted), search, numbers, begin, count)
@@ -171,7 +197,8 @@ class Listings:
         return [*first, *(name for name in names.slice(0, 2 * limit) if name not in lags)][:limit]
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
-        """Messages behind, over the queues in which the group, or its slowest broadcasting client, has a position; None when there is none."""
+        """Messages behind, over the queues in which the group, or its slowest broadcasting client, has a
+        position; None when there is none."""
         offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
         for holder in (group, offsets.broadcasting(group)):
             for name in offsets.topics_of(holder) if topic is None else (topic,):
@@ -183,13 +210,16 @@ class Listings:
         return total if known else None
 
     def worst_lag(self) -> dict | None:
-        """The largest lag known of a group that is not the broker's own. Each call measures some groups in turn, and the largest of before again."""
+        """The largest lag known of a group that is not the broker's own. Each call measures some groups in
+        turn, and the largest of before again."""
         if not self._turn_left:
             self._turn = self.parts.groups.names.all("normal")
             self._turn_left = len(self._turn)
         end, self._turn_left = self._turn_left, max(0, self._turn_left - GROUPS_A_LOOK)
         looked = self._turn[self._turn_left : end]
-        for name in itertools.chain(looked, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)):
+        for name in itertools.chain(
+            looked, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)
+        ):
             lag = self.lag(name)
             if lag is None:
                 self._largest.pop(name, None)
@@ -203,11 +233,16 @@ class Listings:
 
 
 def _top(rows: Iterable[dict | None]) -> list[dict]:
-    return heapq.nlargest(TOP_TOPICS, filter(None, rows), key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"]))
+    return heapq.nlargest(
+        TOP_TOPICS, filter(None, rows), key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"])
+    )
 
 
-def _arranged(names: Sequence[str], search: str, numbers: Mapping[str, float], begin: int, count: int) -> tuple[list[str], int]:
-    """A slice of the names that hold `search`: those with a number by it, the largest first, then the others as they stand. For a thread."""
+def _arranged(
+    names: Sequence[str], search: str, numbers: Mapping[str, float], begin: int, count: int
+) -> tuple[list[str], int]:
+    """A slice of the names that hold `search`: those with a number by it, the largest first, then the others
+    as they stand. For a thread."""
     found = [name for name in names if search in name.lower()] if search else names
     if not numbers:
         return found[begin : begin + count], len(found)
@@ -218,6 +253,7 @@ def _arranged(names: Sequence[str], search: str, numbers: Mapping[str, float], b
 
 
 def _sorted(names: list[str], key: Callable[[str], float]) -> Iterable[str]:
-    """The names by a key, equal ones as they stand; sorted piece by piece, so that no call keeps other threads waiting."""
+    """The names by a key, equal ones as they stand; sorted piece by piece, so that no call keeps other
+    threads waiting."""
     pieces = [sorted(names[at : at + ORDER_PIECE], key=key) for at in range(0, len(names), ORDER_PIECE)]
     return heapq.merge(*pieces, key=key)

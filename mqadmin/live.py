@@ -4,24 +4,26 @@
                {"kind": "pause"} / {"kind": "resume"}       a tab that nobody sees
     server  -> [{"stream", "name", "seq", "at", "kind": "snapshot" | "error" | "end", "data"}, ...]
 
-A stream is measured and encoded once a tick, however many watch it, and not at all while nobody does. A watcher has
-one place a stream for what it has not been sent yet, so a slow browser gets the latest value and skips the ones
-between; nothing queues up. All of a tick goes out as one websocket message, a list. Values are whole each time: they
-are small, and a frame that is skipped then loses nothing. What did not change is repeated once a second.
+A stream is measured and encoded once a tick, however many watch it, and not at all while nobody does. A
+watcher has one place a stream for what it has not been sent yet, so a slow browser gets the latest value and
+skips the ones between; nothing queues up. All of a tick goes out as one websocket message, a list. Values are
+whole each time: they are small, and a frame that is skipped then loses nothing. What did not change is
+repeated once a second.
 
-Each socket is given the stream `state` from its beginning, unasked: by it a page whose own streams come each 10 s, or
-are still being looked at for the first time, tells a broker that lives from a dead connection, and hears that the
-broker's state is another. It comes each second; static/js/live.js says "no news" after 2.5 s without anything.
+Each socket is given the stream `state` from its beginning, unasked: by it a page whose own streams come each
+10 s, or are still being looked at for the first time, tells a broker that lives from a dead connection, and
+hears that the broker's state is another. It comes each second; static/js/live.js says "no news" after 2.5 s
+without anything.
 
-Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. The store's streams are
-measured on the loop that the broker runs on, with no Redis and no channel layer in their path; sends come in between, since
-a tick gives way to them after each stream and each socket. What reads files is looked at in a thread, one look at a time:
-threads that compute side by side hold up the loop, which shares one interpreter with them, for as long as all of them take.
-What stands in Redis, the jobs, waits for its own answer only and delays no other stream. A look's value goes out with the
-next tick, the first at once.
+Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. The store's streams
+are measured on the loop that the broker runs on, with no Redis and no channel layer in their path; sends come
+in between, since a tick gives way to them after each stream and each socket. What reads files is looked at in
+a thread, one look at a time: threads that compute side by side hold up the loop, which shares one interpreter
+with them, for as long as all of them take. What stands in Redis, the jobs, waits for its own answer only and
+delays no other stream. A look's value goes out with the next tick, the first at once.
 
-Tables that the server draws come as HTML: the stream `part` has the address of such a part of a page as its name, and it is
-drawn once for all who watch (mqadmin/parts.py).
+Tables that the server draws come as HTML: the stream `part` has the address of such a part of a page as its
+name, and it is drawn once for all who watch (mqadmin/parts.py).
 """
 
 from __future__ import annotations
@@ -55,13 +57,15 @@ from mqadmin.web import count_refusal
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-REPEAT_SECONDS = 0.9  # an unchanged value is sent again after that: at the fourth tick, also when that comes a little early
+# An unchanged value is sent again after that: at the fourth tick, also when that comes a little early
+REPEAT_SECONDS = 0.9
 LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the next look
 MAX_FRAME_BYTES = 4 << 10  # from a browser
 MAX_SUBSCRIPTIONS = 16  # of one socket, its state among them
 MAX_SOCKETS = 20  # of one user
 FRESH_SECONDS = 2.0  # what is older is measured again for who comes, where a stream says so
-TURN_SECONDS = 0.5  # a look waits no longer for those of other streams, which rest most of their time, or hang
+# A look waits no longer for those of other streams, which rest most of their time, or hang
+TURN_SECONDS = 0.5
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
 MAX_BAD_FRAMES = 5  # then the socket is closed
@@ -76,7 +80,9 @@ Key = tuple[str, str]  # stream, name
 
 def _positions(cluster, name: str) -> dict:
     store = cluster.store()
-    parts = {part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")}
+    parts = {
+        part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")
+    }
     return {**parts, "race": cluster.race(), **cluster.state()}
 
 
@@ -92,7 +98,15 @@ def log_files(cluster) -> list[dict]:
 
 
 def with_dispatched(files: list[dict], dispatched: int | None) -> list[dict]:
-    return [file | {"dispatched": None if dispatched is None or file["wrote"] is None else min(max(dispatched - file["base"], 0), file["wrote"])} for file in files]
+    return [
+        file
+        | {
+            "dispatched": None
+            if dispatched is None or file["wrote"] is None
+            else min(max(dispatched - file["base"], 0), file["wrote"])
+        }
+        for file in files
+    ]
 
 
 def _index(cluster, name: str) -> dict:
@@ -142,18 +156,23 @@ class Stream:
     in_thread: bool = False  # it waits for something
     in_turn: bool = True  # in its thread: after the looks of other streams, as what computes does
     fresh: bool = False  # measured again for who comes, whose page may be newer than what was measured last
-    past: Callable[[dict], dict] | None = None  # the part of a value that charts of the last minutes are drawn from
+    # The part of a value that charts of the last minutes are drawn from
+    past: Callable[[dict], dict] | None = None
 
 
 STREAMS: dict[str, Stream] = {
     "state": Stream(lambda cluster, name: cluster.state(), 4),
-    "overview": Stream(lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}),
+    "overview": Stream(
+        lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}
+    ),
     "condition": Stream(lambda cluster, name: cluster.condition(), 8, in_thread=True),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
     "store.write": Stream(lambda cluster, name: cluster.write_path(), 4, in_thread=True, in_turn=False),
     "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),
     "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
-    "store.chains": Stream(lambda cluster, name: cluster.watched_chains(name), 40, index_file.check_name, in_thread=True),
+    "store.chains": Stream(
+        lambda cluster, name: cluster.watched_chains(name), 40, index_file.check_name, in_thread=True
+    ),
     "store.files": Stream(_files, 4),
     "store.cache": Stream(_cache, 40, in_thread=True),
     "store.layout": Stream(_layout, 40, layout.check_choice, in_thread=True),
@@ -162,15 +181,25 @@ STREAMS: dict[str, Stream] = {
     "store.disk": Stream(lambda cluster, name: cluster.disk(), 40, in_thread=True),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
     "group.retries": Stream(_retries, 20, names.check_group, in_thread=True),
-    "group.timeline": Stream(lambda cluster, name: cluster.timeline(name), 20, names.check_group, in_thread=True),
+    "group.timeline": Stream(
+        lambda cluster, name: cluster.timeline(name), 20, names.check_group, in_thread=True
+    ),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
     "message": Stream(lambda cluster, name: cluster.journey(int(name)), 4, _log_offset, in_thread=True),
     "waiting": Stream(lambda cluster, name: cluster.waiting(), 4),
     "jobs": Stream(_jobs, 4, in_thread=True, in_turn=False),
     "pipeline": Stream(_runs, 4, in_thread=True, in_turn=False),
     "job": Stream(_job, 2, jobs.check_id, in_thread=True, in_turn=False),
-    "check": Stream(lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True, in_turn=False),
-    "part": Stream(lambda cluster, address: {"html": parts.render(cluster, address)}, 40, parts.check_address, in_thread=True, fresh=True),
+    "check": Stream(
+        lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True, in_turn=False
+    ),
+    "part": Stream(
+        lambda cluster, address: {"html": parts.render(cluster, address)},
+        40,
+        parts.check_address,
+        in_thread=True,
+        fresh=True,
+    ),
 }
 
 STATE: Key = ("state", "")  # what each socket is given
@@ -212,16 +241,20 @@ class _Last:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Under way in a thread. It goes on when its last watcher leaves, and serves those that come before it ends."""
+    """Under way in a thread. It goes on when its last watcher leaves, and serves those that come before it
+    ends."""
 
     task: asyncio.Task
     pace: Pace | None  # None: not gentle
 
 
 class Sampler:
-    """Measures what somebody watches. `tick` is one turn; a task makes one each TICK_SECONDS while anybody watches."""
+    """Measures what somebody watches. `tick` is one turn; a task makes one each TICK_SECONDS while anybody
+    watches."""
 
-    def __init__(self, cluster: Callable[[], object] = clusters.current, clock: Callable[[], float] = time.time):
+    def __init__(
+        self, cluster: Callable[[], object] = clusters.current, clock: Callable[[], float] = time.time
+    ):
         self._cluster = cluster
         self._clock = clock
         self._watchers: set[Watcher] = set()
@@ -233,7 +266,9 @@ class Sampler:
         self._loop: asyncio.AbstractEventLoop | None = None  # whose turns and looks these are
         self._task: asyncio.Task | None = None
         # What charts show, while anybody watched it, so that they do not begin empty at each visit.
-        self._past: dict[str, deque[dict]] = {name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past}
+        self._past: dict[str, deque[dict]] = {
+            name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past
+        }
 
     def add(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)
@@ -254,7 +289,8 @@ class Sampler:
             self._last.clear()
 
     def subscribe(self, watcher: Watcher, key: Key) -> None:
-        """From now on, and at once: a first watcher has the stream measured, a later one gets the newest frame there is."""
+        """From now on, and at once: a first watcher has the stream measured, a later one gets the newest
+        frame there is."""
         watcher.wants.add(key)
         last = self._last.get(key)
         if last is None or STREAMS[key[0]].fresh and self._clock() - last.sent_at > FRESH_SECONDS:
@@ -317,14 +353,24 @@ class Sampler:
     async def _look(self, key: Key, pace: Pace | None) -> None:
         stream = STREAMS[key[0]]
         async with self._turn() if stream.in_turn else nullcontext():
-            outcome = await (asyncio.to_thread(self._outcome, key) if pace is None else asyncio.to_thread(at_pace, pace, self._outcome, key))
+            outcome = await (
+                asyncio.to_thread(self._outcome, key)
+                if pace is None
+                else asyncio.to_thread(at_pace, pace, self._outcome, key)
+            )
         last = self._last.get(key)
         if last is not None:  # a page still watches, or watches again
-            self._hand_out(key, {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused}, last, *outcome)
+            self._hand_out(
+                key,
+                {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused},
+                last,
+                *outcome,
+            )
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """A turn among the looks of this loop, or none after TURN_SECONDS. It is given back to the lock from which it was taken."""
+        """A turn among the looks of this loop, or none after TURN_SECONDS. It is given back to the lock from
+        which it was taken."""
         turns = self._turns
         try:
             async with asyncio.timeout(TURN_SECONDS):
@@ -359,7 +405,9 @@ class Sampler:
             case NotFoundError():
                 return "end", encode({"code": "not_found", "detail": str(error)})
             case Problem():
-                return "end" if error.status == 404 else "error", encode({"code": error.code, "detail": error.detail})
+                return "end" if error.status == 404 else "error", encode(
+                    {"code": error.code, "detail": error.detail}
+                )
             case BrokerStoreError():
                 problem = problem_of(error).document()
                 return "error", encode({"code": "failed", "detail": problem["detail"]})
@@ -412,7 +460,8 @@ def _with_texts(value: object) -> object:
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """One socket. The origin was checked before it came here, the user is looked up by the stack in asgi.py."""
+    """One socket. The origin was checked before it came here, the user is looked up by the stack in
+    asgi.py."""
 
     watcher: Watcher | None = None
     tasks: tuple[asyncio.Task, ...] = ()
@@ -459,14 +508,29 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.allowance = min(self.allowance + (now_s - self.allowed_s) * FRAMES_PER_SECOND, MAX_FRAMES) - 1
         self.allowed_s = now_s
         if self.allowance < 0:
-            count_refusal("websocket frames", value=MAX_FRAMES + 1, limit=MAX_FRAMES, who=f"user {self.user_id}")
+            count_refusal(
+                "websocket frames", value=MAX_FRAMES + 1, limit=MAX_FRAMES, who=f"user {self.user_id}"
+            )
             return await self._leave(CLOSE_TOO_MANY)
         reason = self._obey(text_data)
         if reason:
             self.bad_frames += 1
             if self.bad_frames >= MAX_BAD_FRAMES:
                 return await self._leave(CLOSE_BAD_FRAMES)
-            await self.send(text_data=json.dumps([{"stream": "", "name": "", "seq": 0, "at": int(time.time() * 1000), "kind": "error", "data": {"code": "invalid", "detail": reason}}]))
+            await self.send(
+                text_data=json.dumps(
+                    [
+                        {
+                            "stream": "",
+                            "name": "",
+                            "seq": 0,
+                            "at": int(time.time() * 1000),
+                            "kind": "error",
+                            "data": {"code": "invalid", "detail": reason},
+                        }
+                    ]
+                )
+            )
 
     def _obey(self, text: str) -> str:
         """Do what a frame says; the answer is what is wrong with it, "" for nothing."""

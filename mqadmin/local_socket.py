@@ -1,4 +1,5 @@
-"""The caller at the other end of the Unix socket in the run directory, which only the user of the broker may enter."""
+"""The caller at the other end of the Unix socket in the run directory, which only the user of the broker may
+enter."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from broker_store.server.http import Caller
 def local_caller(scope: dict) -> Caller | None:
     """The caller at the other end of the Unix socket; None for a TCP connection.
 
-    By ASGI the server of a Unix socket is (path, None). The address a client claims in a header plays no part.
+    By ASGI the server of a Unix socket is (path, None). The address a client claims in a header plays no
+    part.
     """
     server = scope.get("server")
     if not server or server[1] is not None:

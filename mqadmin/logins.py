@@ -1,13 +1,17 @@
 """How many passwords are tried and hashed: by one address, by one device, by all, and at once.
 
-A hash takes a third of a second of a core that messages need. So tries are limited before a password is looked at:
+A hash takes a third of a second of a core that messages need. So tries are limited before a password is
+looked at:
 
-- each device from which this user has logged in before has an allowance of its own (`remember`: a signed cookie), so what
-  others try, with this name or from this address, never keeps its user out;
-- everybody else shares the allowance of their address (an IPv6 address with its /64), that of their network (its /24 or /48),
-  which is half of what all have, and that of all together; the local socket has only the first, so no flood shuts it;
-- a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so no user is locked out;
-- MAX_HASHES are computed at once; a few tries wait for their turn, WAIT_S at most, further ones are answered 503.
+- each device from which this user has logged in before has an allowance of its own (`remember`: a signed
+  cookie), so what others try, with this name or from this address, never keeps its user out;
+- everybody else shares the allowance of their address (an IPv6 address with its /64), that of their network
+  (its /24 or /48), which is half of what all have, and that of all together; the local socket has only the
+  first, so no flood shuts it;
+- a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so no user
+  is locked out;
+- MAX_HASHES are computed at once; a few tries wait for their turn, WAIT_S at most, further ones are answered
+  503.
 
 A login gives its try back. Counts are in the memory of this process, where all logins happen.
 """
@@ -146,11 +150,16 @@ class LoginLimits:
             return [(self._devices, tried.device)]
         if tried.source == LOCAL_SOCKET:
             return [(self._addresses, tried.source.site)]
-        return [(self._addresses, tried.source.site), (self._networks, tried.source.network), (self._all, "all")]
+        return [
+            (self._addresses, tried.source.site),
+            (self._networks, tried.source.network),
+            (self._all, "all"),
+        ]
 
     @contextmanager
     def hashing(self, *, known: bool) -> Iterator[None]:
-        """`with` around what computes a hash: at most MAX_HASHES at once. Raises TryRefused when too many wait, or for too long."""
+        """`with` around what computes a hash: at most MAX_HASHES at once. Raises TryRefused when too many
+        wait, or for too long."""
         with self._lock:
             if self._waiting >= (MAX_WAITING if known else MAX_WAITING_UNKNOWN) + MAX_HASHES:
                 raise TryRefused(503, WAIT_S)
@@ -198,10 +207,15 @@ def remember(request: HttpRequest, response: HttpResponse, name: str) -> None:
     device = secrets.token_urlsafe(12)
     text = signing.dumps({"device": device, "owner": _digest(device, name).decode()}, salt=_SALT)
     response.set_cookie(
-        DEVICE_COOKIE, text, max_age=DEVICE_AGE_S, httponly=True, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE, path="/login/"
+        DEVICE_COOKIE, text, max_age=DEVICE_AGE_S, httponly=True, samesite="Lax",
+        secure=settings.SESSION_COOKIE_SECURE, path="/login/",
     )  # fmt: skip
 
 
 def _digest(device: str, name: str) -> bytes:
     """Names the user of a device without showing the name to a reader of the cookie."""
-    return hmac.digest(settings.SECRET_KEY.encode(), f"{device} {name.casefold()}".encode(), "sha256").hex()[:32].encode()
+    return (
+        hmac.digest(settings.SECRET_KEY.encode(), f"{device} {name.casefold()}".encode(), "sha256")
+        .hex()[:32]
+        .encode()
+    )

@@ -1,7 +1,9 @@
-"""Layers around every page: Django's own, run on the loop; the security policy, who asks, refused changes, wrong methods.
+"""Layers around every page: Django's own, run on the loop; the security policy, who asks, refused changes,
+wrong methods.
 
-Django sends each method of its own layers to a thread and back, two a layer and request. Those only read cookies and set headers,
-and a thread that starts costs the broker's loop more than they do: `_OnLoop` calls them where they are.
+Django sends each method of its own layers to a thread and back, two a layer and request. Those only read
+cookies and set headers, and a thread that starts costs the broker's loop more than they do: `_OnLoop` calls
+them where they are.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ PASSWORD_FREE = ("password", "logout", "login")
 
 
 class _OnLoop:
-    """Stands before a layer of Django's whose methods wait for nothing. In a synchronous stack it changes nothing."""
+    """Stands before a layer of Django's whose methods wait for nothing. In a synchronous stack it changes
+    nothing."""
 
     async def __acall__(self, request):
         response = self.process_request(request) if hasattr(self, "process_request") else None
@@ -83,7 +86,11 @@ class Csrf(_OnLoop, CsrfViewMiddleware):
     async def _view(self, request, callback, arguments, named):
         # The form of a request that changes something may be long.
         look = super().process_view
-        return look(request, callback, arguments, named) if request.method in ("GET", "HEAD") else await sync_to_async(look)(request, callback, arguments, named)
+        return (
+            look(request, callback, arguments, named)
+            if request.method in ("GET", "HEAD")
+            else await sync_to_async(look)(request, callback, arguments, named)
+        )
 
 
 class ContentSecurityPolicy(_OnLoop, CSPMiddleware):
@@ -97,12 +104,15 @@ class ContentSecurityPolicy(_OnLoop, CSPMiddleware):
 
 @sync_and_async_middleware
 def problem_for_a_wrong_method(get_response):
-    """ninja answers a method that an address does not have with bare text; every error of REST is a problem document."""
+    """ninja answers a method that an address does not have with bare text; every error of REST is a problem
+    document."""
 
     def checked(request, response):
         if response.status_code != 405 or not request.path.startswith("/api/"):
             return response
-        problem = Problem("method_not_allowed", f"{request.path[:200]} takes {response['Allow']}, not {request.method[:20]}")
+        problem = Problem(
+            "method_not_allowed", f"{request.path[:200]} takes {response['Allow']}, not {request.method[:20]}"
+        )
         return problem_response(problem, {"Allow": response["Allow"]})
 
     if iscoroutinefunction(get_response):
@@ -120,7 +130,8 @@ def problem_for_a_wrong_method(get_response):
 
 @sync_and_async_middleware
 def not_stored(get_response):
-    """Keeps pages and REST out of caches, where they would be read after a logout. Files of static/ are answered before this layer."""
+    """Keeps pages and REST out of caches, where they would be read after a logout. Files of static/ are
+    answered before this layer."""
 
     def marked(response):
         if "no-store" not in response.get("Cache-Control", ""):
@@ -141,11 +152,17 @@ def not_stored(get_response):
 
 
 def without_database(request, error: DatabaseError) -> HttpResponse:
-    """The answer to a request whose user, or what else is in the dashboard's database, could not be looked up."""
+    """The answer to a request whose user, or what else is in the dashboard's database, could not be looked
+    up."""
     note_database_failure(request, error)
     if request.path.startswith("/api/"):
         return problem_response(Problem("database_unavailable"))
-    return render(request, "no_database.html", {"title": DATABASE_TITLE, "sentence": database_sentence(database_failure() or error)}, status=503)
+    return render(
+        request,
+        "no_database.html",
+        {"title": DATABASE_TITLE, "sentence": database_sentence(database_failure() or error)},
+        status=503,
+    )
 
 
 class DatabaseFailures(_OnLoop, MiddlewareMixin):
@@ -193,8 +210,9 @@ def _is_refused_change(request) -> bool:
 
 @sync_and_async_middleware
 def who_asks(get_response):
-    """Looks up session, user and role, all at once and in a thread, since the views are on the loop: there `request.user` and
-    `roles.caller_of` query nothing. Whoever came in with a one-time password sees only the page that sets another."""
+    """Looks up session, user and role, all at once and in a thread, since the views are on the loop: there
+    `request.user` and `roles.caller_of` query nothing. Whoever came in with a one-time password sees only the
+    page that sets another."""
 
     def looked_up(request):
         """Whether a password must be set first."""
@@ -208,14 +226,22 @@ def who_asks(get_response):
         if request.path in {reverse(name) for name in PASSWORD_FREE}:
             return None
         if request.path.startswith("/api/"):
-            return problem_response(Problem("forbidden", "this session began with a one-time password", "set a password of your own at /password/ first"))
+            return problem_response(
+                Problem(
+                    "forbidden",
+                    "this session began with a one-time password",
+                    "set a password of your own at /password/ first",
+                )
+            )
         return redirect("password")
 
     if iscoroutinefunction(get_response):
 
         async def middleware(request):
             try:
-                must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(looked_up)(request)
+                must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(looked_up)(
+                    request
+                )
             except DatabaseError as error:
                 return await sync_to_async(without_database)(request, error)
             return (refusal(request) if must else None) or await get_response(request)

@@ -14,7 +14,9 @@ __all__ = ["ApiToken", "FirstLogin", "Group", "LeftOutLetters", "PipelineSchedul
 class FirstLogin(models.Model):
     """This user's password was printed by a start: it opens one session, in which another must be set."""
 
-    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="first_login")
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="first_login"
+    )
     used_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:

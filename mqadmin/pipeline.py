@@ -1,11 +1,13 @@
-"""Runs of the pipeline as the dashboard knows them: which jobs there are, what each may be given, what a run leaves.
+"""Runs of the pipeline as the dashboard knows them: which jobs there are, what each may be given, what a run
+leaves.
 
     data/archive/                 what the job `archive` writes, and the only place it writes to
     data/pipeline/RUN.json        the whole result of a run; in Redis stands a summary, since Redis is small
     data/pipeline/RUN.log         its steps with their times, and what Spark and Java said
 
-Nothing here imports pyspark: a run is `manage.py pipeline` in a process of its own, started by a worker (`mqadmin/jobs.py`).
-Arguments are checked by `checked` where they come in and once more in the worker, since Redis lies in between.
+Nothing here imports pyspark: a run is `manage.py pipeline` in a process of its own, started by a worker
+(`mqadmin/jobs.py`). Arguments are checked by `checked` where they come in and once more in the worker, since
+Redis lies in between.
 """
 
 from __future__ import annotations
@@ -50,9 +52,25 @@ JOBS = {
     job.name: job
     for job in (
         PipelineJob("audit", "Audit", "Checks every record, queue unit and index entry against one another."),
-        PipelineJob("statistics", "Statistics", "Counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled.", CHOICE),
-        PipelineJob("lineage", "Lineage of a key", "Follows a key through all topics, in the order its records were stored.", ("key", *CHOICE), ("key",)),
-        PipelineJob("archive", "Archive", "Brings what is new into Parquet files by topic and day, in the folder archive of the data directory."),
+        PipelineJob(
+            "statistics",
+            "Statistics",
+            "Counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled.",
+            CHOICE,
+        ),
+        PipelineJob(
+            "lineage",
+            "Lineage of a key",
+            "Follows a key through all topics, in the order its records were stored.",
+            ("key", *CHOICE),
+            ("key",),
+        ),
+        PipelineJob(
+            "archive",
+            "Archive",
+            "Brings what is new into Parquet files by topic and day, in the folder archive of the "
+            "data directory.",
+        ),
     )
 }
 
@@ -104,7 +122,10 @@ def _time(value: object) -> int:
     """Milliseconds since 1970; of a number, or of text that says a time."""
     try:
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise ValueError(f"{value!r:.30} is not a time: want milliseconds since 1970, or a time such as {moment.EXAMPLE}")
+            raise ValueError(
+                f"{value!r:.30} is not a time: want milliseconds since 1970, or a time such as "
+                f"{moment.EXAMPLE}"
+            )
         return moment.read(str(value))
     except ValueError as error:
         raise Problem("invalid", f"{error}") from None
@@ -115,7 +136,8 @@ _OPTIONS = {"topic": "--topic", "key": "--key", "begin_ms": "--from-time", "end_
 
 
 def arguments(name: str, parameters: dict, data: Path, store: Path) -> list[str]:
-    """Those of `manage.py` for a run. Each value is joined to its option, so none is taken for another option."""
+    """Those of `manage.py` for a run. Each value is joined to its option, so none is taken for another
+    option."""
     given = [f"{_OPTIONS[parameter]}={value}" for parameter, value in parameters.items()]
     if name == "archive":
         given.append(f"--out={archive_directory(data)}")
@@ -134,7 +156,8 @@ def directory(data: Path) -> Path:
 
 
 def prepare(data: Path, keep_seconds: float) -> None:
-    """Make the directory of results and logs, and remove what is older than `keep_seconds`, also what killed runs left in Spark's."""
+    """Make the directory of results and logs, and remove what is older than `keep_seconds`, also what killed
+    runs left in Spark's."""
     path = directory(data)
     path.mkdir(mode=0o700, exist_ok=True)
     oldest = time.time() - keep_seconds
@@ -193,7 +216,11 @@ def read_result(data: Path, run: str) -> dict:
     path = result_path(data, run)
     try:
         if path.stat().st_size > MAX_RESULT_BYTES:
-            raise Problem("too_large", f"the result has more than {MAX_RESULT_BYTES >> 20} MiB; it lies in the data directory as pipeline/{path.name}")
+            raise Problem(
+                "too_large",
+                f"the result has more than {MAX_RESULT_BYTES >> 20} MiB; it lies in the data "
+                f"directory as pipeline/{path.name}",
+            )
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise Problem("not_found", "this run has no result (any more)") from None
@@ -216,7 +243,13 @@ def read_log(data: Path, store: Path, run: str) -> str:
 def without_paths(text: str, data: Path, store: Path) -> str:
     """Places of this machine by what they are: who looks at runs need not know where they lie."""
     project = Path(__file__).resolve().parent.parent
-    places = {store: "STORE", data: "DATA", Path(sys.prefix): "PYTHON", project: "PROJECT", Path.home(): "HOME"}
+    places = {
+        store: "STORE",
+        data: "DATA",
+        Path(sys.prefix): "PYTHON",
+        project: "PROJECT",
+        Path.home(): "HOME",
+    }
     for place, word in sorted(places.items(), key=lambda pair: -len(str(pair[0]))):
         if len(place.parts) > 1:
             text = text.replace(str(place), word)
@@ -224,7 +257,8 @@ def without_paths(text: str, data: Path, store: Path) -> str:
 
 
 def sentence_of(errors: str, status: int) -> str:
-    """Why a run ended, from what its process said at last: our own sentence, else the last error, else its status."""
+    """Why a run ended, from what its process said at last: our own sentence, else the last error, else its
+    status."""
     told = re.findall(r"^CommandError: (.+)$", errors, re.MULTILINE)
     if told:
         return told[-1]
@@ -233,7 +267,11 @@ def sentence_of(errors: str, status: int) -> str:
     if status < 0:
         return f"the process was killed (signal {-status}); when nobody did it, the machine ran out of memory"
     raised = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", errors, re.MULTILINE)
-    last = (raised or [line for line in errors.splitlines() if line.strip()] or [f"it ended with {status} and said nothing"])[-1]
+    last = (
+        raised
+        or [line for line in errors.splitlines() if line.strip()]
+        or [f"it ended with {status} and said nothing"]
+    )[-1]
     # The class of an error is for programmers; the run's log has it.
     return re.sub(r"^[\w.]*(?:Error|Exception): ", "", last.strip())
 
@@ -241,10 +279,26 @@ def sentence_of(errors: str, status: int) -> str:
 def summary(name: str, result: dict) -> dict:
     """The few numbers of a result that lists show."""
     if name == "audit":
-        return {"ok": result["ok"], "errors": result["errors"], "warnings": sum(one["severity"] != "error" for one in result["findings"]), **result["counts"]}
+        return {
+            "ok": result["ok"],
+            "errors": result["errors"],
+            "warnings": sum(one["severity"] != "error" for one in result["findings"]),
+            **result["counts"],
+        }
     if name == "statistics":
-        return {"messages": result["messages"], "bytes": result["bytes"], "topics": len(result["topics"]), "complete": result["complete"]}
+        return {
+            "messages": result["messages"],
+            "bytes": result["bytes"],
+            "topics": len(result["topics"]),
+            "complete": result["complete"],
+        }
     if name == "lineage":
         topics = {record["topic"] for record in result["records"]}
         return {"records": len(result["records"]), "topics": len(topics), "complete": result["complete"]}
-    return {"records": result["records"], "files": result["files"], "bytes": result["bytes"], "to": result["to"], "missing": len(result["missing"])}
+    return {
+        "records": result["records"],
+        "files": result["files"],
+        "bytes": result["bytes"],
+        "to": result["to"],
+        "missing": len(result["missing"]),
+    }

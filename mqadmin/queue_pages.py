@@ -1,8 +1,9 @@
-"""The guard of django-rq's pages of queues and workers, which know neither roles nor records and take it for granted that Redis is there.
+"""The guard of django-rq's pages of queues and workers, which know neither roles nor records and take it for
+granted that Redis is there.
 
-Administrators only; each change leaves one record, with the kinds and parameters of the jobs it is about. These pages start a
-job again at a click. A kind that cannot be taken back (`Kind.confirms`) wants its name typed at each door, so it is left out
-here, and the answer leads to the page that asks for the name.
+Administrators only; each change leaves one record, with the kinds and parameters of the jobs it is about.
+These pages start a job again at a click. A kind that cannot be taken back (`Kind.confirms`) wants its name
+typed at each door, so it is left out here, and the answer leads to the page that asks for the name.
 """
 
 from __future__ import annotations
@@ -37,8 +38,18 @@ from mqadmin import audit, jobs, roles
 from mqadmin.admin_site import OF_QUEUES, unavailable
 from mqadmin.views.asked import refusal_alone, refusals
 
-# What of these pages changes something when it is posted; the rest shows a page, also the one that asks for a confirmation.
-CHANGES = ("delete_failed_jobs", "clear", "requeue_all", "delete_job", "requeue_job", "enqueue_job", "stop_job", "actions")
+# What of these pages changes something when it is posted; the rest shows a page, also the one that asks for a
+# confirmation.
+CHANGES = (
+    "delete_failed_jobs",
+    "clear",
+    "requeue_all",
+    "delete_job",
+    "requeue_job",
+    "enqueue_job",
+    "stop_job",
+    "actions",
+)
 START_AGAIN = ("requeue_job", "enqueue_job")  # one job, by its address
 # Of a bulk action in its record, so that the record stays below audit.MAX_DETAIL.
 MAX_IDS = 20
@@ -68,7 +79,12 @@ def guarded(view: View, name: str) -> View:
                     _check_address(named)
                     return view(request, *arguments, **named)
             asked = {"queue": named.get("queue_index"), **_asked(request)}
-            with audit.audited(roles.caller_of(request.user), name, "job", named.get("job_id", ""), **asked) as record, _problems():
+            with (
+                audit.audited(
+                    roles.caller_of(request.user), name, "job", named.get("job_id", ""), **asked
+                ) as record,
+                _problems(),
+            ):
                 _check_address(named)
                 return _change(view, name, request, named, record)
         except _Refused as problem:
@@ -93,9 +109,17 @@ def _problems() -> Iterator[None]:
     try:
         yield
     except NoSuchJobError:
-        raise Problem("not_found", "There is no such job (any more).", "The list of its queue shows those that there are.") from None
+        raise Problem(
+            "not_found",
+            "There is no such job (any more).",
+            "The list of its queue shows those that there are.",
+        ) from None
     except InvalidJobOperation:
-        raise Problem("conflict", "The job's state does not allow this: only a job that failed can be requeued.", "Its page shows its state.") from None
+        raise Problem(
+            "conflict",
+            "The job's state does not allow this: only a job that failed can be requeued.",
+            "Its page shows its state.",
+        ) from None
     except (RedisConnectionError, RedisTimeout):
         raise Problem("jobs_unavailable", "Redis does not answer.") from None
     except RedisError as error:
@@ -107,17 +131,28 @@ def _check_address(named: dict) -> None:
     queues = [queue["name"] for queue in get_queues_list()]
     index = named.get("queue_index", 0)
     if not index < len(queues):
-        raise Problem("not_found", "There is no queue of this number.", f"Queues are numbered from 0: {', '.join(queues)}.")
+        raise Problem(
+            "not_found",
+            "There is no queue of this number.",
+            f"Queues are numbered from 0: {', '.join(queues)}.",
+        )
     if "key" in named and not _worker_exists(index, named["key"]):
-        raise Problem("not_found", "There is no such worker (any more).", "The list of its queue shows those that there are.")
+        raise Problem(
+            "not_found",
+            "There is no such worker (any more).",
+            "The list of its queue shows those that there are.",
+        )
 
 
 def _worker_exists(queue_index: int, key: str) -> bool:
-    return key.startswith(Worker.redis_worker_namespace_prefix) and bool(get_queue_by_index(queue_index).connection.exists(key))
+    return key.startswith(Worker.redis_worker_namespace_prefix) and bool(
+        get_queue_by_index(queue_index).connection.exists(key)
+    )
 
 
 def _change(view: View, name: str, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
-    """The view's answer. What the jobs are goes into `record`, and those that want a name typed are not started again."""
+    """The view's answer. What the jobs are goes into `record`, and those that want a name typed are not
+    started again."""
     if name == "requeue_all":
         return _requeue_all(request, named["queue_index"], record)
     if name == "actions":
@@ -153,7 +188,11 @@ def _stop(request: HttpRequest, queue_index: int, found: list[jobs.AllowedJob], 
         except (InvalidJobOperation, NoSuchJobError):  # it ended meanwhile
             continue
     if not told:
-        raise Problem("conflict", "The job does not run." if len(found) == 1 else "None of the chosen jobs runs.", "Only a running job can be stopped.")
+        raise Problem(
+            "conflict",
+            "The job does not run." if len(found) == 1 else "None of the chosen jobs runs.",
+            "Only a running job can be stopped.",
+        )
     record["told_to_stop"] = told
     messages.info(request, f"{told} of {len(found)} jobs told to stop.")
 
@@ -163,7 +202,11 @@ def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) 
     ids = request.POST.getlist("job_ids")
     found = _fetch_many(named["queue_index"], ids)
     if ids and not found:
-        raise Problem("not_found", "None of the chosen jobs is there (any more).", "The list of their queue shows those that there are.")
+        raise Problem(
+            "not_found",
+            "None of the chosen jobs is there (any more).",
+            "The list of their queue shows those that there are.",
+        )
     action = request.POST.get("action")
     if found and action == "requeue":
         found = _startable(request, found, record)
@@ -175,16 +218,22 @@ def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) 
     request.POST = posted
     if found and action == "stop":
         _stop(request, named["queue_index"], found, record)
-        return redirect(posted.get("next_url") or reverse("admin:django_rq_jobs", args=[named["queue_index"]]))
+        return redirect(
+            posted.get("next_url") or reverse("admin:django_rq_jobs", args=[named["queue_index"]])
+        )
     return view(request, **named)
 
 
 def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpResponse:
-    """As django-rq does it, for the failed jobs that may be started again here: its view takes no choice of them."""
+    """As django-rq does it, for the failed jobs that may be started again here: its view takes no choice of
+    them."""
     queue = get_queue_by_index(queue_index)
     found = _fetch_many(queue_index, queue.failed_job_registry.get_job_ids())
     chosen = _startable(request, found, record) if found else []
-    record |= {"items": len(chosen), "jobs": [{"id": job.id, **_described(job)} for job in chosen[:MAX_DESCRIBED]]}
+    record |= {
+        "items": len(chosen),
+        "jobs": [{"id": job.id, **_described(job)} for job in chosen[:MAX_DESCRIBED]],
+    }
     count = 0
     for job in chosen:
         try:
@@ -197,12 +246,15 @@ def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpRe
 
 
 def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict) -> list[jobs.AllowedJob]:
-    """Those that may be started again here; a message and the record name the others. Raises Problem when there are none."""
+    """Those that may be started again here; a message and the record name the others. Raises Problem when
+    there are none."""
     if under_way := [job for job in found if _is_under_way(job)]:
         record["under_way"] = [job.id for job in under_way[:MAX_DESCRIBED]]
         if len(under_way) == len(found):
             raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
-        messages.warning(request, f"Left out {len(under_way)} of {len(found)} jobs, which run or wait already.")
+        messages.warning(
+            request, f"Left out {len(under_way)} of {len(found)} jobs, which run or wait already."
+        )
         found = [job for job in found if not _is_under_way(job)]
     left_out = [job for job in found if _wants_name(job)]
     if not left_out:
@@ -212,26 +264,39 @@ def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict)
         raise _Refused(left_out)
     where = {_where(job) for job in left_out}
     links = format_html_join(", ", '<a href="{}">{}</a>', sorted(where))
-    sentence = "Left out {} of {} jobs, which want a name typed since they cannot be taken back. Start them here: {}."
+    sentence = (
+        "Left out {} of {} jobs, which want a name typed since they cannot be taken back. Start them "
+        "here: {}."
+    )
     messages.warning(request, format_html(sentence, len(left_out), len(found), links))
     return _as_many_as_may_wait(request, [job for job in found if not _wants_name(job)], record)
 
 
-def _as_many_as_may_wait(request: HttpRequest, found: list[jobs.AllowedJob], record: dict) -> list[jobs.AllowedJob]:
-    """The first of them, as many as may wait beside those that do; a message and the record count the others. Raises Problem where none may."""
+def _as_many_as_may_wait(
+    request: HttpRequest, found: list[jobs.AllowedJob], record: dict
+) -> list[jobs.AllowedJob]:
+    """The first of them, as many as may wait beside those that do; a message and the record count the others.
+    Raises Problem where none may."""
     room = jobs.room()
     if len(found) > room:
         record["no_room"] = len(found) - room
-        messages.warning(request, f"Left out {len(found) - room} of {len(found)} jobs: at most {jobs.MAX_WAITING} jobs may wait.")
+        messages.warning(
+            request,
+            f"Left out {len(found) - room} of {len(found)} jobs: at most {jobs.MAX_WAITING} jobs may wait.",
+        )
     return found[:room]
 
 
 class _Refused(Problem):
-    """Jobs that are not started again here; the answer has the address of the page that asks for the name of the first."""
+    """Jobs that are not started again here; the answer has the address of the page that asks for the name of
+    the first."""
 
     def __init__(self, refused: list[jobs.AllowedJob]):
         self.address, self.link = _where(refused[0])
-        detail = f"“{jobs.KINDS[refused[0].kind].title}” cannot be taken back and wants a name typed, which this page does not ask for."
+        detail = (
+            f"“{jobs.KINDS[refused[0].kind].title}” cannot be taken back and wants a name typed, which "
+            f"this page does not ask for."
+        )
         super().__init__("confirmation_needed", detail, "Start it where the name is asked for.")
 
 
@@ -251,7 +316,10 @@ def _where(job: jobs.AllowedJob) -> tuple[str, str]:
 def _described(job: jobs.AllowedJob) -> dict:
     """The kind and parameters of a job, for a record."""
     parameters = jobs.parameters_of(job)
-    return {"kind": job.kind or "unknown", "parameters": parameters if len(str(parameters)) <= MAX_PARAMETERS_CHARACTERS else {"cut": True}}
+    return {
+        "kind": job.kind or "unknown",
+        "parameters": parameters if len(str(parameters)) <= MAX_PARAMETERS_CHARACTERS else {"cut": True},
+    }
 
 
 def _fetch(queue_index: int, job_id: str) -> jobs.AllowedJob:
@@ -262,5 +330,7 @@ def _fetch(queue_index: int, job_id: str) -> jobs.AllowedJob:
 def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[jobs.AllowedJob]:
     """Those that are there, each once."""
     queue = get_queue_by_index(queue_index)
-    found = jobs.AllowedJob.fetch_many(list(dict.fromkeys(ids)), connection=queue.connection, serializer=queue.serializer)
+    found = jobs.AllowedJob.fetch_many(
+        list(dict.fromkeys(ids)), connection=queue.connection, serializer=queue.serializer
+    )
     return [job for job in found if job is not None]

@@ -1,8 +1,10 @@
-"""Requests that go no further than the application's door: under another name, to no websocket of ours, too many at once.
+"""Requests that go no further than the application's door: under another name, to no websocket of ours, too
+many at once.
 
-The rule of ALLOWED_HOSTS holds for every address, those that are answered before Django (broker_store/server/http.py) among
-them: else a page of another site could reach this one under a name of its own (DNS rebinding). Django finds such a request
-after its first layers and writes a traceback for each; here it is answered 400 and counted.
+The rule of ALLOWED_HOSTS holds for every address, those that are answered before Django
+(broker_store/server/http.py) among them: else a page of another site could reach this one under a name of its
+own (DNS rebinding). Django finds such a request after its first layers and writes a traceback for each; here
+it is answered 400 and counted.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from django.http.request import split_domain_port, validate_host
 from broker_store.server.problems import MEDIA_TYPE, Problem
 from mqadmin.web import count_refusal
 
-Application = Callable[[dict, Callable[[], Awaitable[dict]], Callable[[dict], Awaitable[None]]], Awaitable[None]]
+Application = Callable[
+    [dict, Callable[[], Awaitable[dict]], Callable[[dict], Awaitable[None]]], Awaitable[None]
+]
 
 CAUSES = {"django.security.csrf": "CSRF check"}
 SECURITY = "django.security."
@@ -26,7 +30,8 @@ OTHER_CAUSE = "suspicious HTTP request"
 
 
 class AllowedHosts:
-    """`application` for requests under an allowed name. The local socket has no name: what is asked there is asked of localhost."""
+    """`application` for requests under an allowed name. The local socket has no name: what is asked there is
+    asked of localhost."""
 
     def __init__(self, application: Application):
         self._application = application
@@ -37,22 +42,31 @@ class AllowedHosts:
             return await self._application(scope, receive, send)
         if _is_local(scope):
             others = [(name, value) for name, value in scope["headers"] if name != b"host"]
-            return await self._application(scope | {"headers": [*others, (b"host", b"localhost")]}, receive, send)
+            return await self._application(
+                scope | {"headers": [*others, (b"host", b"localhost")]}, receive, send
+            )
         asked = b", ".join(hosts).decode("latin-1")[:100]
-        problem = Problem("invalid", f"nothing is served under the name {asked!r}", "ask under localhost or a name of BROKER_WEB_HOST, in one Host header")
+        problem = Problem(
+            "invalid",
+            f"nothing is served under the name {asked!r}",
+            "ask under localhost or a name of BROKER_WEB_HOST, in one Host header",
+        )
         count_refusal("wrong Host", who=_who(scope), said=problem.detail)
         return await refuse(problem, scope, receive, send)
 
 
 class Websockets:
-    """`application` for websockets to `path` from an Origin that can be read; others are answered 404 and 403."""
+    """`application` for websockets to `path` from an Origin that can be read; others are answered 404 and
+    403."""
 
     def __init__(self, application: Application, path: str):
         self._application, self._path = application, path
 
     async def __call__(self, scope: dict, receive, send) -> None:
         if scope["path"] != self._path:
-            return await refuse(Problem("not_found", "there is no websocket at this address"), scope, receive, send)
+            return await refuse(
+                Problem("not_found", "there is no websocket at this address"), scope, receive, send
+            )
         for name, value in scope["headers"]:
             if name == b"origin" and not _is_address(value):
                 return await refuse(Problem("forbidden", "the Origin is no address"), scope, receive, send)
@@ -67,15 +81,19 @@ async def refuse(problem: Problem, scope: dict, receive, send) -> None:
         if "websocket.http.response" not in scope.get("extensions", {}):
             return await send({"type": "websocket.close", "code": 1008})
         kind = "websocket.http.response"
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
     await send({"type": f"{kind}.start", "status": problem.status, "headers": headers})
     await send({"type": f"{kind}.body", "body": body})
     return None
 
 
 class CountsSecurity(logging.Filter):
-    """Of a log's handler: what Django refuses for security's sake is counted, and leaves no line and no traceback, since who asks
-    again and again would fill the log."""
+    """Of a log's handler: what Django refuses for security's sake is counted, and leaves no line and no
+    traceback, since who asks again and again would fill the log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(SECURITY):

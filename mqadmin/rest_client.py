@@ -1,4 +1,5 @@
-"""A small REST client for commands and jobs: the running broker's Unix socket, where the same user needs no token.
+"""A small REST client for commands and jobs: the running broker's Unix socket, where the same user needs no
+token.
 
     with RestClient.of_data_directory(path) as broker:
         broker.get("/topics", limit=100)["items"]
@@ -66,9 +67,17 @@ def _not_running(socket_path: Path, error: OSError) -> NotRunningError:
     run = run_file.read(socket_path.parent.parent)
     if run is not None and processes.exists(run.get("pid")) and not socket_path.exists():
         if "web" not in run:
-            return NotRunningError(f"the broker runs (process {run['pid']}) with --no-web, so without the REST interface that commands use: start it without --no-web")
-        return NotRunningError(f"the broker runs (process {run['pid']}), but its socket {socket_path} was removed: stop the broker and start it again")
-    return NotRunningError(f"no broker answers on {socket_path} ({error.strerror}); start one with: manage.py runbroker")
+            return NotRunningError(
+                f"the broker runs (process {run['pid']}) with --no-web, so without the REST "
+                f"interface that commands use: start it without --no-web"
+            )
+        return NotRunningError(
+            f"the broker runs (process {run['pid']}), but its socket {socket_path} was removed: stop "
+            f"the broker and start it again"
+        )
+    return NotRunningError(
+        f"no broker answers on {socket_path} ({error.strerror}); start one with: manage.py runbroker"
+    )
 
 
 class RestClient:
@@ -119,7 +128,8 @@ class RestClient:
             query["cursor"] = page["next"]
 
     def request(self, method: str, path: str, body: Any = None, query: dict | None = None) -> Any:
-        """One request; a connection that the broker closed while idle is opened once more, but only when nothing was sent twice by that."""
+        """One request; a connection that the broker closed while idle is opened once more, but only when
+        nothing was sent twice by that."""
         asked = {name: value for name, value in (query or {}).items() if value is not None}
         target = BASE + path + ("?" + urlencode(asked) if asked else "")
         headers = {"Accept": "application/json"}

@@ -4,7 +4,8 @@
     operator   also sends messages, resets offsets, runs jobs
     admin      also creates, changes and deletes topics and groups, and hands out tokens
 
-A superuser is admin; a member of the Django group `admin` or `operator` has that role; every other user is a viewer.
+A superuser is admin; a member of the Django group `admin` or `operator` has that role; every other user is a
+viewer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a running broker left in its data directory for other processes: run/broker.json and run/live.
 
-{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "store_settings": {…}, "inspect": false, "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
+{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "store_settings": {…}, "inspect": false,
+"broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
 """
 
 from __future__ import annotations
@@ -25,22 +26,28 @@ def read(data: Path) -> dict | None:
 
 
 def store_directory(data: Path) -> Path:
-    """Where the store of this data directory is: what the running broker says, else where it is by default."""
+    """Where the store of this data directory is: what the running broker says, else where it is by
+    default."""
     store = (read(data) or {}).get("store")
     return Path(store) if isinstance(store, str) else data / "store"
 
 
 def delay_levels(store: Path, data: Path) -> str | None:
-    """The messageDelayLevel of the broker that runs on `store`, else of the last that did; None when that is not known."""
-    if store_directory(data).resolve() == store.resolve() and isinstance(levels := (read(data) or {}).get("delay_levels"), str):
+    """The messageDelayLevel of the broker that runs on `store`, else of the last that did; None when that is
+    not known."""
+    if store_directory(data).resolve() == store.resolve() and isinstance(
+        levels := (read(data) or {}).get("delay_levels"), str
+    ):
         return levels
     return levels_of_last_start((data / "recoveries").absolute(), store.absolute())
 
 
 def store_settings(store: Path, data: Path) -> dict:
-    """What the broker that runs on `store`, or was killed on it, was told about it beside the defaults, and its file sizes.
+    """What the broker that runs on `store`, or was killed on it, was told about it beside the defaults, and
+    its file sizes.
 
-    Of a store that no broker told of, but somebody looks at, the sizes that its files show; what is not named is not known then.
+    Of a store that no broker told of, but somebody looks at, the sizes that its files show; what is not named
+    is not known then.
     """
     if store_directory(data).resolve() != store.resolve():
         return {}
@@ -49,10 +56,19 @@ def store_settings(store: Path, data: Path) -> dict:
 
 
 def noted_sizes(store: Path, data: Path) -> CheckSizes:
-    """The file sizes that the last broker on `store` used: of one that runs or was killed by its run file, else by the record of its start."""
+    """The file sizes that the last broker on `store` used: of one that runs or was killed by its run file,
+    else by the record of its start."""
     known = store_settings(store, data)
-    told = {field.name: known[field.name] for field in fields(CheckSizes) if isinstance(known.get(field.name), int)}
-    return CheckSizes(**told) if told else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
+    told = {
+        field.name: known[field.name]
+        for field in fields(CheckSizes)
+        if isinstance(known.get(field.name), int)
+    }
+    return (
+        CheckSizes(**told)
+        if told
+        else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
+    )
 
 
 def last_start_of(store: Path, data: Path) -> LastStart:
@@ -61,7 +77,8 @@ def last_start_of(store: Path, data: Path) -> LastStart:
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:
-    """How far the broker that runs on `store` is; None when none does, it opens it just now, or only looks at it (nobody writes then)."""
+    """How far the broker that runs on `store` is; None when none does, it opens it just now, or only looks at
+    it (nobody writes then)."""
     if store_directory(data).resolve() != store.resolve() or (read(data) or {}).get("inspect"):
         return None
     live = read_live_page(Disk(), data / "run" / "live")

@@ -1,7 +1,9 @@
-"""Schedules: runs of the pipeline that start by themselves, at the times of a cron expression (five fields, UTC).
+"""Schedules: runs of the pipeline that start by themselves, at the times of a cron expression (five fields,
+UTC).
 
-They stand in the database, so a restart, or a Redis that is gone, loses none. `manage.py run_schedules`, a child of
-runbroker, starts what is due (`mqadmin/cron.py`). What was due while it did not run is not made up for.
+They stand in the database, so a restart, or a Redis that is gone, loses none. `manage.py run_schedules`, a
+child of runbroker, starts what is due (`mqadmin/cron.py`). What was due while it did not run is not made up
+for.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from mqadmin import pipeline
 MAX_SCHEDULES = 50
 MAX_CRON = 100
 # Of a cron expression; croniter takes a sixth field for seconds.
-FIELDS = (("minute", "0 to 59"), ("hour", "0 to 23"), ("day", "1 to 31"), ("month", "1 to 12 or jan to dec"), ("weekday", "0 to 7 or sun to sat"))
+FIELDS = (
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day", "1 to 31"),
+    ("month", "1 to 12 or jan to dec"),
+    ("weekday", "0 to 7 or sun to sat"),
+)
 
 
 class PipelineSchedule(models.Model):
@@ -46,7 +54,11 @@ def cron_job(cron: str, **more: object) -> CronJob:
     """rq's own, which knows when it is due; a Problem for what is no cron expression, or never comes."""
     text = " ".join(cron.split())
     if len(text) > MAX_CRON or len(text.split()) != len(FIELDS):
-        raise Problem("invalid", f"{cron[:60]!r} is no cron expression: want minute, hour, day, month and weekday, such as 30 2 * * *")
+        raise Problem(
+            "invalid",
+            f"{cron[:60]!r} is no cron expression: want minute, hour, day, month and weekday, such "
+            f"as 30 2 * * *",
+        )
     try:
         return CronJob("spark", func_name="mqadmin.jobs", cron=text, **more)
     except ValueError:  # of croniter: for a field that is wrong as for a day that no month has
@@ -59,7 +71,9 @@ def _wrong_field(text: str) -> str:
         alone = ["*"] * len(FIELDS)
         alone[number] = value
         if not croniter.is_valid(" ".join(alone)):
-            return f"its {name} is {value!r:.30}, want {takes}, *, a list (1,2), a range (1-3) or a step (*/2)"
+            return (
+                f"its {name} is {value!r:.30}, want {takes}, *, a list (1,2), a range (1-3) or a step (*/2)"
+            )
     return "no month has that day"
 
 
@@ -67,8 +81,12 @@ def add(job: str, parameters: dict, cron: str, caller: Caller) -> dict:
     """Store a schedule; its description."""
     checked, due = pipeline.checked(job, parameters), cron_job(cron)
     if PipelineSchedule.objects.count() >= MAX_SCHEDULES:
-        raise Problem("limit_reached", f"there are {MAX_SCHEDULES} schedules", "remove one that is not needed")
-    made = PipelineSchedule.objects.create(job=job, parameters=checked, cron=due.cron, created_by=caller.name, created_ms=int(time.time() * 1000))
+        raise Problem(
+            "limit_reached", f"there are {MAX_SCHEDULES} schedules", "remove one that is not needed"
+        )
+    made = PipelineSchedule.objects.create(
+        job=job, parameters=checked, cron=due.cron, created_by=caller.name, created_ms=int(time.time() * 1000)
+    )
     return describe(made)
 
 

@@ -1,10 +1,14 @@
-"""Django's settings. What varies comes from the environment, read here once; `runbroker` sets it from its options.
+"""Django's settings. What varies comes from the environment, read here once; `runbroker` sets it from its
+options.
 
     BROKER_DATA_DIR    everything the program writes (./data)
     BROKER_WEB_HOST    names under which the dashboard may be asked for, beside loopback, with commas between
-    BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto believed
-    BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For is believed
-    BROKER_WEB_CONNECTIONS  how many connections of the dashboard's port one address may have open (200); 0 is no bound
+    BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto
+                       believed
+    BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For
+    is believed
+    BROKER_WEB_CONNECTIONS  how many connections of the dashboard's port one address may have open (200); 0 is
+                            no bound
     DATABASE_URL       another database than DIR/mqadmin.sqlite3
     REDIS_URL          another Redis than the one that runbroker starts
 """
@@ -34,10 +38,14 @@ SECRET_KEY = key_for("".join(sys.argv[1:2]), DATA_DIRECTORY)
 DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
 # Of no other peers: who writes the header chooses the address that tries to log in are counted for.
-TRUSTED_PROXIES = proxies_of([text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text])
+TRUSTED_PROXIES = proxies_of(
+    [text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text]
+)
 WEB_CONNECTIONS = environment.int("BROKER_WEB_CONNECTIONS", MAX_ADDRESS_CONNECTIONS)
 if WEB_CONNECTIONS < 0:
-    raise ImproperlyConfigured(f"BROKER_WEB_CONNECTIONS is {WEB_CONNECTIONS}, want 0 (no bound) or a number of connections")
+    raise ImproperlyConfigured(
+        f"BROKER_WEB_CONNECTIONS is {WEB_CONNECTIONS}, want 0 (no bound) or a number of connections"
+    )
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *WEB_HOSTS]
 
 INSTALLED_APPS = [
@@ -95,7 +103,8 @@ TEMPLATES = [
     }
 ]
 
-# One writer at a time is enough for a dashboard; IMMEDIATE makes it wait its turn instead of failing at the upgrade.
+# One writer at a time is enough for a dashboard; IMMEDIATE makes it wait its turn instead of failing at the
+# upgrade.
 DATABASES = {
     "default": environment.db("DATABASE_URL")
     if "DATABASE_URL" in environment
@@ -112,10 +121,16 @@ DATABASES = {
 }
 
 REDIS_PASSWORD = hmac.digest(SECRET_KEY.encode(), b"the jobs' Redis", "sha256").hex()
-REDIS_URL = environment.str("REDIS_URL", "") or redis_url(DATA_DIRECTORY / "run" / "redis.sock", REDIS_PASSWORD)
+REDIS_URL = environment.str("REDIS_URL", "") or redis_url(
+    DATA_DIRECTORY / "run" / "redis.sock", REDIS_PASSWORD
+)
 # Redis holds only jobs. JSON, never pickle: who can write to Redis must not be able to run code in a worker.
 RQ_QUEUES = {
-    name: {"URL": with_timeout(REDIS_URL), "DEFAULT_TIMEOUT": timeout, "SERIALIZER": "rq.serializers.JSONSerializer"}
+    name: {
+        "URL": with_timeout(REDIS_URL),
+        "DEFAULT_TIMEOUT": timeout,
+        "SERIALIZER": "rq.serializers.JSONSerializer",
+    }
     for name, timeout in (("default", 3_600), ("spark", 6 * 3_600))
 }
 RQ = {"JOB_CLASS": "mqadmin.jobs.AllowedJob", "WORKER_CLASS": "mqadmin.jobs.JobWorker"}
@@ -136,7 +151,8 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 
-# Plain HTTP on loopback is the default; what a browser must do for TLS can only be asked of it when TLS is there.
+# Plain HTTP on loopback is the default; what a browser must do for TLS can only be asked of it when TLS is
+# there.
 if environment.bool("BROKER_WEB_TLS", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
@@ -158,7 +174,8 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
     }
 }
-# The admin is Unfold's: Alpine evaluates expressions in attributes and sets styles inline. Only staff come there.
+# The admin is Unfold's: Alpine evaluates expressions in attributes and sets styles inline. Only staff come
+# there.
 ADMIN_SECURITY_POLICY = {
     "DIRECTIVES": CONTENT_SECURITY_POLICY["DIRECTIVES"]
     | {"script-src": [SELF, UNSAFE_EVAL, UNSAFE_INLINE], "style-src": [SELF, UNSAFE_INLINE]},
@@ -170,13 +187,22 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
-# Ninja is imported when the first page or REST request comes: as an application it would be part of every start.
-STATICFILES_DIRS = [BASE_DIRECTORY / "static", ("ninja", Path(find_spec("ninja").origin).parent / "static" / "ninja")]
+# Ninja is imported when the first page or REST request comes: as an application it would be part of every
+# start.
+STATICFILES_DIRS = [
+    BASE_DIRECTORY / "static",
+    ("ninja", Path(find_spec("ninja").origin).parent / "static" / "ninja"),
+]
 STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
-# Collected files have names of their content and are compressed. In a checkout without collected files they are served as
-# they lie in the sources: a page without its manifest would be an error. The command that collects makes the manifest.
+# Collected files have names of their content and are compressed. In a checkout without collected files they
+# are served as they lie in the sources: a page without its manifest would be an error. The command that
+# collects makes the manifest.
 COLLECTED = (STATIC_ROOT / "staticfiles.json").is_file() or sys.argv[1:2] == ["collectstatic"]
-STATIC_STORAGE = "servestatic.storage.CompressedManifestStaticFilesStorage" if COLLECTED else "django.contrib.staticfiles.storage.StaticFilesStorage"
+STATIC_STORAGE = (
+    "servestatic.storage.CompressedManifestStaticFilesStorage"
+    if COLLECTED
+    else "django.contrib.staticfiles.storage.StaticFilesStorage"
+)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": STATIC_STORAGE},
@@ -196,8 +222,16 @@ UNFOLD = {
             {
                 "title": "Broker",
                 "items": [
-                    {"title": "Topics", "icon": "topic", "link": reverse_lazy("admin:mqadmin_topic_changelist")},
-                    {"title": "Consumer groups", "icon": "group_work", "link": reverse_lazy("admin:mqadmin_group_changelist")},
+                    {
+                        "title": "Topics",
+                        "icon": "topic",
+                        "link": reverse_lazy("admin:mqadmin_topic_changelist"),
+                    },
+                    {
+                        "title": "Consumer groups",
+                        "icon": "group_work",
+                        "link": reverse_lazy("admin:mqadmin_group_changelist"),
+                    },
                 ],
             },
             {
@@ -215,10 +249,30 @@ UNFOLD = {
             {
                 "title": "Access",
                 "items": [
-                    {"title": "Users", "icon": "person", "link": reverse_lazy("admin:auth_user_changelist"), "permission": lambda request: request.user.is_superuser},
-                    {"title": "Roles", "icon": "badge", "link": reverse_lazy("admin:auth_group_changelist"), "permission": lambda request: request.user.is_superuser},
-                    {"title": "API tokens", "icon": "key", "link": reverse_lazy("admin:mqadmin_apitoken_changelist"), "permission": "mqadmin.roles.is_admin"},
-                    {"title": "Audit trail", "icon": "history", "link": reverse_lazy("admin:admin_logentry_changelist"), "permission": "mqadmin.roles.is_admin"},
+                    {
+                        "title": "Users",
+                        "icon": "person",
+                        "link": reverse_lazy("admin:auth_user_changelist"),
+                        "permission": lambda request: request.user.is_superuser,
+                    },
+                    {
+                        "title": "Roles",
+                        "icon": "badge",
+                        "link": reverse_lazy("admin:auth_group_changelist"),
+                        "permission": lambda request: request.user.is_superuser,
+                    },
+                    {
+                        "title": "API tokens",
+                        "icon": "key",
+                        "link": reverse_lazy("admin:mqadmin_apitoken_changelist"),
+                        "permission": "mqadmin.roles.is_admin",
+                    },
+                    {
+                        "title": "Audit trail",
+                        "icon": "history",
+                        "link": reverse_lazy("admin:admin_logentry_changelist"),
+                        "permission": "mqadmin.roles.is_admin",
+                    },
                 ],
             },
         ],
@@ -246,7 +300,9 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
     "filters": {"counts_security": {"()": "mqadmin.refused_requests.CountsSecurity"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["counts_security"]}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["counts_security"]}
+    },
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
         "django": {"handlers": ["console"], "level": "WARNING", "propagate": False},

@@ -1,9 +1,10 @@
 """Topics and groups as models for the admin, over the cluster instead of a table.
 
-`ClusterQuerySet` is a list with the part of Django's QuerySet that the admin uses: filter, search, order, slice,
-count, get. As long as names are all that it is asked for (how many, which hold a text, in their order, a part of them), names
-are all that it has, and rows are made of the part that is shown. An order or a condition by anything else fetches all rows.
-Nothing is stored here, and saving is the admin's (admin.py), which asks the cluster and keeps the audit record.
+`ClusterQuerySet` is a list with the part of Django's QuerySet that the admin uses: filter, search, order,
+slice, count, get. As long as names are all that it is asked for (how many, which hold a text, in their order,
+a part of them), names are all that it has, and rows are made of the part that is shown. An order or a
+condition by anything else fetches all rows. Nothing is stored here, and saving is the admin's (admin.py),
+which asks the cluster and keeps the audit record.
 """
 
 from __future__ import annotations
@@ -24,17 +25,26 @@ PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
 
 
 def _cluster() -> Any:
-    """The cluster of this process, imported when it is asked for: a child of runbroker knows the models and has none."""
+    """The cluster of this process, imported when it is asked for: a child of runbroker knows the models and
+    has none."""
     from mqadmin import clusters
 
     return clusters.current()
 
 
 class ClusterQuerySet(models.QuerySet):
-    """The objects of a model with `names()`, `rows_of(names)` and `every_row()`; of queries only what a list can answer, the rest
-    raises NotImplementedError."""
+    """The objects of a model with `names()`, `rows_of(names)` and `every_row()`; of queries only what a list
+    can answer, the rest raises NotImplementedError."""
 
-    def __init__(self, model=None, query=None, using=None, hints=None, items: list | None = None, names: list[str] | None = None):
+    def __init__(
+        self,
+        model=None,
+        query=None,
+        using=None,
+        hints=None,
+        items: list | None = None,
+        names: list[str] | None = None,
+    ):
         super().__init__(model=model, query=query, using=using, hints=hints)
         self._items = items
         self._names = names
@@ -104,7 +114,10 @@ class ClusterQuerySet(models.QuerySet):
             # What is not known stands behind what is, either way round.
             known = [item for item in items if getattr(item, attribute) is not None]
             unknown = [item for item in items if getattr(item, attribute) is None]
-            items = sorted(known, key=lambda item: getattr(item, attribute), reverse=name.startswith("-")) + unknown
+            items = (
+                sorted(known, key=lambda item: getattr(item, attribute), reverse=name.startswith("-"))
+                + unknown
+            )
         return self._with(items)
 
     def filter(self, *conditions: models.Q, **lookups: Any) -> ClusterQuerySet:
@@ -112,16 +125,28 @@ class ClusterQuerySet(models.QuerySet):
         if not wanted:
             return self._clone()
         if all(map(_is_of_names, wanted)) and (names := self._known_names()) is not None:
-            return self._with(names=[name for name in names if all(_holds(_Named(name), condition) for condition in wanted)])
-        return self._with([item for item in self._rows() if all(_holds(item, condition) for condition in wanted)])
+            return self._with(
+                names=[name for name in names if all(_holds(_Named(name), condition) for condition in wanted)]
+            )
+        return self._with(
+            [item for item in self._rows() if all(_holds(item, condition) for condition in wanted)]
+        )
 
     def exclude(self, *conditions: models.Q, **lookups: Any) -> ClusterQuerySet:
-        return self._with([item for item in self._rows() if not all(_holds(item, condition) for condition in (*conditions, models.Q(**lookups)))])
+        return self._with(
+            [
+                item
+                for item in self._rows()
+                if not all(_holds(item, condition) for condition in (*conditions, models.Q(**lookups)))
+            ]
+        )
 
     def get(self, *conditions: models.Q, **lookups: Any):
         found = self.filter(*conditions, **lookups)._rows()
         if len(found) != 1:
-            raise (self.model.DoesNotExist if not found else self.model.MultipleObjectsReturned)(f"{len(found)} found")
+            raise (self.model.DoesNotExist if not found else self.model.MultipleObjectsReturned)(
+                f"{len(found)} found"
+            )
         return found[0]
 
     def select_related(self, *names: str) -> ClusterQuerySet:
@@ -134,7 +159,9 @@ class ClusterQuerySet(models.QuerySet):
         return self
 
     def delete(self):
-        raise NotImplementedError("the admin deletes through the cluster, one by one, with an audit record each")
+        raise NotImplementedError(
+            "the admin deletes through the cluster, one by one, with an audit record each"
+        )
 
     def values_list(self, *names: str, flat: bool = False, named: bool = False) -> list:
         attributes = ["name" if name == "pk" else name for name in names]
@@ -152,14 +179,18 @@ class _Named:
 def _is_of_names(condition: Any) -> bool:
     """Whether a condition looks at nothing but names."""
     return isinstance(condition, models.Q) and all(
-        _is_of_names(child) if isinstance(child, models.Q) else child[0].partition("__")[0] in ("name", "pk") for child in condition.children
+        _is_of_names(child) if isinstance(child, models.Q) else child[0].partition("__")[0] in ("name", "pk")
+        for child in condition.children
     )
 
 
 def _holds(item: Any, condition: Any) -> bool:
     if not isinstance(condition, models.Q):
         raise NotImplementedError(f"a condition of type {type(condition).__name__}")
-    results = [_holds(item, child) if isinstance(child, models.Q) else _compare(item, *child) for child in condition.children]
+    results = [
+        _holds(item, child) if isinstance(child, models.Q) else _compare(item, *child)
+        for child in condition.children
+    ]
     held = all(results) if condition.connector == models.Q.AND else any(results)
     return held != condition.negated
 
@@ -272,7 +303,9 @@ class Group(ClusterObject):
     broadcast = models.BooleanField("may broadcast", default=True)
     orderly = models.BooleanField("in order only", default=False)
     retry_queues = models.PositiveIntegerField(default=1, validators=QUEUE_COUNT)
-    retry_max_times = models.IntegerField("retries", default=16, validators=[MinValueValidator(-1), MaxValueValidator(10_000)])
+    retry_max_times = models.IntegerField(
+        "retries", default=16, validators=[MinValueValidator(-1), MaxValueValidator(10_000)]
+    )
     clients = models.IntegerField(null=True, editable=False)
     lag = models.BigIntegerField(null=True, editable=False)
 

@@ -1,9 +1,10 @@
 """API tokens: made once, shown once, kept as hashes.
 
-The token itself is `mq_` and 256 random bits; only its SHA-256 is stored (see server/http.TokenTable for why that is
-enough), with the first characters for people to tell tokens apart. Requests never read this table: the process holds
-a picture of it in memory, `TABLE`, replaced at each change made here and, for changes that another process made (a
-command run without the broker's socket), twice a second by `watch`. So a revoked token ends within a second.
+The token itself is `mq_` and 256 random bits; only its SHA-256 is stored (see server/http.TokenTable for why
+that is enough), with the first characters for people to tell tokens apart. Requests never read this table:
+the process holds a picture of it in memory, `TABLE`, replaced at each change made here and, for changes that
+another process made (a command run without the broker's socket), twice a second by `watch`. So a revoked
+token ends within a second.
 """
 
 from __future__ import annotations
@@ -67,8 +68,11 @@ class TooManyTokens(Exception):
     """MAX_TOKENS tokens are in use."""
 
 
-def issue(name: str, role: str, created_by: str, days: int | None = None, expires_at: datetime | None = None) -> tuple[ApiToken, str]:
-    """Make a token; the second value is its text, which exists nowhere else. It expires in `days`, or at a time, or never.
+def issue(
+    name: str, role: str, created_by: str, days: int | None = None, expires_at: datetime | None = None
+) -> tuple[ApiToken, str]:
+    """Make a token; the second value is its text, which exists nowhere else. It expires in `days`, or at a
+    time, or never.
 
     Raises ValidationError, TooManyTokens.
     """
@@ -77,7 +81,13 @@ def issue(name: str, role: str, created_by: str, days: int | None = None, expire
     if ApiToken.objects.filter(revoked_at=None).count() >= MAX_TOKENS:
         raise TooManyTokens(f"{MAX_TOKENS} tokens are in use; revoke some")
     text = "mq_" + secrets.token_urlsafe(32)
-    token = ApiToken(name=name, role=role, created_by=created_by, digest=hashlib.sha256(text.encode()).digest(), start=text[:SHOWN_CHARACTERS])
+    token = ApiToken(
+        name=name,
+        role=role,
+        created_by=created_by,
+        digest=hashlib.sha256(text.encode()).digest(),
+        start=text[:SHOWN_CHARACTERS],
+    )
     token.expires_at = timezone.now() + timedelta(days=days) if days is not None else expires_at
     token.full_clean(exclude=["digest"])
     token.save()
@@ -87,7 +97,9 @@ def issue(name: str, role: str, created_by: str, days: int | None = None, expire
 
 def what_is_wrong(error: ValidationError) -> str:
     """Say which values a token cannot have, and why."""
-    return "; ".join(f"{name}: {' '.join(messages).rstrip('.')}" for name, messages in error.message_dict.items())
+    return "; ".join(
+        f"{name}: {' '.join(messages).rstrip('.')}" for name, messages in error.message_dict.items()
+    )
 
 
 def revoke(token: ApiToken) -> None:
@@ -105,9 +117,14 @@ def refresh(table: TokenTable = TABLE) -> None:
         ApiToken.objects.filter(digest__in=used).update(last_used_at=timezone.now())
     now = timezone.now()
     callers = {}
-    for name, role, digest, expires_at in ApiToken.objects.filter(revoked_at=None).values_list("name", "role", "digest", "expires_at"):
+    for name, role, digest, expires_at in ApiToken.objects.filter(revoked_at=None).values_list(
+        "name", "role", "digest", "expires_at"
+    ):
         if expires_at is None or expires_at > now:
-            callers[bytes(digest)] = (Caller(f"token:{name}", role), int(expires_at.timestamp() * 1000) if expires_at else 0)
+            callers[bytes(digest)] = (
+                Caller(f"token:{name}", role),
+                int(expires_at.timestamp() * 1000) if expires_at else 0,
+            )
     table.replace(callers)
 
 
@@ -119,7 +136,8 @@ def _refresh_in_thread() -> None:
 
 
 async def watch() -> None:
-    """Keep the table fresh until cancelled. When the database does not answer, the last picture is kept and said so once."""
+    """Keep the table fresh until cancelled. When the database does not answer, the last picture is kept and
+    said so once."""
     failing = False
     while True:
         try:

@@ -1,4 +1,5 @@
-"""The address of a client: of its connection, or by X-Forwarded-For of proxies that the settings name; and the site it belongs to."""
+"""The address of a client: of its connection, or by X-Forwarded-For of proxies that the settings name; and
+the site it belongs to."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ def proxies_of(texts: Sequence[str]) -> tuple[Network, ...]:
 def client_address(peer: str, forwarded: str, proxies: Sequence[Network]) -> Address | None:
     """The address of the client; None when the peer has none (the local socket).
 
-    Each proxy adds its peer at the end of X-Forwarded-For, so the header is read from the end, as far as proxies wrote it: the
-    first address that is no proxy's is the client's, and what stands before it is the client's own invention.
+    Each proxy adds its peer at the end of X-Forwarded-For, so the header is read from the end, as far as
+    proxies wrote it: the first address that is no proxy's is the client's, and what stands before it is the
+    client's own invention.
     """
     address = _address(peer)
     if address is None or not _is_among(address, proxies):
@@ -45,17 +47,24 @@ def connection_site(peer: str, unbounded: Sequence[Network]) -> str | None:
 
 
 def site_of(address: Address) -> str:
-    """The address as text, an IPv6 one with its site (a /64), in which one client may choose addresses as it likes."""
-    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False)) if address.version == 6 else str(address)
+    """The address as text, an IPv6 one with its site (a /64), in which one client may choose addresses as it
+    likes."""
+    return (
+        str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))
+        if address.version == 6
+        else str(address)
+    )
 
 
 def network_of(address: Address) -> str:
-    """The network of the address as text (a /24, of IPv6 a /48), within which one holder may have many sites."""
+    """The network of the address as text (a /24, of IPv6 a /48), within which one holder may have many
+    sites."""
     return str(ipaddress.ip_network((address, _NETWORK_BITS[address.version]), strict=False))
 
 
 def _without_port(text: str) -> str:
-    """An entry of X-Forwarded-For without the port that some proxies add: `203.0.113.9:5678`, `[2001:db8::1]:443`."""
+    """An entry of X-Forwarded-For without the port that some proxies add: `203.0.113.9:5678`,
+    `[2001:db8::1]:443`."""
     if text.startswith("["):
         return text[1:].partition("]")[0]
     return text.partition(":")[0] if text.count(":") == 1 else text

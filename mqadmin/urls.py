@@ -9,9 +9,32 @@ from django.views.defaults import page_not_found
 from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
-from mqadmin.views import account, dead_letters, groups, jobs, messages, overview, pipeline, store, topics, waiting
+from mqadmin.views import (
+    account,
+    dead_letters,
+    groups,
+    jobs,
+    messages,
+    overview,
+    pipeline,
+    store,
+    topics,
+    waiting,
+)
 from mqadmin.views.asked import only, text
-from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, journey, lab, layout, recoveries, write
+from mqadmin.views.inside import (
+    bytes,
+    cache,
+    disk,
+    dispatch,
+    doctor,
+    index,
+    journey,
+    lab,
+    layout,
+    recoveries,
+    write,
+)
 
 admin.autodiscover()
 
@@ -62,7 +85,8 @@ urlpatterns = [
     path("password/", only(account.password), name="password"),
     path("admin/login/", only(RedirectView.as_view(pattern_name="login", query_string=True), next=text)),
     path("admin/password_change/", only(RedirectView.as_view(pattern_name="password"))),
-    re_path("^admin/r/", page_not_found, {"exception": None}),  # "view on site": nothing of ours has such an address
+    # "view on site": nothing of ours has such an address
+    re_path("^admin/r/", page_not_found, {"exception": None}),
     path("admin/", admin.site.urls),
     path("api/v1/", include("mqadmin.api.urls")),
     path("metrics", metrics, name="metrics"),

@@ -1,12 +1,14 @@
 """What the broker holds back, as it is: delayed, prepared, sent back, given up.
 
-    picture   how many wait, of each delay level, of halves and on the timer wheel, and when; on the loop, reads no record
+    picture   how many wait, of each delay level, of halves and on the timer wheel, and when; on the loop,
+              reads no record
     fate      where one message that lies in a topic of the broker's own will go, and when
     halves    the oldest halves that wait, one by one
     retries   the messages that a group sent back and that wait for their next try, by delay level
 
-`halves` and `retries` read records and belong into a thread; where to read they are told by what was looked up on the loop.
-None is "not known". Counting stops after MAX_LOOKED records and says so: it goes through all that waits, whoever sent it.
+`halves` and `retries` read records and belong into a thread; where to read they are told by what was looked
+up on the loop. None is "not known". Counting stops after MAX_LOOKED records and says so: it goes through all
+that waits, whoever sent it.
 """
 
 from __future__ import annotations
@@ -46,10 +48,27 @@ def picture(parts) -> dict:
 
 
 def _timed(facts: dict) -> dict:
-    names = ("enabled", "waiting", "not_enqueued", "due", "behind_ms", "late_ms", "delivered", "rolled", "deleted", "dropped", "failures")
+    names = (
+        "enabled",
+        "waiting",
+        "not_enqueued",
+        "due",
+        "behind_ms",
+        "late_ms",
+        "delivered",
+        "rolled",
+        "deleted",
+        "dropped",
+        "failures",
+    )
     return {name: facts[name] for name in names} | {
         "hours": [{"hour_ms": hour_ms, "messages": messages} for hour_ms, messages in facts["hours"]],
-        "topics": [{"topic": topic, "messages": messages} for topic, messages in sorted(facts["topics"].items(), key=lambda item: (-item[1], item[0]))[:MAX_TOPICS]],
+        "topics": [
+            {"topic": topic, "messages": messages}
+            for topic, messages in sorted(facts["topics"].items(), key=lambda item: (-item[1], item[0]))[
+                :MAX_TOPICS
+            ]
+        ],
     }
 
 
@@ -57,21 +76,42 @@ def _timed(facts: dict) -> dict:
 
 
 def fate(parts, stored: StoredMessage) -> dict | None:
-    """Where a message goes that lies in a topic of the broker's own, or of a group's retries; None for any other.
+    """Where a message goes that lies in a topic of the broker's own, or of a group's retries; None for any
+    other.
 
-    `waits` says whether it does still, `due_ms` until when, `topic` and `queue_id` where it goes, or came from.
+    `waits` says whether it does still, `due_ms` until when, `topic` and `queue_id` where it goes, or came
+    from.
     """
-    facts = {"kind": "", "waits": None, "due_ms": None, "level": None, "checks": None, "group": None, "recalls": None}
-    facts |= {"topic": _topic(stored, properties.REAL_TOPIC), "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID))}
+    facts = {
+        "kind": "",
+        "waits": None,
+        "due_ms": None,
+        "level": None,
+        "checks": None,
+        "group": None,
+        "recalls": None,
+    }
+    facts |= {
+        "topic": _topic(stored, properties.REAL_TOPIC),
+        "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID)),
+    }
     if stored.topic == SCHEDULE_TOPIC:
         units = parts.store.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
-        known = {"waits": parts.delay.waits(stored.queue_id, stored.queue_offset), "due_ms": units[0][2] if units else None}
+        known = {
+            "waits": parts.delay.waits(stored.queue_id, stored.queue_offset),
+            "due_ms": units[0][2] if units else None,
+        }
         return facts | known | {"kind": "delayed", "level": stored.queue_id + 1}
     if stored.topic == HALF_TOPIC:
-        return facts | {"kind": "prepared", "waits": parts.transactions.waits(stored.queue_offset), **_half(stored)}
+        return facts | {
+            "kind": "prepared",
+            "waits": parts.transactions.waits(stored.queue_offset),
+            **_half(stored),
+        }
     if stored.topic == TIMER_TOPIC:
         due_ms, recalls = _timer_due_ms(stored), stored.properties.get(properties.TIMER_DELETE_KEY)
-        # Whether one whose time has come was delivered, dropped or put on the wheel again only its other records tell.
+        # Whether one whose time has come was delivered, dropped or put on the wheel again only its other
+        # records tell.
         waits = True if recalls is None and due_ms is not None and due_ms > parts.clock() else None
         return facts | {"kind": "timed", "waits": waits, "due_ms": due_ms, "recalls": recalls}
     for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):
@@ -79,20 +119,37 @@ def fate(parts, stored: StoredMessage) -> dict | None:
             group = stored.topic.removeprefix(prefix)
             at = parts.offsets.query(group, stored.topic, stored.queue_id)
             waits = None if at is None else stored.queue_offset >= at
-            return facts | {"kind": kind, "waits": waits, "group": group, "topic": _topic(stored, properties.RETRY_TOPIC), "queue_id": None}
+            return facts | {
+                "kind": kind,
+                "waits": waits,
+                "group": group,
+                "topic": _topic(stored, properties.RETRY_TOPIC),
+                "queue_id": None,
+            }
     return None
 
 
 def _half(stored: StoredMessage) -> dict:
-    return {"checks": _number(stored.properties.get(CHECK_TIMES)) or 0, "group": stored.properties.get(PRODUCER_GROUP)}
+    return {
+        "checks": _number(stored.properties.get(CHECK_TIMES)) or 0,
+        "group": stored.properties.get(PRODUCER_GROUP),
+    }
 
 
 def _timer_due_ms(stored: StoredMessage) -> int | None:
-    """When it is delivered: at the moment that it names, or at the latest when the second after its slot's is over."""
-    out_ms, named_ms = _number(stored.properties.get(properties.TIMER_OUT_MS)), _number(stored.properties.get(properties.TIMER_DELIVER_MS))
+    """When it is delivered: at the moment that it names, or at the latest when the second after its slot's is
+    over."""
+    out_ms, named_ms = (
+        _number(stored.properties.get(properties.TIMER_OUT_MS)),
+        _number(stored.properties.get(properties.TIMER_DELIVER_MS)),
+    )
     if out_ms is None:
         return None
-    return named_ms if named_ms is not None and out_ms <= named_ms <= out_ms + PRECISION_MS else out_ms + PRECISION_MS
+    return (
+        named_ms
+        if named_ms is not None and out_ms <= named_ms <= out_ms + PRECISION_MS
+        else out_ms + PRECISION_MS
+    )
 
 
 def _topic(stored: StoredMessage, name: str) -> str | None:
@@ -111,7 +168,8 @@ def _number(text: str | None) -> int | None:
 
 
 def halves(store, offsets: list[int] | None, limit: int) -> dict:
-    """The halves at the `offsets` of their queue, at most `limit`; `complete` False when there are more, None when not known."""
+    """The halves at the `offsets` of their queue, at most `limit`; `complete` False when there are more, None
+    when not known."""
     items = []
     for offset in (offsets or [])[:limit]:
         result = store.get_blocking(GetRequest(HALF_TOPIC, 0, offset, 1, READ_BYTES))
@@ -135,13 +193,16 @@ def halves(store, offsets: list[int] | None, limit: int) -> dict:
 
 
 def retries(store, levels: list[dict], group: str) -> dict:
-    """How many messages of a group wait for another try, of each level that holds any. `levels` are Delay.facts()."""
+    """How many messages of a group wait for another try, of each level that holds any. `levels` are
+    Delay.facts()."""
     wanted, left, found = retry_topic(group), MAX_LOOKED, []
     for level in levels:
         queue_id, offset = level["level"] - 1, level["max_offset"] - level["waiting"]
         count, first = 0, None
         while offset < level["max_offset"] and left > 0:
-            result = store.get_blocking(GetRequest(SCHEDULE_TOPIC, queue_id, offset, min(left, READ_COUNT), READ_BYTES))
+            result = store.get_blocking(
+                GetRequest(SCHEDULE_TOPIC, queue_id, offset, min(left, READ_COUNT), READ_BYTES)
+            )
             if result.status is not GetStatus.FOUND:
                 offset = max(offset + 1, result.next_offset)  # damaged, or cleaned away since
                 left -= 1
@@ -153,5 +214,12 @@ def retries(store, levels: list[dict], group: str) -> dict:
             offset = max(offset + 1, result.next_offset)
         if count:
             units = store.read_units(SCHEDULE_TOPIC, queue_id, first, 1)
-            found.append({"level": level["level"], "delay_ms": level["delay_ms"], "count": count, "due_ms": units[0][2] if units else None})
+            found.append(
+                {
+                    "level": level["level"],
+                    "delay_ms": level["delay_ms"],
+                    "count": count,
+                    "due_ms": units[0][2] if units else None,
+                }
+            )
     return {"levels": found, "delayed": sum(level["count"] for level in found), "complete": left > 0}

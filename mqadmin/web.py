@@ -1,11 +1,12 @@
 """uvicorn inside the loop that already runs: the dashboard shares the broker's process and thread.
 
-uvicorn wants to own the process: it takes over the signals, raises the one it caught once more after stopping, and
-ends only when all responses have. Here runbroker owns the process, so the signals are left alone, `stop` asks for the
-end, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages must answer while the store recovers.
+uvicorn wants to own the process: it takes over the signals, raises the one it caught once more after
+stopping, and ends only when all responses have. Here runbroker owns the process, so the signals are left
+alone, `stop` asks for the end, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages
+must answer while the store recovers.
 
-Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same user. What a
-peer may hold of them is in mqadmin/http_door.py.
+Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same
+user. What a peer may hold of them is in mqadmin/http_door.py.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ KEEP_ALIVE_SECONDS = 30
 class Web:
     """The listening dashboard; `port` is the one that was bound when 0 was asked for."""
 
-    def __init__(self, server: uvicorn.Server, sockets: list[socket.socket], task: asyncio.Task, unix_socket_path: Path | None):
+    def __init__(
+        self,
+        server: uvicorn.Server,
+        sockets: list[socket.socket],
+        task: asyncio.Task,
+        unix_socket_path: Path | None,
+    ):
         self.port: int = sockets[0].getsockname()[1]
         self._server = server
         self._sockets = sockets
@@ -63,11 +70,22 @@ class Web:
             self._unix_socket_path.unlink(missing_ok=True)
 
 
-async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_socket_path: Path | None = None, *, application=None) -> Web:
+async def serve(
+    loop: asyncio.AbstractEventLoop,
+    host: str,
+    port: int,
+    unix_socket_path: Path | None = None,
+    *,
+    application=None,
+) -> Web:
     """Start listening; returns when both doors answer. OSError with a sentence when an address is taken."""
     if application is None:
         from mqadmin.asgi import application
-    door = Door(count_refusal, max_of_address=settings.WEB_CONNECTIONS, unbounded=(*LOOPBACK, *settings.TRUSTED_PROXIES))
+    door = Door(
+        count_refusal,
+        max_of_address=settings.WEB_CONNECTIONS,
+        unbounded=(*LOOPBACK, *settings.TRUSTED_PROXIES),
+    )
     sockets = [_tcp_socket(host, port)]
     if unix_socket_path is not None:
         try:
@@ -81,7 +99,8 @@ async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_sock
         http=functools.partial(BoundedHttp, door=door),
         ws=functools.partial(BoundedWebsocket, door=door),
         ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
-        ws_per_message_deflate=False,  # frames are small and many: compressing costs the loop more than loopback saves
+        # Frames are small and many: compressing costs the loop more than loopback saves
+        ws_per_message_deflate=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         server_header=False,
@@ -103,7 +122,8 @@ async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_sock
 
 
 def count_refusal(cause: str, **case) -> None:
-    """Add to what the broker refused (`value`, `limit`, `who`, `said`). While there is no broker to count, the log has it."""
+    """Add to what the broker refused (`value`, `limit`, `who`, `said`). While there is no broker to count,
+    the log has it."""
     from mqadmin import clusters
 
     cluster = clusters.current()
@@ -123,18 +143,29 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:
-            raise OSError(f"port {port} of {host} is taken: another program listens there; choose another with --web-port") from None
+            raise OSError(
+                f"port {port} of {host} is taken: another program listens there; choose another with "
+                f"--web-port"
+            ) from None
         raise OSError(f"the dashboard cannot listen on {host}:{port}: {error.strerror}") from None
     return listening
 
 
 def _unix_socket(path: Path) -> socket.socket:
-    """A socket that only this user can open. What lies at its path is a leftover: the store's lock says nobody else runs."""
+    """A socket that only this user can open. What lies at its path is a leftover: the store's lock says
+    nobody else runs."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
-        raise OSError(errno.ENAMETOOLONG, f"the path of the local socket is longer than {MAX_SOCKET_PATH_BYTES} bytes: {path}; use a shorter --data")
+        raise OSError(
+            errno.ENAMETOOLONG,
+            f"the path of the local socket is longer than {MAX_SOCKET_PATH_BYTES} bytes: {path}; use "
+            f"a shorter --data",
+        )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():
-        raise OSError(f"{path} is a directory, where the socket for commands and jobs belongs: move it away and start the broker again")
+        raise OSError(
+            f"{path} is a directory, where the socket for commands and jobs belongs: move it away "
+            f"and start the broker again"
+        )
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

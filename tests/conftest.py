@@ -1,4 +1,5 @@
-"""What holds for every test: nothing is skipped in silence, and no process or temporary file outlives the run."""
+"""What holds for every test: nothing is skipped in silence, and no process or temporary file outlives the
+run."""
 
 import os
 import shutil
@@ -10,14 +11,16 @@ import pytest
 
 from tests.support import left_behind
 
-# On a developer's machine a client or a browser may be missing; where CI is set `make deps` has fetched them, and a skip hides a failure.
+# On a developer's machine a client or a browser may be missing; where CI is set `make deps` has fetched them,
+# and a skip hides a failure.
 SKIPS_FAIL = bool(os.environ.get("CI"))
 
 
 # Markers of what `make test` leaves out.
 LONG = ("slow", "client", "browser")
 
-# Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests too.
+# Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests
+# too.
 DISK_LIMIT = 0.84
 
 
@@ -26,15 +29,19 @@ def pytest_sessionstart():
     directory = tempfile.gettempdir()
     _, used, free = shutil.disk_usage(directory)
     if used > DISK_LIMIT * (used + free):
-        pytest.exit(f"the disk of {directory} is {used / (used + free):.0%} full: brokers delete early from 85 % on, so the tests need room", returncode=1)
+        pytest.exit(
+            f"the disk of {directory} is {used / (used + free):.0%} full: brokers delete early from "
+            f"85 % on, so the tests need room",
+            returncode=1,
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Set up before and ended after all other fixtures, in each process that runs tests.
 
-    pytest keeps the directories of the last runs' tests itself. All else gets a temporary directory of this run, which must be
-    empty at its end.
+    pytest keeps the directories of the last runs' tests itself. All else gets a temporary directory of this
+    run, which must be empty at its end.
     """
     tmp_path_factory.getbasetemp()  # pytest's own is chosen before ours is the temporary directory
     temporary = Path(tempfile.mkdtemp(prefix="broker-tests-"))
@@ -52,7 +59,8 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def pytest_collection_modifyitems(items):
-    """Marks what needs Spark, and puts long files before short ones, so that the processes that share the files end together.
+    """Marks what needs Spark, and puts long files before short ones, so that the processes that share the
+    files end together.
 
     Tests with a database stay first, in the order that pytest-django gave them.
     """
@@ -60,7 +68,15 @@ def pytest_collection_modifyitems(items):
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
     long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
-    items.sort(key=lambda item: 0 if item.get_closest_marker("django_db") or "db" in item.fixturenames else 1 if item.path in long_files else 2)
+    items.sort(
+        key=lambda item: (
+            0
+            if item.get_closest_marker("django_db") or "db" in item.fixturenames
+            else 1
+            if item.path in long_files
+            else 2
+        )
+    )
 
 
 @pytest.hookimpl(hookwrapper=True)

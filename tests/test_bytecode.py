@@ -1,4 +1,5 @@
-"""`make` writes the bytecode of every module that a start imports, also where PYTHONDONTWRITEBYTECODE is set."""
+"""`make` writes the bytecode of every module that a start imports, also where PYTHONDONTWRITEBYTECODE is
+set."""
 
 import json
 import os
@@ -17,12 +18,22 @@ print(json.dumps({name: [module.__spec__.origin, module.__spec__.cached] for nam
 
 
 def test_each_module_that_a_start_imports_has_bytecode(tmp_path):
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
+        "BROKER_DATA_DIR": str(tmp_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-c", MODULES_OF_A_START]
-    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    finished = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
     modules = json.loads(finished.stdout)
-    bytecode_files = {name: cached for name, (origin, cached) in modules.items() if origin and origin.endswith(".py")}
+    bytecode_files = {
+        name: cached for name, (origin, cached) in modules.items() if origin and origin.endswith(".py")
+    }
     packages = {name.partition(".")[0] for name in bytecode_files}
     assert {"numba", "django", "redis", "broker_store", "mqadmin"} <= packages
     missing = [name for name, cached in bytecode_files.items() if not Path(cached).exists()]
-    assert not missing, f"{len(missing)} modules have no bytecode, {missing[0]} is the first: make run or make test writes it"
+    assert not missing, (
+        f"{len(missing)} modules have no bytecode, {missing[0]} is the first: make run or make test writes it"
+    )

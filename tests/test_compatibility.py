@@ -20,7 +20,10 @@ NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 def listed() -> dict[str, dict[int, str]]:
     """Heading -> code -> name."""
     sections = re.split(r"^### ", PAGE.read_text(), flags=re.MULTILINE)[1:]
-    rows = {section.partition("\n")[0]: re.findall(r"^\| (\d+) \| `(\w+)` \|", section, re.MULTILINE) for section in sections}
+    rows = {
+        section.partition("\n")[0]: re.findall(r"^\| (\d+) \| `(\w+)` \|", section, re.MULTILINE)
+        for section in sections
+    }
     return {heading: {int(code): name for code, name in found} for heading, found in rows.items()}
 
 
@@ -57,4 +60,6 @@ async def test_what_is_refused_on_purpose_is_refused_whatever_it_says(name_serve
     for code in listed()[REFUSED]:
         ask = name_server.handle if code in name_server._handlers else harness.router.handle
         for body in (b"", b"maxMessageSize=1\n", b"storePathRootDir=/tmp/x\n"):
-            assert ask(Command.request(code, None, body), harness.channel).code == int(ResponseCode.NO_PERMISSION)
+            assert ask(Command.request(code, None, body), harness.channel).code == int(
+                ResponseCode.NO_PERMISSION
+            )

@@ -17,12 +17,18 @@ def test_every_key_of_a_real_broker_is_classified_once():
     acting = {field.metadata["setting"].key for _, field in config.acting_settings()}
     for key in config.read_properties(APACHE):
         assert sum((key in acting, key in config.REFUSED, key in config.WITHOUT_EFFECT)) == 1, key
-    assert len(config.WITHOUT_EFFECT) == sum(len(keys.split()) for keys in config.WITHOUT_EFFECT_BY_REASON.values())
+    assert len(config.WITHOUT_EFFECT) == sum(
+        len(keys.split()) for keys in config.WITHOUT_EFFECT_BY_REASON.values()
+    )
 
 
 def test_a_real_brokers_file_is_read_as_it_is():
     settings = load_settings(APACHE)
-    assert (settings.store.mapped_file_size_commit_log, settings.store.max_index_num, settings.store.file_reserved_time) == (
+    assert (
+        settings.store.mapped_file_size_commit_log,
+        settings.store.max_index_num,
+        settings.store.file_reserved_time,
+    ) == (
         1048576,
         4000,
         48,
@@ -41,7 +47,9 @@ def test_defaults_are_apaches():
     for group, field in config.acting_settings():
         key = field.metadata["setting"].key
         if key in given and key not in changed and group != "Name server":
-            assert (str(field.default).lower() if field.type == "bool" else str(field.default)) == given[key], key
+            assert (str(field.default).lower() if field.type == "bool" else str(field.default)) == given[
+                key
+            ], key
     assert StoreSettings().mapped_file_size_commit_log == 1073741824
     assert StoreSettings().mapped_file_size_consume_queue == 6_000_000
 
@@ -64,11 +72,18 @@ def test_the_name_server_in_the_process_takes_its_keys_too_but_not_the_brokers_p
 def test_overrides_win_over_the_file_and_the_command_line_over_both(tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text("maxMessageSize=100\nstorePathRootDir=/from/file\nbrokerName=n1")
-    settings = load_settings(conf, {"maxMessageSize": "200"}, store_root=tmp_path / "s", default_store_root=tmp_path / "d")
+    settings = load_settings(
+        conf, {"maxMessageSize": "200"}, store_root=tmp_path / "s", default_store_root=tmp_path / "d"
+    )
     assert (settings.store.max_message_size, settings.broker.broker_name) == (200, "n1")
     assert settings.store.store_path_root_dir == tmp_path / "s"
-    assert load_settings(conf, default_store_root=tmp_path / "d").store.store_path_root_dir == Path("/from/file")
-    assert load_settings(default_store_root=tmp_path / "d").store.store_path_commit_log == tmp_path / "d" / "commitlog"
+    assert load_settings(conf, default_store_root=tmp_path / "d").store.store_path_root_dir == Path(
+        "/from/file"
+    )
+    assert (
+        load_settings(default_store_root=tmp_path / "d").store.store_path_commit_log
+        == tmp_path / "d" / "commitlog"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +100,11 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one(key, suggestion):
     with pytest.raises(ConfigError, match="there is no such setting") as raised:
         load_settings(overrides={key: "1"})
     assert raised.value.key == key
-    assert (f"did you mean {suggestion}?" in str(raised.value)) if suggestion else ("did you mean" not in str(raised.value))
+    assert (
+        (f"did you mean {suggestion}?" in str(raised.value))
+        if suggestion
+        else ("did you mean" not in str(raised.value))
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,12 +153,23 @@ def test_a_broker_that_is_to_wait_for_replicas_does_not_start(key, value):
     with pytest.raises(ConfigError) as raised:
         load_settings(overrides={key: value})
     sentence = str(raised.value)
-    assert sentence.startswith(f"setting {key}={value}: this broker keeps one copy") and ("set " in sentence or "leave it out" in sentence)
+    assert sentence.startswith(f"setting {key}={value}: this broker keeps one copy") and (
+        "set " in sentence or "leave it out" in sentence
+    )
 
 
 def test_what_asks_for_no_more_than_one_copy_starts_without_a_note():
-    one_copy = {"inSyncReplicas": "1", "minInSyncReplicas": "1", "totalReplicas": "1", "allAckInSyncStateSet": "false", "brokerRole": "ASYNC_MASTER",
-                "enableControllerMode": "false", "haMasterAddress": "", "duplicationEnable": "false"}  # fmt: skip
+    one_copy = {
+        "inSyncReplicas": "1",
+        "minInSyncReplicas": "1",
+        "totalReplicas": "1",
+        "allAckInSyncStateSet": "false",
+        "brokerRole": "ASYNC_MASTER",
+        # fmt: skip
+        "enableControllerMode": "false",
+        "haMasterAddress": "",
+        "duplicationEnable": "false",
+    }
     assert load_settings(overrides=one_copy).notes == ()
     (note,) = load_settings(overrides={"haTransferBatchSize": "65536"}).notes
     assert "acknowledged from one copy" in note
@@ -154,8 +184,12 @@ def test_a_slave_says_at_its_start_that_it_copies_nothing():
 def test_a_master_has_id_0_whatever_is_set(number):
     """With another id it was READY, and no client could send: clients send to id 0."""
     settings = load_settings(overrides={"brokerId": number})
-    assert settings.broker.broker_id == 0 and settings.notes[0].startswith(f"brokerId={number}: a master has id 0")
-    assert load_settings(overrides={"brokerId": number, "brokerRole": "SLAVE"}).broker.broker_id == int(number)
+    assert settings.broker.broker_id == 0 and settings.notes[0].startswith(
+        f"brokerId={number}: a master has id 0"
+    )
+    assert load_settings(overrides={"brokerId": number, "brokerRole": "SLAVE"}).broker.broker_id == int(
+        number
+    )
     assert load_settings(overrides={"brokerId": "0"}).notes == ()
 
 
@@ -174,18 +208,31 @@ def test_the_transient_store_pool_is_refused_with_its_sentence():
 
 
 def test_a_queue_file_is_rounded_up_to_whole_units():
-    assert load_settings(overrides={"mappedFileSizeConsumeQueue": "2001"}).store.mapped_file_size_consume_queue == 2020
+    assert (
+        load_settings(overrides={"mappedFileSizeConsumeQueue": "2001"}).store.mapped_file_size_consume_queue
+        == 2020
+    )
 
 
 def test_ratios_are_bounded_as_in_apache_and_fractions_are_per_cent():
     store = load_settings(
-        overrides={"diskMaxUsedSpaceRatio": "0.8", "diskSpaceWarningLevelRatio": "99", "diskSpaceCleanForciblyRatio": "5"}
+        overrides={
+            "diskMaxUsedSpaceRatio": "0.8",
+            "diskSpaceWarningLevelRatio": "99",
+            "diskSpaceCleanForciblyRatio": "5",
+        }
     ).store
-    assert (store.disk_max_used_space_ratio, store.disk_space_warning_level_ratio, store.disk_space_clean_forcibly_ratio) == (80, 90, 30)
+    assert (
+        store.disk_max_used_space_ratio,
+        store.disk_space_warning_level_ratio,
+        store.disk_space_clean_forcibly_ratio,
+    ) == (80, 90, 30)
 
 
 def test_derived_values_are_ready_to_use():
-    store = load_settings(overrides={"deleteWhen": "04; 16", "flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 2m 1h 1d"}).store
+    store = load_settings(
+        overrides={"deleteWhen": "04; 16", "flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 2m 1h 1d"}
+    ).store
     assert store.delete_hours == {4, 16} and store.sync_flush
     assert store.delay_levels_ms == (1000, 120_000, 3_600_000, 86_400_000)
 
@@ -196,7 +243,12 @@ def test_settings_cannot_be_changed():
 
 
 def test_values_given_in_code_are_checked_too():
-    for wrong in ({"max_message_size": "5"}, {"message_index_enable": 1}, {"flush_disk_type": None}, {"max_index_num": True}):
+    for wrong in (
+        {"max_message_size": "5"},
+        {"message_index_enable": 1},
+        {"flush_disk_type": None},
+        {"max_index_num": True},
+    ):
         with pytest.raises(ConfigError):
             StoreSettings(**wrong)
 
@@ -204,14 +256,29 @@ def test_values_given_in_code_are_checked_too():
 def test_the_name_server_has_settings_of_its_own():
     assert NameServerSettings().listen_port == 9876
     assert load_name_server_settings(None, {"listenPort": "1", "orderMessageEnable": "true"}).listen_port == 1
-    assert load_settings(overrides={"listenPort": "5"}, name_server={"listenPort": "6"}).name_server.listen_port == 6
+    assert (
+        load_settings(overrides={"listenPort": "5"}, name_server={"listenPort": "6"}).name_server.listen_port
+        == 6
+    )
     with pytest.raises(ConfigError, match="no such setting"):
         load_name_server_settings(None, {"flushDiskType": "SYNC_FLUSH"})
 
 
 def test_the_properties_format_is_javas(tmp_path):
-    text = "# c\n! c\n\na=1\n b : 2 \nc 3\nd\\=x=4\nlong=one, \\\n   two\nu=\\u0041\\t|\\q\nempty\na=5\r\nlast=\\\\"
-    expected = {"a": "5", "b": "2", "c": "3", "d=x": "4", "long": "one, two", "u": "A\t|q", "empty": "", "last": "\\"}
+    text = (
+        "# c\n! c\n\na=1\n b : 2 \nc 3\nd\\=x=4\nlong=one, \\\n   "
+        "two\nu=\\u0041\\t|\\q\nempty\na=5\r\nlast=\\\\"
+    )
+    expected = {
+        "a": "5",
+        "b": "2",
+        "c": "3",
+        "d=x": "4",
+        "long": "one, two",
+        "u": "A\t|q",
+        "empty": "",
+        "last": "\\",
+    }
     assert config.parse_properties(text) == expected
     with pytest.raises(ConfigError, match="cannot be read"):
         load_settings(tmp_path / "absent.conf")

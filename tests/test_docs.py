@@ -13,18 +13,32 @@ SETTINGS = ROOT / "docs" / "SETTINGS.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 TABLE_OF_DECISIONS = ROOT / "docs" / "decisions" / "README.md"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/COMPATIBILITY.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "docs/ARCHITECTURE.md",
+            "docs/COMPATIBILITY.md",
+        )
+    ),
     TABLE_OF_DECISIONS,
     *DECISIONS,
 ]
 
 
-@pytest.mark.parametrize("field", [field for _, field in config.acting_settings()], ids=lambda field: field.name)
+@pytest.mark.parametrize(
+    "field", [field for _, field in config.acting_settings()], ids=lambda field: field.name
+)
 def test_each_acting_key_is_in_the_docs_with_default_unit_and_reason(field):
     setting = field.metadata["setting"]
     rows = [line for line in SETTINGS.read_text().splitlines() if line.startswith(f"| `{setting.key}` |")]
     assert rows
-    assert any(setting.reason.replace("|", "&#124;") in row and (not setting.unit or setting.unit in row) for row in rows)
+    assert any(
+        setting.reason.replace("|", "&#124;") in row and (not setting.unit or setting.unit in row)
+        for row in rows
+    )
 
 
 def test_the_page_is_the_one_made_from_the_code():
@@ -39,7 +53,8 @@ def test_every_key_without_effect_stands_there_with_its_reason():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_files_a_page_names_exist(page):
-    """A name in backticks with a slash and an ending of ours is a file, seen from the root or from one of the packages."""
+    """A name in backticks with a slash and an ending of ours is a file, seen from the root or from one of the
+    packages."""
     named = set(re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|css|js|html|sh|go|java|txt))`", page.read_text()))
     places = [ROOT, ROOT / "broker_store", ROOT / "mqadmin", page.parent]
     assert not [name for name in sorted(named) if not any((place / name).exists() for place in places)]
@@ -56,15 +71,22 @@ def test_the_links_of_a_page_lead_somewhere(page):
 def test_a_decision_has_its_date_and_status_as_the_table_has_them(decision):
     title, empty, line = decision.read_text().splitlines()[:3]
     number, name = re.fullmatch(r"# (\d+)\. (.+)", title).groups()
-    date, status = re.fullmatch(r"Date: (\d{4}-\d\d-\d\d) · Status: (accepted|(?:amended|superseded) by \d{4}(?: and \d{4})*)", line).groups()
+    date, status = re.fullmatch(
+        r"Date: (\d{4}-\d\d-\d\d) · Status: (accepted|(?:amended|superseded) by \d{4}(?: and \d{4})*)", line
+    ).groups()
     assert not empty
     assert int(number) == int(decision.name[:4])
     linked = re.sub(r"\d{4}", lambda later: _link(later[0]), status)
-    assert f"| {number} | [{name}]({decision.name}) | {date} | {linked} |" in TABLE_OF_DECISIONS.read_text().splitlines()
+    assert (
+        f"| {number} | [{name}]({decision.name}) | {date} | {linked} |"
+        in TABLE_OF_DECISIONS.read_text().splitlines()
+    )
 
 
 def test_the_table_of_decisions_has_a_row_for_each_and_no_other():
-    rows = re.findall(r"^\| \d+ \| \[.+?\]\((0\d{3}-[\w-]+\.md)\) \|", TABLE_OF_DECISIONS.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| \d+ \| \[.+?\]\((0\d{3}-[\w-]+\.md)\) \|", TABLE_OF_DECISIONS.read_text(), re.MULTILINE
+    )
     assert rows == [decision.name for decision in DECISIONS]
 
 

@@ -37,7 +37,15 @@ def manage(broker: OurBroker, *words: str) -> str:
 def run(command: list[str], cwd=clients.ROOT, **environment: str) -> str:
     """What the program printed; it must end with 0."""
     variables = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    done = subprocess.run(command, cwd=cwd, env=variables | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=variables | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -45,7 +53,9 @@ def run(command: list[str], cwd=clients.ROOT, **environment: str) -> str:
 def assert_came_back(output: str, language: str) -> None:
     assert len(re.findall(r"^sent ", output, re.MULTILINE)) == 3
     for number in range(3):
-        assert re.search(rf"^received  'hello {number} from {language}' from queue \d at \d+$", output, re.MULTILINE), output
+        assert re.search(
+            rf"^received  'hello {number} from {language}' from queue \d at \d+$", output, re.MULTILINE
+        ), output
 
 
 def test_the_python_example_receives_what_it_sent(broker):
@@ -73,15 +83,33 @@ def test_the_java_example_receives_what_it_sent(broker, tmp_path):
         pytest.skip("no javac on this machine (make deps)")
     jars = (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text().strip()
     run(["javac", "-nowarn", "-d", str(tmp_path), "-cp", jars, str(EXAMPLES / "java" / "Tour.java")])
-    output = run(["java", f"-Duser.home={tmp_path}", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{tmp_path}:{jars}", "Tour", broker.nameserver])
+    output = run(
+        [
+            "java",
+            f"-Duser.home={tmp_path}",
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{tmp_path}:{jars}",
+            "Tour",
+            broker.nameserver,
+        ]
+    )
     assert_came_back(output, "Java")
 
 
 @pytest.mark.client
 def test_the_go_example_receives_what_it_sent(broker, tmp_path):
-    if (reason := clients.go_missing()) or (reason := None if shutil.which("go") else "no go on this machine (make deps)"):
+    if (reason := clients.go_missing()) or (
+        reason := None if shutil.which("go") else "no go on this machine (make deps)"
+    ):
         pytest.skip(reason)
     program = tmp_path / "tour"
     # What `make deps` fetched for the interop tests is what this needs; nothing is fetched here.
-    run(["go", "build", "-buildvcs=false", "-o", str(program), "."], cwd=EXAMPLES / "go", GOPROXY="off", GOFLAGS="-mod=readonly")
+    run(
+        ["go", "build", "-buildvcs=false", "-o", str(program), "."],
+        cwd=EXAMPLES / "go",
+        GOPROXY="off",
+        GOFLAGS="-mod=readonly",
+    )
     assert_came_back(run([str(program), broker.nameserver], HOME=str(tmp_path)), "Go")

@@ -5,8 +5,17 @@ from broker_store.errors import FieldError
 from broker_store.excerpts import excerpt, text_excerpt
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab\n\u00e4", max_size=9) | st.binary(max_size=9) | st.tuples(st.integers()),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab'", max_size=4) | st.integers(), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text("ab\n\u00e4", max_size=9)
+    | st.binary(max_size=9)
+    | st.tuples(st.integers()),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text("ab'", max_size=4) | st.integers(), inner, max_size=4)
+    ),
     max_leaves=9,
 )
 

@@ -24,8 +24,17 @@ TABLE = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", (ROOT / "README.md").read_te
 
 
 def ended(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")} | {"BROKER_DATA_DIR": str(tmp_path / "data")}
-    return subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")} | {
+        "BROKER_DATA_DIR": str(tmp_path / "data")
+    }
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def code_of(tmp_path: Path, *arguments: str) -> int:
@@ -57,17 +66,25 @@ def test_commands_end_with_the_codes_of_the_table(tmp_path, arguments, code):
 def test_a_command_that_asks_a_broker_makes_no_data_directory(tmp_path, arguments):
     done = ended(tmp_path, *arguments.split())
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"there is no data directory {tmp_path / 'data'}; ") and "runbroker" in done.stderr
+    assert (
+        done.stderr.startswith(f"there is no data directory {tmp_path / 'data'}; ")
+        and "runbroker" in done.stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("arguments", "code"), [("check_store {}", 0), ("check_store {} --plan", 0), ("demo", 1), ("pipeline audit", 1)])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("check_store {}", 0), ("check_store {} --plan", 0), ("demo", 1), ("pipeline audit", 1)],
+)
 def test_a_command_that_reads_a_store_makes_nothing_beside_it(tmp_path, arguments, code):
     """They made `./data/secret_key`, and refused where they could not."""
     (tmp_path / "away").mkdir()
     done = ended(tmp_path, *arguments.format(tmp_path / "away").split())
     assert done.returncode == code and "Traceback" not in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["away"] and list((tmp_path / "away").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["away"] and list(
+        (tmp_path / "away").iterdir()
+    ) == []
 
 
 @pytest.mark.parametrize("command", ["token", "check_store"])
@@ -75,7 +92,9 @@ def test_a_data_directory_that_is_a_file_is_named_in_a_sentence(tmp_path, comman
     (tmp_path / "data").write_text("")
     done = ended(tmp_path, command, *["list"] * (command == "token"))
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines() == [f"the data directory {tmp_path / 'data'} cannot be used: it is no directory"]
+    assert done.stderr.splitlines() == [
+        f"the data directory {tmp_path / 'data'} cannot be used: it is no directory"
+    ]
 
 
 @pytest.mark.parametrize("command", ["rqstats", "rqsuspend"])

@@ -41,7 +41,12 @@ def test_a_full_collection_walks_only_what_came_since_the_last_one(long_lived):
 
 def test_no_collection_walks_many_objects(long_lived):
     walked = []
-    gc.callbacks.insert(0, lambda phase, info: walked.append(len(gc.get_objects())) if phase == "start" and info["generation"] == 2 else None)
+    gc.callbacks.insert(
+        0,
+        lambda phase, info: (
+            walked.append(len(gc.get_objects())) if phase == "start" and info["generation"] == 2 else None
+        ),
+    )
     kept = [[number] for number in range(100_000)]
     assert len(walked) >= len(kept) // 20_000
     assert max(walked) < 20_000
@@ -62,7 +67,9 @@ def test_a_cycle_that_dies_young_goes_with_the_next_collection(long_lived):
     assert dead() is None
 
 
-@pytest.mark.parametrize("blocks, growth", [(garbage.LARGE // 10, garbage.GROWTH), (garbage.LARGE, garbage.GROWTH_OF_LARGE)])
+@pytest.mark.parametrize(
+    "blocks, growth", [(garbage.LARGE // 10, garbage.GROWTH), (garbage.LARGE, garbage.GROWTH_OF_LARGE)]
+)
 def test_a_large_process_collects_everything_less_often(blocks, growth, monkeypatch):
     apart = LongLived()
     apart._blocks = blocks

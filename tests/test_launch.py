@@ -21,7 +21,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def prepare(tmp_path, monkeypatch):
-    """`launch.prepare` with options, on a data directory of the test; what it locked is let go of at the end."""
+    """`launch.prepare` with options, on a data directory of the test; what it locked is let go of at the
+    end."""
     monkeypatch.setenv("BROKER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr(launch, "prepared", None)
     held = []
@@ -36,11 +37,15 @@ def prepare(tmp_path, monkeypatch):
         lock.release()
 
 
-@pytest.mark.parametrize("options", [(), ("--inspect",), ("--no-broker",), ("--store", "OTHER")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [(), ("--inspect",), ("--no-broker",), ("--store", "OTHER")], ids=" ".join
+)
 def test_a_data_directory_serves_one_runbroker_whatever_its_store(prepare, tmp_path, options):
     prepare().write_run_file({"broker": "127.0.0.1:10911"})
     options = [str(tmp_path / "other") if option == "OTHER" else option for option in options]
-    with pytest.raises(StoreLockedError, match=r"process \d+ holds it \(broker 127\.0\.0\.1:10911\).*another --data"):
+    with pytest.raises(
+        StoreLockedError, match=r"process \d+ holds it \(broker 127\.0\.0\.1:10911\).*another --data"
+    ):
         prepare(*options)
     assert (tmp_path / "data" / "run" / launch.RUN_FILE).exists()
 
@@ -52,7 +57,9 @@ def test_a_start_that_takes_no_store_leaves_what_a_killed_broker_told_of_it(prep
     killed.write_run_file({"broker": "127.0.0.1:10911"})
     left = path.read_bytes()
     told = json.loads(left)["store_settings"]
-    assert (told["max_hash_slot_num"], told["max_index_num"]) == (500, 20_000_000), "sizes are told also where they are as by default"
+    assert (told["max_hash_slot_num"], told["max_index_num"]) == (500, 20_000_000), (
+        "sizes are told also where they are as by default"
+    )
     for lock in (killed.lock, killed.data_lock):
         lock.release()
     looking = prepare(option)
@@ -63,7 +70,9 @@ def test_a_start_that_takes_no_store_leaves_what_a_killed_broker_told_of_it(prep
     assert path.read_bytes() == left
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b"[]", b"[" * 100_000, b'{"store": "/other", "store_settings": {"max_index_num": 4}}'])
+@pytest.mark.parametrize(
+    "left", [b"", b"{", b"[]", b"[" * 100_000, b'{"store": "/other", "store_settings": {"max_index_num": 4}}']
+)
 def test_what_says_nothing_of_this_store_is_not_taken_for_its_settings(prepare, tmp_path, left):
     (tmp_path / "data" / "run").mkdir(parents=True)
     path = tmp_path / "data" / "run" / launch.RUN_FILE
@@ -79,8 +88,12 @@ def test_a_run_file_that_is_nested_without_end_is_none_of_the_holder(prepare, tm
         prepare()
 
 
-@pytest.mark.parametrize(("name", "is_directory"), [("run", False), ("logs", False), (f"run/{launch.RUN_FILE}", True)])
-def test_a_name_of_another_kind_in_the_data_directory_is_refused_with_what_to_do(prepare, tmp_path, name, is_directory):
+@pytest.mark.parametrize(
+    ("name", "is_directory"), [("run", False), ("logs", False), (f"run/{launch.RUN_FILE}", True)]
+)
+def test_a_name_of_another_kind_in_the_data_directory_is_refused_with_what_to_do(
+    prepare, tmp_path, name, is_directory
+):
     path = tmp_path / "data" / name
     path.parent.mkdir(parents=True)
     path.mkdir() if is_directory else path.write_bytes(b"x")
@@ -89,34 +102,53 @@ def test_a_name_of_another_kind_in_the_data_directory_is_refused_with_what_to_do
     assert refused.value.file == str(path)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/null")], ids=["FIFO", "directory", "link"])
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/null")],
+    ids=["FIFO", "directory", "link"],
+)
 def test_a_run_file_that_could_not_be_written_is_refused_before_the_store_is_opened(prepare, tmp_path, make):
     """It was found when the store had been opened, had moved messages and was to be READY."""
     (tmp_path / "data" / "run").mkdir(parents=True)
     make(tmp_path / "data" / "run" / f"{launch.RUN_FILE}.tmp")
-    with pytest.raises(DamagedStoreError, match=f"run/{launch.RUN_FILE}.tmp: is no regular file. Move it out"):
+    with pytest.raises(
+        DamagedStoreError, match=f"run/{launch.RUN_FILE}.tmp: is no regular file. Move it out"
+    ):
         prepare()
     assert not (tmp_path / "data" / "store").exists()
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("run", "run: this user may not make files there.*chmod.*another --data"), (f"run/{launch.RUN_FILE}.tmp", f"{launch.RUN_FILE}.tmp: this user may not write it.*remove it")],
+    [
+        ("run", "run: this user may not make files there.*chmod.*another --data"),
+        (f"run/{launch.RUN_FILE}.tmp", f"{launch.RUN_FILE}.tmp: this user may not write it.*remove it"),
+    ],
 )
-def test_a_run_directory_that_may_not_be_written_is_refused_before_the_store_is_opened(prepare, tmp_path, monkeypatch, name, said):
+def test_a_run_directory_that_may_not_be_written_is_refused_before_the_store_is_opened(
+    prepare, tmp_path, monkeypatch, name, said
+):
     closed, access = tmp_path / "data" / name, os.access
     (tmp_path / "data" / "run").mkdir(parents=True)
     (tmp_path / "data" / "run" / f"{launch.RUN_FILE}.tmp").write_bytes(b"left over")
-    monkeypatch.setattr(os, "access", lambda path, mode, **more: (path != closed or not mode & os.W_OK) and access(path, mode, **more))
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda path, mode, **more: (path != closed or not mode & os.W_OK) and access(path, mode, **more),
+    )
     with pytest.raises(StoreError, match=said):
         prepare()
     assert not (tmp_path / "data" / "store").exists()
 
 
-def test_a_run_directory_on_a_file_system_that_is_mounted_read_only_is_refused_with_that(prepare, tmp_path, monkeypatch):
+def test_a_run_directory_on_a_file_system_that_is_mounted_read_only_is_refused_with_that(
+    prepare, tmp_path, monkeypatch
+):
     statvfs, read_only = os.statvfs, (4096, 4096, 1000, 600, 200, 0, 0, 0, os.ST_RDONLY, 255)
     run = tmp_path / "data" / "run"
-    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(read_only) if path == run else statvfs(path))
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: os.statvfs_result(read_only) if path == run else statvfs(path)
+    )
     with pytest.raises(StoreError, match="data/run: its file system is mounted read-only.*another --data"):
         prepare()
     assert not (tmp_path / "data" / "store").exists()
@@ -138,7 +170,10 @@ def test_a_refused_data_directory_lets_go_of_the_store(prepare, tmp_path):
     prepare("--no-broker")
     with pytest.raises(StoreLockedError):
         prepare()
-    assert prepare("--data", str(tmp_path / "mine"), "--store", str(tmp_path / "data" / "store")).lock is not None
+    assert (
+        prepare("--data", str(tmp_path / "mine"), "--store", str(tmp_path / "data" / "store")).lock
+        is not None
+    )
 
 
 def test_an_address_that_others_reach_needs_to_be_asked_for(prepare):
@@ -161,18 +196,28 @@ def test_directories_that_were_there_before_are_for_their_owner_alone(prepare, t
     prepare()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.iterdir()}
     assert modes == dict.fromkeys(("run", "logs", "cache", "store"), 0o700)
-    assert stat.S_IMODE(data.stat().st_mode) == 0o755, "the directory itself was the owner's choice, and what is in it is closed"
+    assert stat.S_IMODE(data.stat().st_mode) == 0o755, (
+        "the directory itself was the owner's choice, and what is in it is closed"
+    )
 
 
 def test_whichever_command_comes_first_leaves_files_of_its_owner_alone(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
-    subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], env=os.environ | {"BROKER_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "mqadmin.settings"}, cwd=PROJECT, check=True, umask=0o022)
+    subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        env=os.environ | {"BROKER_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "mqadmin.settings"},
+        cwd=PROJECT,
+        check=True,
+        umask=0o022,
+    )
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.iterdir() if path.is_file()}
     assert modes.keys() >= {"secret_key", "mqadmin.sqlite3"} and set(modes.values()) == {0o600}
 
 
 def test_manage_py_without_a_command_lists_the_commands():
-    done = subprocess.run([sys.executable, "manage.py"], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "manage.py"], cwd=PROJECT, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0 and "runbroker" in done.stdout and "Traceback" not in done.stderr

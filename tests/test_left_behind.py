@@ -1,4 +1,5 @@
-"""A run of the tests leaves nothing: what is alive or lies about at its end is an error that names it, and is ended or removed."""
+"""A run of the tests leaves nothing: what is alive or lies about at its end is an error that names it, and is
+ended or removed."""
 
 from __future__ import annotations
 
@@ -17,26 +18,55 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).resolve().parents[1]
 FAILED, PASSED = 1, 0
-SLEEPER = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
+SLEEPER = (
+    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
+    "start_new_session=True)"
+)
 TESTS = {
-    "a process": f"def test_it():\n    import subprocess, sys\n    subprocess.run([sys.executable, '-c', {SLEEPER!r}], check=True)\n",
+    "a process": f"def test_it():\n    import subprocess, sys\n    subprocess.run([sys.executable, '-c', "
+    f"{SLEEPER!r}], check=True)\n",
     "a file": "def test_it():\n    import tempfile\n    tempfile.mkdtemp(prefix='forgotten-')\n",
     "nothing": "def test_it(tmp_path):\n    (tmp_path / 'kept').write_text('by pytest')\n",
 }
 
 
 def run_tests(directory: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """The exit code and the output of a run of its own, which takes nothing of this run's environment for its own."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={directory / 'base'}", *arguments]
-    known = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")}
-    done = subprocess.run(command, cwd=PROJECT, env=known | environment, capture_output=True, text=True, timeout=300)
+    """The exit code and the output of a run of its own, which takes nothing of this run's environment for its
+    own."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={directory / 'base'}",
+        *arguments,
+    ]
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")
+    }
+    done = subprocess.run(
+        command, cwd=PROJECT, env=known | environment, capture_output=True, text=True, timeout=300
+    )
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("left", "says"), [("a process", r"process (\d+) \(.*time\.sleep\(600\).*\), started in .*::test_it"), ("a file", "forgotten-")])
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        ("a process", r"process (\d+) \(.*time\.sleep\(600\).*\), started in .*::test_it"),
+        ("a file", "forgotten-"),
+    ],
+)
 def test_what_a_test_leaves_is_named_and_taken_away(tmp_path, left, says, monkeypatch):
     (tmp_path / "test_one.py").write_text(TESTS[left])
-    (tmp_path / "conftest.py").write_text("from tests.conftest import nothing_is_left_behind\nfrom tests.support import left_behind\nleft_behind.END_SECONDS = 0.5\n")
+    (tmp_path / "conftest.py").write_text(
+        "from tests.conftest import nothing_is_left_behind\nfrom tests.support import "
+        "left_behind\nleft_behind.END_SECONDS = 0.5\n"
+    )
     code, output = run_tests(tmp_path, str(tmp_path), TMPDIR=str(tmp_path))
     assert code == FAILED
     found = re.search(says, output)
@@ -55,7 +85,11 @@ def test_a_run_that_leaves_nothing_passes(tmp_path):
 
 def test_the_tests_of_a_client_that_is_not_here_skip_before_they_start_a_broker(tmp_path):
     code, output = run_tests(
-        tmp_path, "tests/interop/test_kinds.py", "-k", "transactions_of_the_go or retries_that_wait or broadcasting_consumer or new_group_begins", "-rs",
+        tmp_path,
+        "tests/interop/test_kinds.py",
+        "-k",
+        "transactions_of_the_go or retries_that_wait or broadcasting_consumer or new_group_begins",
+        "-rs",
         RMQ_BUILD=str(tmp_path / "nothing"),
     )
     assert (code, "4 skipped" in output) == (PASSED, True), output

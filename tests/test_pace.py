@@ -12,7 +12,8 @@ def test_who_looks_gently_rests_four_times_as_long_as_a_piece_took():
     for worked in (0.001, pace.LEAST_S / 2, pace.LEAST_S, 1.0):
         now[0] += worked
         one.rest()
-    assert slept == [0.004, round(pace.LEAST_S * 1.5 * 4, 6), pace.MOST_REST_S]  # the short piece counts with the next
+    # The short piece counts with the next
+    assert slept == [0.004, round(pace.LEAST_S * 1.5 * 4, 6), pace.MOST_REST_S]
 
 
 def test_who_is_told_to_hurry_rests_no_more():

@@ -1,4 +1,5 @@
-"""Nothing is installed in a version that was not tested: each package is pinned, also those that others bring along."""
+"""Nothing is installed in a version that was not tested: each package is pinned, also those that others bring
+along."""
 
 from __future__ import annotations
 
@@ -22,8 +23,15 @@ def pins(path: Path) -> dict[str, str]:
         elif line and not line.startswith("#"):
             wanted = Requirement(line)
             (pin,) = wanted.specifier
-            assert (pin.operator, "*" in pin.version, wanted.url, wanted.extras) == ("==", False, None, set()), f"{path.name}: {line}"
-            assert found.setdefault(_plain(wanted.name), pin.version) == pin.version, f"{path.name}: {line} is another version elsewhere"
+            assert (pin.operator, "*" in pin.version, wanted.url, wanted.extras) == (
+                "==",
+                False,
+                None,
+                set(),
+            ), f"{path.name}: {line}"
+            assert found.setdefault(_plain(wanted.name), pin.version) == pin.version, (
+                f"{path.name}: {line} is another version elsewhere"
+            )
     return found
 
 
@@ -42,9 +50,15 @@ def test_every_package_has_one_version_also_those_that_others_bring_along(path):
         for text in brought:
             wanted = Requirement(text)
             if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-                assert _plain(wanted.name) in pinned, f"{name} brings {wanted.name}, which {path.name} does not pin"
+                assert _plain(wanted.name) in pinned, (
+                    f"{name} brings {wanted.name}, which {path.name} does not pin"
+                )
                 assert wanted.specifier.contains(pinned[_plain(wanted.name)]), f"{name} wants {text}"
 
 
 def test_the_files_are_those_that_are_known():
-    assert [path.name for path in FILES] == ["requirements-core.txt", "requirements-dev.txt", "requirements.txt"]
+    assert [path.name for path in FILES] == [
+        "requirements-core.txt",
+        "requirements-dev.txt",
+        "requirements.txt",
+    ]

@@ -1,4 +1,5 @@
-"""The rooms of the project import one way; who stands above may be changed without a look at who stands below."""
+"""The rooms of the project import one way; who stands above may be changed without a look at who stands
+below."""
 
 from __future__ import annotations
 
@@ -69,7 +70,13 @@ def test_no_room_imports_from_one_above_it(found):
         target = rest.partition(".")[0]
         if package == "mqadmin" and room != "mqadmin":
             wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
-        if package == "broker_store" and rest and room != "mqadmin" and room not in VALUES and target not in VALUES | {room, "__version__"}:
+        if (
+            package == "broker_store"
+            and rest
+            and room != "mqadmin"
+            and room not in VALUES
+            and target not in VALUES | {room, "__version__"}
+        ):
             if target not in MAY_IMPORT[room]:
                 wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
         if package == "broker_store" and rest and room in VALUES - {"config"} and target not in VALUES:
@@ -78,33 +85,54 @@ def test_no_room_imports_from_one_above_it(found):
 
 
 def test_heavy_packages_stay_in_their_rooms(found):
-    wrong = [f"{file.relative_to(PROJECT)} imports {module}" for file, room, module in found if room not in KEPT_TO.get(module.partition(".")[0], {room})]
+    wrong = [
+        f"{file.relative_to(PROJECT)} imports {module}"
+        for file, room, module in found
+        if room not in KEPT_TO.get(module.partition(".")[0], {room})
+    ]
     assert wrong == []
 
 
 def test_what_decides_and_what_computes_knows_no_event_loop(found):
     wrong = [
-        f"{file.relative_to(PROJECT)} imports {module}" for file, room, module in found if room in WITHOUT_ASYNCIO and module.partition(".")[0] == "asyncio"
+        f"{file.relative_to(PROJECT)} imports {module}"
+        for file, room, module in found
+        if room in WITHOUT_ASYNCIO and module.partition(".")[0] == "asyncio"
     ]
     assert wrong == []
 
 
-# Who can hand bytes or text to these runs code here: a queue, a file, a field of a form (docs/durability.md S1, S21, S30).
+# Who can hand bytes or text to these runs code here: a queue, a file, a field of a form (docs/durability.md
+# S1, S21, S30).
 RUNS_WHAT_IT_READS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}
-CALLS_THAT_RUN = {"eval", "exec", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+CALLS_THAT_RUN = {
+    "eval",
+    "exec",
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+}
 
 
 def test_nothing_that_was_read_is_run(found):
-    wrong = [f"{file.relative_to(PROJECT)} imports {module}" for file, _, module in found if module.partition(".")[0] in RUNS_WHAT_IT_READS]
+    wrong = [
+        f"{file.relative_to(PROJECT)} imports {module}"
+        for file, _, module in found
+        if module.partition(".")[0] in RUNS_WHAT_IT_READS
+    ]
     for file in {file for file, _, _ in found}:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call):
-                if ast.unparse(node.func) in CALLS_THAT_RUN or any(keyword.arg == "shell" for keyword in node.keywords):
+                if ast.unparse(node.func) in CALLS_THAT_RUN or any(
+                    keyword.arg == "shell" for keyword in node.keywords
+                ):
                     wrong.append(f"{file.relative_to(PROJECT)}:{node.lineno} calls {ast.unparse(node.func)}")
     assert wrong == []
 
 
-# Where the program opens a connection of its own, and to whom; nobody but its owner names an address (docs/durability.md S20).
+# Where the program opens a connection of its own, and to whom; nobody but its owner names an address
+# (docs/durability.md S20).
 CONNECTS = {
     "broker_store/server/transport.py": "name servers that the settings name",
     "broker_store/client/link.py": "a client's brokers and name servers",
@@ -113,15 +141,37 @@ CONNECTS = {
     "mqadmin/children.py": "the socket of our Redis",
     "mqadmin/failures.py": "the file of the dashboard's database",
 }
-CONNECTING = {"create_connection", "open_connection", "open_unix_connection", "create_unix_connection", "connect", "urlopen", "HTTPConnection", "HTTPSConnection"}
+CONNECTING = {
+    "create_connection",
+    "open_connection",
+    "open_unix_connection",
+    "create_unix_connection",
+    "connect",
+    "urlopen",
+    "HTTPConnection",
+    "HTTPSConnection",
+}
 
 
 def test_only_these_open_a_connection(found):
     connecting = set()
     for file in {file for file, _, _ in found}:
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONNECTING:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in CONNECTING
+            ):
                 connecting.add(str(file.relative_to(PROJECT)))
     modules = {module for _, _, module in found}
     assert connecting == CONNECTS.keys()
-    assert not modules & {"requests", "httpx", "aiohttp", "urllib.request", "urllib3", "ftplib", "smtplib", "telnetlib"}
+    assert not modules & {
+        "requests",
+        "httpx",
+        "aiohttp",
+        "urllib.request",
+        "urllib3",
+        "ftplib",
+        "smtplib",
+        "telnetlib",
+    }

@@ -1,4 +1,5 @@
-"""Each key that docs/SETTINGS.md lists as acting is changed here, or in the test named here, and the effect is seen."""
+"""Each key that docs/SETTINGS.md lists as acting is changed here, or in the test named here, and the effect
+is seen."""
 
 from __future__ import annotations
 
@@ -26,7 +27,12 @@ from tests.support.broker_harness import Harness
 from tests.support.hand_store import Clock, HandStore
 
 NOW_MS = 1_800_000_000_000
-SMALL = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 50, "maxIndexNum": 200}
+SMALL = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 200,
+}
 
 EFFECTS: dict[str, object] = {}
 # Key -> a test file that sets the attribute and looks at what follows.
@@ -63,7 +69,10 @@ SEEN_ELSEWHERE = {
     "allowRecallWhenBrokerNotWriteable": "server/test_timer.py",
     "mappedFileSizeTimerLog": "engine/test_timer_files.py",
     "transactionCheckInterval": "interop/test_transactions.py",
-    **{f"waitTimeMillsIn{kind}Queue": "broker/test_flow.py" for kind in ("Pull", "LitePull", "Heartbeat", "Transaction", "AdminBroker")},
+    **{
+        f"waitTimeMillsIn{kind}Queue": "broker/test_flow.py"
+        for kind in ("Pull", "LitePull", "Heartbeat", "Transaction", "AdminBroker")
+    },
 }
 
 
@@ -120,10 +129,16 @@ def seen_paths(setup):
 
 @effect_of("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 def seen_sizes(setup):
-    store = setup.open(mappedFileSizeCommitLog=32768, mappedFileSizeConsumeQueue=390, maxHashSlotNum=10, maxIndexNum=30)
+    store = setup.open(
+        mappedFileSizeCommitLog=32768, mappedFileSizeConsumeQueue=390, maxHashSlotNum=10, maxIndexNum=30
+    )
     fill(store, 60)
     store.close()
-    lengths = {path.parts[len(setup.root.parts)]: path.stat().st_size for path in setup.root.rglob("0*") if path.is_file()}
+    lengths = {
+        path.parts[len(setup.root.parts)]: path.stat().st_size
+        for path in setup.root.rglob("0*")
+        if path.is_file()
+    }
     assert lengths == {"commitlog": 32768, "consumequeue": 400}
     indexes = list((setup.root / "index").iterdir())
     assert {path.stat().st_size for path in indexes} == {40 + 4 * 10 + 20 * 30}
@@ -160,14 +175,25 @@ def seen_flush_disk_type(setup):
     other.close()
 
 
-@effect_of("flushIntervalCommitLog", "flushIntervalConsumeQueue", "cleanResourceInterval", "timerFlushIntervalMs")
+@effect_of(
+    "flushIntervalCommitLog", "flushIntervalConsumeQueue", "cleanResourceInterval", "timerFlushIntervalMs"
+)
 def seen_intervals(setup):
-    store = setup.open(flushIntervalCommitLog=20, flushIntervalConsumeQueue=700, cleanResourceInterval=4000, timerFlushIntervalMs=300)
+    store = setup.open(
+        flushIntervalCommitLog=20,
+        flushIntervalConsumeQueue=700,
+        cleanResourceInterval=4000,
+        timerFlushIntervalMs=300,
+    )
     store.close()
-    assert [store.worker(name).interval_s for name in ("log-flusher", "round-flusher", "retention", "timer-flusher")] == [0.02, 0.7, 4.0, 0.3]
+    assert [
+        store.worker(name).interval_s
+        for name in ("log-flusher", "round-flusher", "retention", "timer-flusher")
+    ] == [0.02, 0.7, 4.0, 0.3]
     store = setup.open(flushIntervalCommitLog=60_000)
     store.close()
-    assert store.worker("log-flusher").interval_s == 0.5  # with the sync itself, nothing is older than a second and unsynced
+    # With the sync itself, nothing is older than a second and unsynced
+    assert store.worker("log-flusher").interval_s == 0.5
 
 
 @effect_of("timerRollWindowSlot")
@@ -250,9 +276,18 @@ def seen_delete_when(setup):
     assert look(1, hour=4).delete_expired and look(1, deleteWhen="11;12").delete_expired
 
 
-@effect_of("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio", "cleanFileForciblyEnable")
+@effect_of(
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceCleanForciblyRatio",
+    "diskSpaceWarningLevelRatio",
+    "cleanFileForciblyEnable",
+)
 def seen_disk_ratios(setup):
-    ratios = {"diskMaxUsedSpaceRatio": 40, "diskSpaceCleanForciblyRatio": 50, "diskSpaceWarningLevelRatio": 60}
+    ratios = {
+        "diskMaxUsedSpaceRatio": 40,
+        "diskSpaceCleanForciblyRatio": 50,
+        "diskSpaceWarningLevelRatio": 60,
+    }
     found = [look(used, **ratios) for used in (39, 45, 55, 65)]
     assert [(at.delete_expired, at.delete_any, at.disk_full) for at in found] == [
         (False, False, False),
@@ -272,7 +307,11 @@ def test_the_fuller_of_two_disks_counts(tmp_path):
     (tmp_path / "log").mkdir()
     settings = load_settings().store
     assert not Retention(TwoDisks(), settings, tmp_path / "log").look(NOW_MS).disk_full
-    assert Retention(TwoDisks(), settings, tmp_path / "log", tmp_path, tmp_path / "absent").look(NOW_MS).disk_full
+    assert (
+        Retention(TwoDisks(), settings, tmp_path / "log", tmp_path, tmp_path / "absent")
+        .look(NOW_MS)
+        .disk_full
+    )
 
 
 @effect_of("checkCRCOnRecover")
@@ -313,7 +352,9 @@ def seen_limits_in_memory(setup):
     store.close()
 
 
-@effect_of("maxTransferBytesOnMessageInDisk", "maxTransferCountOnMessageInDisk", "accessMessageInMemoryMaxRatio")
+@effect_of(
+    "maxTransferBytesOnMessageInDisk", "maxTransferCountOnMessageInDisk", "accessMessageInMemoryMaxRatio"
+)
 def seen_limits_on_disk(setup):
     store = setup.open()
     fill(store, 20, 100)
@@ -365,9 +406,20 @@ def seen_broker_role(setup):
 
 @effect_of("enableMixedMessageType")
 async def seen_mixed_message_type(setup):
-    topic = dict(topic="T2", defaultTopic="TBW102", readQueueNums=8, writeQueueNums=8, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+    topic = dict(
+        topic="T2",
+        defaultTopic="TBW102",
+        readQueueNums=8,
+        writeQueueNums=8,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order=False,
+    )
     for enabled, code in ((False, 29), (True, 0)):
-        answer = await Harness(enable_mixed_message_type=enabled).ask(17, attributes="+message.type=MIXED", **topic)
+        answer = await Harness(enable_mixed_message_type=enabled).ask(
+            17, attributes="+message.type=MIXED", **topic
+        )
         assert answer.code == code
 
 
@@ -375,7 +427,10 @@ async def seen_mixed_message_type(setup):
 async def seen_template_topics(setup):
     for cluster, broker in ((True, False), (False, True)):
         topics = Harness(cluster_topic_enable=cluster, broker_topic_enable=broker).parts.topics
-        assert (topics.get("DefaultCluster").perm, topics.get("broker-a").perm) == (7 if cluster else 6, 7 if broker else 6)
+        assert (topics.get("DefaultCluster").perm, topics.get("broker-a").perm) == (
+            7 if cluster else 6,
+            7 if broker else 6,
+        )
 
 
 @effect_of("defaultTopicQueueNums")
@@ -387,14 +442,22 @@ async def seen_default_topic_queue_nums(setup):
 async def seen_trace_topic(setup):
     assert Harness().parts.topics.get("RMQ_SYS_TRACE_TOPIC") is None
     assert Harness(trace_topic_enable=True).parts.topics.get("RMQ_SYS_TRACE_TOPIC") is not None
-    assert Harness(trace_topic_enable=True, msg_trace_topic_name="traces").parts.topics.get("traces") is not None
+    assert (
+        Harness(trace_topic_enable=True, msg_trace_topic_name="traces").parts.topics.get("traces") is not None
+    )
 
 
 @effect_of("broadcastOffsetExpireSecond", "broadcastOffsetExpireMaxSecond")
 async def seen_broadcast_offsets_expire(setup):
     harness = Harness(broadcast_offset_expire_second=2, broadcast_offset_expire_max_second=5)
     parts = harness.parts
-    parts.clients.heartbeat(harness.channel, Heartbeat("online", (), (ConsumerData("g", message_model="BROADCASTING"),)), "JAVA", 1, 0)
+    parts.clients.heartbeat(
+        harness.channel,
+        Heartbeat("online", (), (ConsumerData("g", message_model="BROADCASTING"),)),
+        "JAVA",
+        1,
+        0,
+    )
     for client_id, offset in (("offline", 1), ("online", 3)):
         parts.broadcast.note("g", "t", 0, client_id, offset, 0)
     for now_ms, kept in ((1_999, 1), (2_000, 3)):
@@ -408,7 +471,11 @@ async def seen_broadcast_offsets_expire(setup):
 
 @effect_of("namesrvAddr", "registerNameServerPeriod", "registerBrokerTimeoutMills")
 async def seen_registration(setup):
-    settings = {"namesrv_addr": "10.0.0.1:9876;10.0.0.2:9877", "register_name_server_period": 20_000, "register_broker_timeout_mills": 7000}
+    settings = {
+        "namesrv_addr": "10.0.0.1:9876;10.0.0.2:9877",
+        "register_name_server_period": 20_000,
+        "register_broker_timeout_mills": 7000,
+    }
     peers = registration.Registration(Harness(**settings).parts).peers
     assert [peer.address for peer in peers] == ["10.0.0.1:9876", "10.0.0.2:9877"]
     limits, pauses = [], []
@@ -436,7 +503,10 @@ async def seen_flush_consumer_offset_interval(setup):
     broker._loop = asyncio.get_running_loop()
     saved = []
     broker.keeper.save = lambda name, make_text: saved.append(name)
-    harness.parts.store.config |= dict.fromkeys(("topics.json", "subscriptionGroup.json", "consumerOffset.json"), "{}")  # else they are written again
+    # Else they are written again
+    harness.parts.store.config |= dict.fromkeys(
+        ("topics.json", "subscriptionGroup.json", "consumerOffset.json"), "{}"
+    )
     harness.parts.offsets.commit("G", "T", 0, 5)
     for later_ms, expected in ((2999, []), (1, ["consumerOffset.json"])):
         harness.now_ms += later_ms
@@ -458,7 +528,11 @@ async def seen_channel_expired_timeout(setup):
 async def seen_scan_not_active_broker_interval(setup):
     server = assembly.build_name_server(NameServerSettings(), setup.root)
     loop = asyncio.get_running_loop()
-    port = NameServerPort(server, lambda: NOW_MS, NameServerSettings(scan_not_active_broker_interval=3000).scan_not_active_broker_interval)
+    port = NameServerPort(
+        server,
+        lambda: NOW_MS,
+        NameServerSettings(scan_not_active_broker_interval=3000).scan_not_active_broker_interval,
+    )
     began = loop.time()
     await port.start("127.0.0.1", 0)
     assert 3.0 <= port._timer.when() - began < 4.0
@@ -467,7 +541,13 @@ async def seen_scan_not_active_broker_interval(setup):
 
 @effect_of("brokerName", "brokerClusterName", "brokerId", "brokerIP1", "listenPort")
 async def seen_identity(setup):
-    settings = {"broker_name": "n1", "broker_cluster_name": "c1", "broker_id": 3, "broker_ip1": "127.0.0.7", "listen_port": 12345}
+    settings = {
+        "broker_name": "n1",
+        "broker_cluster_name": "c1",
+        "broker_id": 3,
+        "broker_ip1": "127.0.0.7",
+        "listen_port": 12345,
+    }
     parts = Harness(**settings).parts
     assert (parts.broker_name, parts.cluster, parts.settings.broker_id) == ("n1", "c1", 3)
     assert (parts.address, parts.store_host) == ("127.0.0.7:12345", (b"\x7f\x00\x00\x07", 12345))
@@ -475,16 +555,26 @@ async def seen_identity(setup):
 
 @effect_of("returnOrderTopicConfigToBroker", "deleteTopicWithBrokerRegistration")
 def seen_name_server_switches(setup):
-    register = Command.request(103, {"brokerName": "b", "brokerAddr": "1:1", "clusterName": "c", "brokerId": "0", "haServerAddr": "1:2"})
+    register = Command.request(
+        103,
+        {"brokerName": "b", "brokerAddr": "1:1", "clusterName": "c", "brokerId": "0", "haServerAddr": "1:2"},
+    )
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
 
     def topics_after(settings):
         server = assembly.build_name_server(settings, setup.root)
-        server.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "b:4"}), None)
+        server.handle(
+            Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "b:4"}), None
+        )
         for counter, names in ((1, ("T", "U")), (2, ("T",))):
-            table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in names}
+            table = {
+                name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+                for name in names
+            }
             wrapper = {"dataVersion": version | {"counter": counter}, "topicConfigTable": table}
-            register.body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+            register.body = json.dumps(
+                {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
+            ).encode()
             answer = server.handle(register, None)
             assert answer.code == 0
         listed = server.handle(Command.request(206), None)
@@ -497,14 +587,25 @@ def seen_name_server_switches(setup):
 
 @effect_of("orderMessageEnable", "supportActingMaster")
 def seen_in_routes(setup):
-    register = {"brokerName": "b", "brokerAddr": "1:1", "clusterName": "c", "brokerId": "1", "haServerAddr": "1:2", "enableActingMaster": "true"}
-    table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in ("T", "U")}
+    register = {
+        "brokerName": "b",
+        "brokerAddr": "1:1",
+        "clusterName": "c",
+        "brokerId": "1",
+        "haServerAddr": "1:2",
+        "enableActingMaster": "true",
+    }
+    table = {
+        name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in ("T", "U")
+    }
     wrapper = {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
     body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
 
     def route_with(**settings):
         server = assembly.build_name_server(NameServerSettings(**settings), setup.root)
-        server.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "b:1"}), None)
+        server.handle(
+            Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "b:1"}), None
+        )
         assert server.handle(Command.request(103, register, body), None).code == 0
         route = json.loads(server.handle(Command.request(105, {"topic": "T"}, version=479), None).body)
         return route.get("orderTopicConf"), list(route["brokerDatas"][0]["brokerAddrs"])

@@ -7,7 +7,11 @@ import pytest
 
 from broker_store import slices
 
-RELEASE = tuple(int(piece) for piece in platform.release().split("-")[0].split(".")[:2]) if platform.system() == "Linux" else (0, 0)
+RELEASE = (
+    tuple(int(piece) for piece in platform.release().split("-")[0].split(".")[:2])
+    if platform.system() == "Linux"
+    else (0, 0)
+)
 
 
 def in_a_thread(call):
@@ -19,7 +23,10 @@ def in_a_thread(call):
 
 
 @pytest.mark.skipif(RELEASE < (6, 12), reason="Linux gives slices from 6.12 on")
-@pytest.mark.parametrize(("ask_for", "wanted_ns"), [(slices.ask_for_short_slices, slices.SHORT_NS), (slices.ask_for_long_slices, slices.LONG_NS)])
+@pytest.mark.parametrize(
+    ("ask_for", "wanted_ns"),
+    [(slices.ask_for_short_slices, slices.SHORT_NS), (slices.ask_for_long_slices, slices.LONG_NS)],
+)
 def test_a_thread_has_the_slices_it_asks_for_and_those_that_it_starts_have_not(ask_for, wanted_ns):
     before = slices.slice_ns()
 
@@ -33,4 +40,6 @@ def test_a_thread_has_the_slices_it_asks_for_and_those_that_it_starts_have_not(a
 
 def test_where_there_are_none_all_stays_as_it_was(monkeypatch):
     monkeypatch.setattr(slices, "_GET", None)
-    assert slices.ask_for_short_slices() is slices.ask_for_long_slices() is False and slices.slice_ns() is None
+    assert (
+        slices.ask_for_short_slices() is slices.ask_for_long_slices() is False and slices.slice_ns() is None
+    )

@@ -1,4 +1,5 @@
-"""What users read of an error is words: no name of a class of ours leaves the process through wire, REST or pages."""
+"""What users read of an error is words: no name of a class of ours leaves the process through wire, REST or
+pages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""How far each client of a broadcasting group has pulled (docs/spec/store-behaviour.md section 12; Apache's BroadcastOffsetManager).
+"""How far each client of a broadcasting group has pulled (docs/spec/store-behaviour.md section 12; Apache's
+BroadcastOffsetManager).
 
-In broadcasting every client gets everything and keeps its own offsets, in a file on its side. The broker notes from
-where each client pulls, for two reasons: the lowest of them, kept in consumerOffset.json as topic@group@broadcast,
-tells how far the group is; and a client that comes through a proxy has no file, so it is told where to begin, as is
-one that changes between proxy and broker.
+In broadcasting every client gets everything and keeps its own offsets, in a file on its side. The broker
+notes from where each client pulls, for two reasons: the lowest of them, kept in consumerOffset.json as
+topic@group@broadcast, tells how far the group is; and a client that comes through a proxy has no file, so it
+is told where to begin, as is one that changes between proxy and broker.
 
     note(...)    a client pulls from here
     first(...)   where it must begin instead, None to let it go on
@@ -31,7 +32,8 @@ class _Client:
 class BroadcastOffsets:
     """(group, topic) -> client -> queue -> the highest offset it pulled from.
 
-    `online(group)` gives the ids of its members, `begin(topic, queue_id)` where one begins of whom nothing is known.
+    `online(group)` gives the ids of its members, `begin(topic, queue_id)` where one begins of whom nothing is
+    known.
     """
 
     def __init__(
@@ -51,14 +53,35 @@ class BroadcastOffsets:
         self._table: dict[tuple[str, str], dict[str, _Client]] = {}
         self._count = 0
 
-    def note(self, group: str, topic: str, queue_id: int, client_id: str, offset: int, now_ms: int, *, through_proxy: bool = False) -> None:
+    def note(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        client_id: str,
+        offset: int,
+        now_ms: int,
+        *,
+        through_proxy: bool = False,
+    ) -> None:
         client = self._client(group, topic, client_id, through_proxy, now_ms)
         if client is not None:
             client.through_proxy, client.seen_ms = through_proxy, now_ms
             client.offsets[queue_id] = max(offset, client.offsets.get(queue_id, 0))
 
-    def first(self, group: str, topic: str, queue_id: int, client_id: str, asked: int, now_ms: int, *, through_proxy: bool = False) -> int | None:
-        """Where the client must begin: when a proxy does not know (asked < 0), or when its last pull came the other way."""
+    def first(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        client_id: str,
+        asked: int,
+        now_ms: int,
+        *,
+        through_proxy: bool = False,
+    ) -> int | None:
+        """Where the client must begin: when a proxy does not know (asked < 0), or when its last pull came the
+        other way."""
         clients = self._table.get((group, topic))
         if clients is None:
             return self._known(None, group, topic, queue_id) if through_proxy and asked < 0 else None
@@ -69,7 +92,9 @@ class BroadcastOffsets:
             return self._known(client, group, topic, queue_id)
         return None
 
-    def _client(self, group: str, topic: str, client_id: str, through_proxy: bool, now_ms: int) -> _Client | None:
+    def _client(
+        self, group: str, topic: str, client_id: str, through_proxy: bool, now_ms: int
+    ) -> _Client | None:
         clients = self._table.get((group, topic), {})
         client = clients.get(client_id)
         if client is None and self._count < MAX_CLIENTS:

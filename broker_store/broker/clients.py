@@ -1,8 +1,10 @@
-"""Who is connected: producers and consumers by group, as their heartbeats say (docs/spec/remoting.md section 3).
+"""Who is connected: producers and consumers by group, as their heartbeats say (docs/spec/remoting.md section
+3).
 
-A *channel* is any hashable object that stands for a connection; this module never uses it but as a key. A client that
-is silent for `expired_after_ms` is forgotten, and at once when its channel closes. Whenever a consumer group's members
-or topics change, `on_group_changed(group)` is called, so that its members can share the queues out again.
+A *channel* is any hashable object that stands for a connection; this module never uses it but as a key. A
+client that is silent for `expired_after_ms` is forgotten, and at once when its channel closes. Whenever a
+consumer group's members or topics change, `on_group_changed(group)` is called, so that its members can share
+the queues out again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from broker_store.protocol.bodies import ConsumerData, Heartbeat
 
 EXPIRED_AFTER_MS = 120_000
 MAX_CLIENT_ID_CHARACTERS = 255
-# Memberships of all clients together: what a flood of invented names may take, far above the connections allowed.
+# Memberships of all clients together: what a flood of invented names may take, far above the connections
+# allowed.
 MAX_MEMBERSHIPS = 200_000
 
 
@@ -26,6 +29,7 @@ class TooManyClientsError(LimitError):
     """One more membership would exceed the broker's bound."""
 
     cause = "limit of clients"
+
 
 Channel = Hashable
 
@@ -67,7 +71,13 @@ class ConsumerGroup:
 class Clients:
     """The groups of producers and consumers that are online."""
 
-    def __init__(self, *, expired_after_ms: int = EXPIRED_AFTER_MS, max_memberships: int = MAX_MEMBERSHIPS, names: Names | None = None):
+    def __init__(
+        self,
+        *,
+        expired_after_ms: int = EXPIRED_AFTER_MS,
+        max_memberships: int = MAX_MEMBERSHIPS,
+        names: Names | None = None,
+    ):
         self._names = names  # of groups, which those online are among
         self._max_memberships = max_memberships
         self._expired_after_ms = expired_after_ms
@@ -75,15 +85,21 @@ class Clients:
         self._producers: dict[str, dict[Channel, Client]] = {}
         self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
         # (group, who came, who went, how many there are): hears of the last one that goes, too.
-        self.on_members_changed: Callable[[str, list[str], list[str], int], None] = lambda group, came, went, clients: None
+        self.on_members_changed: Callable[[str, list[str], list[str], int], None] = (
+            lambda group, came, went, clients: None
+        )
 
-    def heartbeat(self, channel: Channel, heartbeat: Heartbeat, language: str, version: int, now_ms: int) -> bool:
+    def heartbeat(
+        self, channel: Channel, heartbeat: Heartbeat, language: str, version: int, now_ms: int
+    ) -> bool:
         """Take in what a client says of itself; whether a group's subscriptions differ from what was known.
 
         FilterError for an expression that cannot be understood, TooManyClientsError; nothing is changed then.
         """
         self._check_room(channel, heartbeat)
-        subscriptions = [[of_heartbeat(data) for data in consumer.subscriptions] for consumer in heartbeat.consumers]
+        subscriptions = [
+            [of_heartbeat(data) for data in consumer.subscriptions] for consumer in heartbeat.consumers
+        ]
         changed = False
         for consumer, wanted in zip(heartbeat.consumers, subscriptions, strict=True):
             client = Client(heartbeat.client_id, channel, language, version, now_ms)
@@ -101,11 +117,17 @@ class Clients:
         )
         if not new:
             return
-        taken = sum(map(len, self._producers.values())) + sum(len(group.members) for group in self._consumers.values())
+        taken = sum(map(len, self._producers.values())) + sum(
+            len(group.members) for group in self._consumers.values()
+        )
         if taken + new > self._max_memberships:
-            raise TooManyClientsError(f"no room for {new} more memberships: there are {taken}", taken, self._max_memberships)
+            raise TooManyClientsError(
+                f"no room for {new} more memberships: there are {taken}", taken, self._max_memberships
+            )
 
-    def _consumer_beat(self, data: ConsumerData, wanted: list[Subscription], client: Client, heartbeat: Heartbeat) -> bool:
+    def _consumer_beat(
+        self, data: ConsumerData, wanted: list[Subscription], client: Client, heartbeat: Heartbeat
+    ) -> bool:
         group = self._consumers.get(data.group)
         if group is None:
             group = self._consumers[data.group] = ConsumerGroup(data.group)
@@ -126,7 +148,9 @@ class Clients:
             self.on_group_changed(group)
         return differs
 
-    def unregister(self, channel: Channel, client_id: str, producer_group: str | None, consumer_group: str | None) -> None:
+    def unregister(
+        self, channel: Channel, client_id: str, producer_group: str | None, consumer_group: str | None
+    ) -> None:
         """A client says good-bye to groups."""
         members = self._producers.get(producer_group or "")
         if members and channel in members:
@@ -184,7 +208,15 @@ class Clients:
 
     def find_producer(self, client_id: str) -> Client | None:
         """A producer by its client id, of whatever group."""
-        return next((client for members in self._producers.values() for client in members.values() if client.client_id == client_id), None)
+        return next(
+            (
+                client
+                for members in self._producers.values()
+                for client in members.values()
+                if client.client_id == client_id
+            ),
+            None,
+        )
 
     def consumer_groups(self) -> list[ConsumerGroup]:
         return list(self._consumers.values())
@@ -202,7 +234,9 @@ class Clients:
 
     def id_on(self, channel: Channel) -> str | None:
         """The id of the client on a channel, where it has sent a heartbeat. Looks through all groups."""
-        groups = itertools.chain(self._producers.values(), (group.members for group in self._consumers.values()))
+        groups = itertools.chain(
+            self._producers.values(), (group.members for group in self._consumers.values())
+        )
         return next((members[channel].client_id for members in groups if channel in members), None)
 
     def all(self) -> list[Client]:

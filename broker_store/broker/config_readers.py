@@ -1,4 +1,5 @@
-"""How a start reads each file of config/ that the broker keeps: the store check uses the same (engine/check.py)."""
+"""How a start reads each file of config/ that the broker keeps: the store check uses the same
+(engine/check.py)."""
 
 from __future__ import annotations
 
@@ -7,10 +8,25 @@ from broker_store.engine.config_files import ConfigReader
 from broker_store.formats.queue_unit import SCHEDULE_TOPIC
 
 READERS = {
-    topics.FILE_NAME: ConfigReader(topics.read_file, without="without it topics that have messages get the default settings, and others are not there", is_of_each_stop=True),
-    groups.FILE_NAME: ConfigReader(groups.read_file, without="without it settings of groups are the default", is_of_each_stop=True),
-    offsets.FILE_NAME: ConfigReader(offsets.read_file, without="without it each group starts at the offset that its clients choose", is_of_each_stop=True),
-    delay.FILE_NAME: ConfigReader(delay.read_file, without="without it delayed messages are delivered once more", is_of_each_stop=True, of_topic=SCHEDULE_TOPIC),
+    topics.FILE_NAME: ConfigReader(
+        topics.read_file,
+        without="without it topics that have messages get the default settings, and others are not there",
+        is_of_each_stop=True,
+    ),
+    groups.FILE_NAME: ConfigReader(
+        groups.read_file, without="without it settings of groups are the default", is_of_each_stop=True
+    ),
+    offsets.FILE_NAME: ConfigReader(
+        offsets.read_file,
+        without="without it each group starts at the offset that its clients choose",
+        is_of_each_stop=True,
+    ),
+    delay.FILE_NAME: ConfigReader(
+        delay.read_file,
+        without="without it delayed messages are delivered once more",
+        is_of_each_stop=True,
+        of_topic=SCHEDULE_TOPIC,
+    ),
     # Of the files that no message depends on: counts for people.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),
 }

@@ -1,17 +1,18 @@
 """Messages that wait for a delay level (docs/spec/store-behaviour.md section 8).
 
-A message with DELAY=level is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real place in REAL_TOPIC and
-REAL_QID; the unit of that queue carries the time of delivery instead of a tag. All messages of a level wait equally
-long, so a level is delivered in its order: only its head has to be looked at.
+A message with DELAY=level is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real place in
+REAL_TOPIC and REAL_QID; the unit of that queue carries the time of delivery instead of a tag. All messages of
+a level wait equally long, so a level is delivered in its order: only its head has to be looked at.
 
     step(now) -> the time of the next delivery, None when nothing waits
 
-reads what is due of each level and has the store put it to its real place, many in one call (`put_waited`). The position
-of a level moves on when the put was accepted; what is *saved* moves on only when the log has been synced beyond that put.
-A crash therefore delivers some messages twice, as Apache does, and never forgets one, which Apache may after a power cut.
+reads what is due of each level and has the store put it to its real place, many in one call (`put_waited`).
+The position of a level moves on when the put was accepted; what is *saved* moves on only when the log has
+been synced beyond that put. A crash therefore delivers some messages twice, as Apache does, and never forgets
+one, which Apache may after a power cut.
 
-The delivered record keeps DELAY, REAL_TOPIC and REAL_QID, as Apache's does; it is put to the store directly and so is
-not delayed again.
+The delivered record keeps DELAY, REAL_TOPIC and REAL_QID, as Apache's does; it is put to the store directly
+and so is not delayed again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _NO_TIME: dict[str, str | None] = dict.fromkeys(properties.TIMER_ASKING)
 
 @dataclass(slots=True)
 class _Level:
-    """One level: `offset` is the next to deliver, `done` the (offset, log end) pairs that are not known to be synced."""
+    """One level: `offset` is the next to deliver, `done` the (offset, log end) pairs that are not known to be
+    synced."""
 
     delay_ms: int
     queue_id: int
@@ -52,7 +54,8 @@ class _Level:
 
 
 class Delay:
-    """The delay levels; `levels_ms[0]` is the delay of level 1. `on_ready()` asks for a step as soon as possible."""
+    """The delay levels; `levels_ms[0]` is the delay of level 1. `on_ready()` asks for a step as soon as
+    possible."""
 
     def __init__(self, store, *, levels_ms: Sequence[int], clock: Callable[[], int]):
         self._store = store
@@ -72,7 +75,8 @@ class Delay:
         return len(self._levels)
 
     def schedule(self, message: Message, level: int) -> None:
-        """Turn a message for its topic into one that waits; `level` above the highest counts as the highest."""
+        """Turn a message for its topic into one that waits; `level` above the highest counts as the
+        highest."""
         level = min(level, self.max_level)
         encoded = message.properties
         changes: dict[str, str | None] = dict(_NO_TIME) if b"TIMER_" in encoded else {}
@@ -84,10 +88,11 @@ class Delay:
         message.queue_id = level - 1
 
     def start(self) -> list[str]:
-        """Bring the loaded positions into the range of what the store holds; a sentence for each that cannot have been.
+        """Bring the loaded positions into the range of what the store holds; a sentence for each that cannot
+        have been.
 
-        How far such a level was delivered is not known. It goes on with what became due after its newest message was stored:
-        what was due before then had been delivered, and of the rest some may come twice.
+        How far such a level was delivered is not known. It goes on with what became due after its newest
+        message was stored: what was due before then had been delivered, and of the rest some may come twice.
         """
         sentences = []
         for level in self._levels:
@@ -96,12 +101,16 @@ class Delay:
             at = max(low, level.offset)
             if at > high:
                 at = self._first_due_late(level, low, high)
-                sentences.append(f"delay level {level.queue_id + 1} was at {level.offset:,} of its queue, which ends at {high:,}: it goes on at {at:,}")
+                sentences.append(
+                    f"delay level {level.queue_id + 1} was at {level.offset:,} of its queue, which "
+                    f"ends at {high:,}: it goes on at {at:,}"
+                )
             level.offset = level.saved = at
         return sentences
 
     def _first_due_late(self, level: _Level, low: int, high: int) -> int:
-        """The first message in [low, high) that became due after the last one was stored. Times go up along a level's queue."""
+        """The first message in [low, high) that became due after the last one was stored. Times go up along a
+        level's queue."""
         if low == high:
             return high
         last = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, high - 1, 1)
@@ -150,7 +159,9 @@ class Delay:
         level.due_end = level.offset + count
         size = 0
         while level.offset < level.due_end and size < BATCH_BYTES:
-            request = GetRequest(SCHEDULE_TOPIC, level.queue_id, level.offset, max_count=level.due_end - level.offset)
+            request = GetRequest(
+                SCHEDULE_TOPIC, level.queue_id, level.offset, max_count=level.due_end - level.offset
+            )
             result = self._store.get(request, lambda result: self._arrived(level, result))
             if result is None:
                 level.reading = True
@@ -182,9 +193,11 @@ class Delay:
     def _deliver(self, level: _Level, result: GetResult, now_ms: int) -> None:
         """Put what was read to its real place, or have it read again after a while."""
         if result.status is not GetStatus.FOUND:
-            # Records that are gone are passed over; a read that did not get on (the readers are busy) is repeated later.
+            # Records that are gone are passed over; a read that did not get on (the readers are busy) is
+            # repeated later.
             if result.status is GetStatus.MESSAGE_DAMAGED and result.next_offset == level.offset:
-                # All groups share a level: one message that is not as it was stored must not keep back those behind it.
+                # All groups share a level: one message that is not as it was stored must not keep back those
+                # behind it.
                 self.dropped += 1
                 level.offset += 1
                 return
@@ -208,16 +221,27 @@ class Delay:
             self.on_delivered(moved.stored)
 
     def facts(self) -> list[dict]:
-        """level, delay, position and end of each level that was ever used; how many wait in it and when the first is due."""
+        """level, delay, position and end of each level that was ever used; how many wait in it and when the
+        first is due."""
         found, now_ms = [], self._clock()
         for number, level in enumerate(self._levels, 1):
             end = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
             if end:
                 at = max(level.offset, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
                 head = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, at, 1) if at < end else []
-                # A time that lies further ahead than the level waits is none: such a message goes out at once.
+                # A time that lies further ahead than the level waits is none: such a message goes out at
+                # once.
                 due_ms = (head[0][2] if head[0][2] <= now_ms + level.delay_ms else now_ms) if head else None
-                found.append({"level": number, "delay_ms": level.delay_ms, "offset": level.offset, "max_offset": end, "waiting": end - at, "due_ms": due_ms})
+                found.append(
+                    {
+                        "level": number,
+                        "delay_ms": level.delay_ms,
+                        "offset": level.offset,
+                        "max_offset": end,
+                        "waiting": end - at,
+                        "due_ms": due_ms,
+                    }
+                )
         return found
 
     def waits(self, queue_id: int, queue_offset: int) -> bool | None:
@@ -233,7 +257,8 @@ class Delay:
         return max((level.done[-1][1] for level in self._levels if level.done), default=0)
 
     def picture(self, synced: int) -> Callable[[], bytes] | None:
-        """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved and it is not `dirty`."""
+        """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved and
+        it is not `dirty`."""
         moved, self.dirty = self.dirty, False
         for level in self._levels:
             while level.done and level.done[0][1] <= synced:
@@ -250,7 +275,10 @@ class Delay:
         try:
             found, version = read_file(text)
         except FormatError as error:
-            advice = "Put a sound copy in its place; without it and its .bak all that is kept in the delay queues is delivered again."
+            advice = (
+                "Put a sound copy in its place; without it and its .bak all that is kept in the delay "
+                "queues is delivered again."
+            )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         for number, offset in found.items():

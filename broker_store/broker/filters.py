@@ -1,7 +1,8 @@
-"""What a consumer wants of a topic: all, some tags, or (later) an SQL92 expression (docs/spec/store-behaviour.md section 6.1).
+"""What a consumer wants of a topic: all, some tags, or (later) an SQL92 expression
+(docs/spec/store-behaviour.md section 6.1).
 
-The broker filters by the Java hash of a tag, which the queue entry carries. Two tags may share a hash; clients compare
-the text. An expression is bounded because it comes with every pull of some clients.
+The broker filters by the Java hash of a tag, which the queue entry carries. Two tags may share a hash;
+clients compare the text. An expression is bounded because it comes with every pull of some clients.
 """
 
 from __future__ import annotations
@@ -55,13 +56,17 @@ def is_tag_type(expression_type: str | None) -> bool:
     return not expression_type or expression_type == TAG
 
 
-def parse(topic: str, expression: str | None, expression_type: str | None = TAG, version: int = 0) -> Subscription:
+def parse(
+    topic: str, expression: str | None, expression_type: str | None = TAG, version: int = 0
+) -> Subscription:
     """The subscription for `TagA || TagB`, `*` or nothing. FilterError when it is too long or holds no tag.
 
     `tag_codes` of the result is what a queue read takes: None for everything.
     """
     if expression is not None and len(expression) > MAX_EXPRESSION_CHARACTERS:
-        raise FilterError(f"an expression of {len(expression)} characters, most is {MAX_EXPRESSION_CHARACTERS}")
+        raise FilterError(
+            f"an expression of {len(expression)} characters, most is {MAX_EXPRESSION_CHARACTERS}"
+        )
     if not is_tag_type(expression_type):
         return Subscription(topic, expression or "", str(expression_type), version=version)
     if not expression or expression == EVERYTHING:
@@ -75,5 +80,7 @@ def parse(topic: str, expression: str | None, expression_type: str | None = TAG,
 def of_heartbeat(data: bodies.Subscription) -> Subscription:
     """The subscription that a client announced. FilterError when its expression cannot be understood."""
     if data.class_filter_mode:
-        return Subscription(data.topic, data.expression or EVERYTHING, version=data.version, class_filter=True)
+        return Subscription(
+            data.topic, data.expression or EVERYTHING, version=data.version, class_filter=True
+        )
     return parse(data.topic, data.expression, data.expression_type, data.version)

@@ -1,16 +1,20 @@
-"""Flow control: how long a request may wait, and what is remembered of every refusal (docs/spec/store-behaviour.md section 15).
+"""Flow control: how long a request may wait, and what is remembered of every refusal
+(docs/spec/store-behaviour.md section 15).
 
-One loop handles each request when it has read it, so there are no queues of requests in front of thread pools. A request
-waits in two places all the same:
+One loop handles each request when it has read it, so there are no queues of requests in front of thread
+pools. A request waits in two places all the same:
 
-- behind others of its connection, while the peer does not read its answers or has as many cold reads under way as it may;
+- behind others of its connection, while the peer does not read its answers or has as many cold reads under
+  way as it may;
 - a send in the group of its turn, when more came than one group takes.
 
-Who has waited longer than Apache's limit for its kind is answered SYSTEM_BUSY when its turn comes, with Apache's words,
-and changes nothing. Apache looks every 10 ms instead; but while a connection stalls its answers would not leave either.
+Who has waited longer than Apache's limit for its kind is answered SYSTEM_BUSY when its turn comes, with
+Apache's words, and changes nothing. Apache looks every 10 ms instead; but while a connection stalls its
+answers would not leave either.
 
-What is refused, here or elsewhere, is counted by cause, and of each cause the last case is kept with its numbers: what
-was found, what the limit is, when, and who it was. Causes are words of ours, so their number is bounded.
+What is refused, here or elsewhere, is counted by cause, and of each cause the last case is kept with its
+numbers: what was found, what the limit is, when, and who it was. Causes are words of ours, so their number is
+bounded.
 """
 
 from __future__ import annotations
@@ -24,9 +28,15 @@ from broker_store.protocol.codes import RequestCode as R
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
-WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting}"
+WAITED = (
+    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms}ms, "
+    "size of queue: {waiting}"
+)
 PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-PAGE_CACHE_BUSY_WAITED = "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting}"
+PAGE_CACHE_BUSY_WAITED = (
+    "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms}ms, "
+    "size of queue: {waiting}"
+)
 
 MAX_WHO_CHARACTERS = 120
 RECENT_MS = 5 * 60_000  # what counts as refused of late
@@ -35,8 +45,9 @@ MAX_SAID_CHARACTERS = 200
 
 # Requests for which Apache has no limit: lookups, offsets, replies, and what clients ask of each other.
 _UNLIMITED = (
-    R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID, R.QUERY_CONSUMER_OFFSET, R.UPDATE_CONSUMER_OFFSET, R.UNREGISTER_CLIENT, R.CHECK_CLIENT_CONFIG,
-    R.GET_CONSUMER_LIST_BY_GROUP, R.QUERY_ASSIGNMENT, R.SET_MESSAGE_REQUEST_MODE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2,
+    R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID, R.QUERY_CONSUMER_OFFSET, R.UPDATE_CONSUMER_OFFSET,
+    R.UNREGISTER_CLIENT, R.CHECK_CLIENT_CONFIG, R.GET_CONSUMER_LIST_BY_GROUP, R.QUERY_ASSIGNMENT,
+    R.SET_MESSAGE_REQUEST_MODE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2,
 )  # fmt: skip
 
 
@@ -47,7 +58,19 @@ class WaitLimits:
         send_ms = settings.wait_time_mills_in_send_queue
         self._limits_ms: dict[int, int | None] = {
             **dict.fromkeys(map(int, _UNLIMITED)),
-            **dict.fromkeys(map(int, (R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.CONSUMER_SEND_MSG_BACK, R.RECALL_MESSAGE)), send_ms),
+            **dict.fromkeys(
+                map(
+                    int,
+                    (
+                        R.SEND_MESSAGE,
+                        R.SEND_MESSAGE_V2,
+                        R.SEND_BATCH_MESSAGE,
+                        R.CONSUMER_SEND_MSG_BACK,
+                        R.RECALL_MESSAGE,
+                    ),
+                ),
+                send_ms,
+            ),
             int(R.PULL_MESSAGE): settings.wait_time_mills_in_pull_queue,
             int(R.LITE_PULL_MESSAGE): settings.wait_time_mills_in_lite_pull_queue,
             int(R.HEART_BEAT): settings.wait_time_mills_in_heartbeat_queue,
@@ -62,7 +85,8 @@ class WaitLimits:
 
 @dataclass(slots=True)
 class Refused:
-    """One cause: how often, and its last case. `value` went over `limit`, both None where no number decides; `said` is what the peer was told."""
+    """One cause: how often, and its last case. `value` went over `limit`, both None where no number decides;
+    `said` is what the peer was told."""
 
     cause: str
     count: int = 0
@@ -79,12 +103,22 @@ class Refusals:
     def __init__(self, clock: Callable[[], int]):
         self._clock = clock
         self._causes: dict[str, Refused] = {}
-        self._stretches: deque[tuple[int, Counter[str], Counter[str]]] = deque()  # (when it began, how often by cause, sends of it)
+        # (when it began, how often by cause, sends of it)
+        self._stretches: deque[tuple[int, Counter[str], Counter[str]]] = deque()
 
     def add(
-        self, cause: str, count: int = 1, *, value: int | None = None, limit: int | None = None, who: str = "", said: str = "", is_send: bool = False
+        self,
+        cause: str,
+        count: int = 1,
+        *,
+        value: int | None = None,
+        limit: int | None = None,
+        who: str = "",
+        said: str = "",
+        is_send: bool = False,
     ) -> None:
-        """Something was refused, a send or another request; `cause` is a word of ours, never text from outside."""
+        """Something was refused, a send or another request; `cause` is a word of ours, never text from
+        outside."""
         refused = self._causes.get(cause)
         if refused is None:
             refused = self._causes[cause] = Refused(cause)
@@ -119,4 +153,7 @@ class Refusals:
 
     def facts(self) -> list[dict]:
         """Every cause with its last case, the latest first."""
-        return [asdict(refused) for refused in sorted(self._causes.values(), key=lambda refused: (-refused.at_ms, refused.cause))]
+        return [
+            asdict(refused)
+            for refused in sorted(self._causes.values(), key=lambda refused: (-refused.at_ms, refused.cause))
+        ]

@@ -1,7 +1,7 @@
 """Subscription groups: what a consumer group may do and how it retries (config/subscriptionGroup.json).
 
-Groups come into being when an administrator makes them or, with autoCreateSubscriptionGroup, at the first heartbeat or
-pull. Unknown fields of a group that another version of the broker wrote are kept as they are.
+Groups come into being when an administrator makes them or, with autoCreateSubscriptionGroup, at the first
+heartbeat or pull. Unknown fields of a group that another version of the broker wrote are kept as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from broker_store.formats.names import check_group
 FILE_NAME = "subscriptionGroup.json"
 # A group's settings are a few numbers, and what other versions of the broker keep there.
 MAX_GROUP_BYTES = 16_384
-# Topics that groups may not read, of all groups together; each costs an entry in a file that is written whole.
+# Topics that groups may not read, of all groups together; each costs an entry in a file that is written
+# whole.
 MAX_FORBIDDEN = 20_000
 
 SYSTEM_GROUPS = (
@@ -67,7 +68,8 @@ class SubscriptionGroup:
     others: dict = field(default_factory=dict)
 
     def most_tries(self, client_says: int | None) -> int:
-        """After how many tries a message goes to the dead letters: what its consumer says counts before the group's number."""
+        """After how many tries a message goes to the dead letters: what its consumer says counts before the
+        group's number."""
         return self.retry_max_times if client_says is None else client_says
 
     def to_json(self) -> dict:
@@ -85,7 +87,10 @@ class SubscriptionGroup:
             if item is None:
                 continue
             if type(item) is not kind or (kind is int and not -(1 << 63) <= item < 1 << 63):
-                raise FormatError(f"group {excerpt(group.name)}: {wire} must be {_KIND_WORDS[kind]}", found=text_excerpt(item))
+                raise FormatError(
+                    f"group {excerpt(group.name)}: {wire} must be {_KIND_WORDS[kind]}",
+                    found=text_excerpt(item),
+                )
             setattr(group, name, item)
         group.others = {wire: item for wire, item in value.items() if wire not in _WIRE_NAMES}
         return group
@@ -117,18 +122,27 @@ RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
 def check_retry_policy(policy: dict) -> None:
     """FormatError when a retry policy is none that Apache's proxies and tools could read.
 
-    It is kept and told and does not act here: how long a try waits is the delay level that comes with it. Apache's
-    broker does the same, its policy is for proxies.
+    It is kept and told and does not act here: how long a try waits is the delay level that comes with it.
+    Apache's broker does the same, its policy is for proxies.
     """
     if policy.get("type", "CUSTOMIZED") not in RETRY_POLICIES:
-        raise FormatError(f"groupRetryPolicy.type must be {' or '.join(RETRY_POLICIES)}", found=text_excerpt(policy["type"]))
+        raise FormatError(
+            f"groupRetryPolicy.type must be {' or '.join(RETRY_POLICIES)}", found=text_excerpt(policy["type"])
+        )
     exponential, customized = policy.get("exponentialRetryPolicy"), policy.get("customizedRetryPolicy")
-    if exponential is not None and not (isinstance(exponential, dict) and _all_durations(exponential.values())):
-        raise FormatError("exponentialRetryPolicy needs integers: initial, max (ms) and multiplier", found=text_excerpt(exponential))
+    if exponential is not None and not (
+        isinstance(exponential, dict) and _all_durations(exponential.values())
+    ):
+        raise FormatError(
+            "exponentialRetryPolicy needs integers: initial, max (ms) and multiplier",
+            found=text_excerpt(exponential),
+        )
     if customized is not None:
         delays = customized.get("next") if isinstance(customized, dict) else None
         if not (isinstance(delays, list) and delays and _all_durations(delays)):
-            raise FormatError("customizedRetryPolicy needs a list of integers: next (ms)", found=text_excerpt(customized))
+            raise FormatError(
+                "customizedRetryPolicy needs a list of integers: next (ms)", found=text_excerpt(customized)
+            )
 
 
 def _all_durations(values: Iterable[object]) -> bool:
@@ -139,7 +153,13 @@ class Groups:
     """The table of groups. `clock` gives milliseconds; `on_change()` is called after each change."""
 
     def __init__(
-        self, *, clock: Callable[[], int], auto_create: bool = True, max_auto_created: int = 5_000, max_groups: int = 50_000, names: Names | None = None
+        self,
+        *,
+        clock: Callable[[], int],
+        auto_create: bool = True,
+        max_auto_created: int = 5_000,
+        max_groups: int = 50_000,
+        names: Names | None = None,
     ):
         self._max_groups = max_groups
         self.names = group_names() if names is None else names
@@ -180,7 +200,8 @@ class Groups:
     def find_or_create(self, name: str, cause: Any = None) -> SubscriptionGroup | None:
         """The group, made now when that is allowed; None when not. NameError_, TooManyGroupsError.
 
-        `cause` is the request that asks for it: `on_auto_created(name, cause)` is called when the group was made for one.
+        `cause` is the request that asks for it: `on_auto_created(name, cause)` is called when the group was
+        made for one.
         """
         group = self._table.get(name)
         if group is None and (self._auto_create or self.is_system(name)):
@@ -202,20 +223,27 @@ class Groups:
             check_group(name)
         new = [name for name in table if name not in self._table]
         if new:
-            self._check_room(f"group {new[0]:.120}" if len(new) == 1 else f"{len(new)} more groups", self._max_groups, len(new))
+            self._check_room(
+                f"group {new[0]:.120}" if len(new) == 1 else f"{len(new)} more groups",
+                self._max_groups,
+                len(new),
+            )
         self._take(table.values())
         self._changed()
 
     def _check_room(self, what: str, limit: int, new: int = 1) -> None:
         if len(self._table) + new > limit:
-            raise TooManyGroupsError(f"no room for {what}: there are {len(self._table)} groups", len(self._table), limit)
+            raise TooManyGroupsError(
+                f"no room for {what}: there are {len(self._table)} groups", len(self._table), limit
+            )
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether an administrator lets the group read the topic; where nobody said anything it may."""
         return not self._forbidden.get(group, {}).get(topic, 0) & READ_FORBIDDEN
 
     def set_may_read(self, group: str, topic: str, readable: bool) -> None:
-        """Other bits of a group's prohibitions, which have no meaning yet, stay as they are. TooManyGroupsError over the bound."""
+        """Other bits of a group's prohibitions, which have no meaning yet, stay as they are.
+        TooManyGroupsError over the bound."""
         if not readable and topic not in self._forbidden.get(group, {}):
             count = sum(map(len, self._forbidden.values()))
             if count >= MAX_FORBIDDEN:
@@ -247,7 +275,8 @@ class Groups:
         self.on_change()
 
     def to_json(self) -> dict:
-        """The content of subscriptionGroup.json, which is also the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        """The content of subscriptionGroup.json, which is also the answer to
+        GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         return {
             "dataVersion": self.data_version.to_json(),
             "forbiddenTable": self._forbidden,
@@ -261,16 +290,24 @@ class Groups:
             self.dirty = False  # first: what changes from here on is written once more
             groups = self.all()
             head = {"dataVersion": self.data_version.to_json(), "forbiddenTable": self.forbidden()}
-            return config_json.write_table(head, "subscriptionGroupTable", pace.in_pieces((group.name, group.to_json()) for group in groups))
+            return config_json.write_table(
+                head,
+                "subscriptionGroupTable",
+                pace.in_pieces((group.name, group.to_json()) for group in groups),
+            )
 
         return text
 
     def load(self, text: str) -> None:
-        """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has changed."""
+        """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has
+        changed."""
         try:
             groups, forbidden, version = read_file(text)
         except FormatError as error:
-            advice = "Put a sound copy in its place, or remove it and its .bak: groups are made again when they connect."
+            advice = (
+                "Put a sound copy in its place, or remove it and its .bak: groups are made again when "
+                "they connect."
+            )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._forbidden = forbidden
@@ -284,7 +321,10 @@ def read_file(text: str) -> tuple[list[SubscriptionGroup], dict[str, dict[str, i
     forbidden = value.get("forbiddenTable") or {}
     for group, topics in forbidden.items() if isinstance(forbidden, dict) else [("forbiddenTable", None)]:
         if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
-            raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=text_excerpt(topics))
+            raise FormatError(
+                f"forbiddenTable: {group!s:.60} must be an object of topics and bits",
+                found=text_excerpt(topics),
+            )
     return groups, forbidden, version
 
 

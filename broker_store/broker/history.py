@@ -1,8 +1,10 @@
-"""What the broker remembers of itself over time: samples of its store and its groups, and what happened to groups.
+"""What the broker remembers of itself over time: samples of its store and its groups, and what happened to
+groups.
 
-A worker's step takes a sample every SAMPLE_MS. The last ones stay in memory; every minute one goes into the files of
-`engine/samples.py`, with the resets and the changes of members that were noted meanwhile. Nothing of it runs on the loop but
-the notes. A sample that cannot be written is missed, and `failed` says why; the next is tried again.
+A worker's step takes a sample every SAMPLE_MS. The last ones stay in memory; every minute one goes into the
+files of `engine/samples.py`, with the resets and the changes of members that were noted meanwhile. Nothing of
+it runs on the loop but the notes. A sample that cannot be written is missed, and `failed` says why; the next
+is tried again.
 """
 
 from __future__ import annotations
@@ -32,30 +34,53 @@ CLIENTS_NAMED = 5  # of those that came or went in one event
 class History:
     """`step(now_ms)` is a worker's, `note_..` are the loop's, reading is any thread's."""
 
-    def __init__(self, store: Any, offsets: Offsets, clients: Clients, files: SampleFiles, *, clock: Callable[[], int]):
+    def __init__(
+        self, store: Any, offsets: Offsets, clients: Clients, files: SampleFiles, *, clock: Callable[[], int]
+    ):
         self._store, self._offsets, self._clock = store, offsets, clock
         self.files = files
         self.left_out = 0  # series beyond the most there may be
         self.failed: str | None = None
-        # Each call on a deque is whole by itself, so no lock makes the loop wait for a thread that runs when nobody else does.
+        # Each call on a deque is whole by itself, so no lock makes the loop wait for a thread that runs when
+        # nobody else does.
         self._fine: deque[tuple[int, tuple[str, ...], array]] = deque()
         self._notes: deque[dict] = deque(maxlen=MOST_NOTES)
         self._written_ms = 0
         offsets.on_reset = self.note_reset
         clients.on_members_changed = self.note_members
 
-    # Notes (loop) ---------------------------------------------------------------------------------------------------
+    # Notes (loop) ---------------------------------------------------------------------------------
 
     def note_reset(self, group: str, topic: str, queue_id: int, before: int | None, after: int) -> None:
         """A group's offset was set by somebody else than its consumers."""
-        self._notes.append({"at_ms": self._clock(), "group": group, "kind": "reset", "topic": topic, "queue_id": queue_id, "before": before, "after": after})
+        self._notes.append(
+            {
+                "at_ms": self._clock(),
+                "group": group,
+                "kind": "reset",
+                "topic": topic,
+                "queue_id": queue_id,
+                "before": before,
+                "after": after,
+            }
+        )
 
     def note_members(self, group: str, joined: list[str], left: list[str], clients: int) -> None:
         """Members of a group came or went, so the others share the queues out again."""
         named = {"joined": joined[:CLIENTS_NAMED], "left": left[:CLIENTS_NAMED]}
-        self._notes.append({"at_ms": self._clock(), "group": group, "kind": "rebalance", "clients": clients, "came": len(joined), "went": len(left), **named})
+        self._notes.append(
+            {
+                "at_ms": self._clock(),
+                "group": group,
+                "kind": "rebalance",
+                "clients": clients,
+                "came": len(joined),
+                "went": len(left),
+                **named,
+            }
+        )
 
-    # Sampling (a worker's thread) -------------------------------------------------------------------------------------
+    # Sampling (a worker's thread) -----------------------------------------------------------------
 
     def step(self, now_ms: int) -> bool:
         """Take a sample, and write what is due."""
@@ -100,9 +125,16 @@ class History:
     def _measure(self, with_files: bool) -> dict[str, int]:
         store = self._store
         usage = store.disk.usage(store.root)
-        values = {samples.LOG_END: store.log.wrote, samples.LOG_MINIMUM: store.log.minimum, samples.DISK_FREE: usage.free, samples.DISK_TOTAL: usage.total}
+        values = {
+            samples.LOG_END: store.log.wrote,
+            samples.LOG_MINIMUM: store.log.minimum,
+            samples.DISK_FREE: usage.free,
+            samples.DISK_TOTAL: usage.total,
+        }
         if with_files:
-            values[samples.OWN_BYTES] = sum(bytes_by_kind(store.disk, store.root, store.log.directory).values())
+            values[samples.OWN_BYTES] = sum(
+                bytes_by_kind(store.disk, store.root, store.log.directory).values()
+            )
         left_out = 0
         for group, topic, queues in self._offsets.everything():
             for queue_id, at in queues.items():
@@ -115,16 +147,24 @@ class History:
         self.left_out = left_out
         return values
 
-    # Reading ----------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def read(self, wanted: Callable[[str], bool], from_ms: int) -> list[Sample]:
         """The samples since `from_ms`: by the minute or coarser, and finer for the last minutes."""
         fine = []
         for at_ms, names, values in self._fine.copy():
             if at_ms >= from_ms:
-                fine.append(Sample(at_ms, SAMPLE_MS, {name: value for name, value in zip(names, values, strict=True) if wanted(name)}))
+                fine.append(
+                    Sample(
+                        at_ms,
+                        SAMPLE_MS,
+                        {name: value for name, value in zip(names, values, strict=True) if wanted(name)},
+                    )
+                )
         until = fine[0].at_ms if fine else None
-        return [sample for sample in self.files.read(wanted, from_ms) if until is None or sample.at_ms < until] + fine
+        return [
+            sample for sample in self.files.read(wanted, from_ms) if until is None or sample.at_ms < until
+        ] + fine
 
     def events(self, group: str, from_ms: int) -> list[dict]:
         waiting = [note for note in self._notes.copy() if note["group"] == group and note["at_ms"] >= from_ms]

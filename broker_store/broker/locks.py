@@ -1,6 +1,7 @@
 """Which client of a group holds a queue for ordered consumption (docs/spec/store-behaviour.md section 11).
 
-A lock lives 60 s from its last renewal (clients renew every 20 s). Expired locks are taken over by whoever asks next.
+A lock lives 60 s from its last renewal (clients renew every 20 s). Expired locks are taken over by whoever
+asks next.
 """
 
 from __future__ import annotations

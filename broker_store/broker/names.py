@@ -1,6 +1,8 @@
-"""The names of many topics or groups, kept in order and by kind, so that a page of them and their number cost no walk over all.
+"""The names of many topics or groups, kept in order and by kind, so that a page of them and their number cost
+no walk over all.
 
-A name may be held by several tables (a group by its settings, its offsets, its clients) and is there while one of them holds it.
+A name may be held by several tables (a group by its settings, its offsets, its clients) and is there while
+one of them holds it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import overload
 
-# Names in a block: adding one moves half of a block, and finding a place in the order looks at each block's length.
+# Names in a block: adding one moves half of a block, and finding a place in the order looks at each block's
+# length.
 BLOCK = 512
 # Added one by one; more are sorted together with those that are there. A request makes at most 1,000.
 MAX_ONE_BY_ONE = 1_000
@@ -84,7 +87,8 @@ class _Order:
 
 
 class NameList(Sequence[str]):
-    """Names in order as they were at one moment. To make one copies the blocks, and reads no name: 100,000 take 0.2 ms."""
+    """Names in order as they were at one moment. To make one copies the blocks, and reads no name: 100,000
+    take 0.2 ms."""
 
     def __init__(self, blocks: Iterable[list[Key]]):
         self._blocks = [block.copy() for block in blocks]

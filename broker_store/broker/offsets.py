@@ -1,8 +1,9 @@
-"""How far each group has consumed each queue (config/consumerOffset.json, docs/spec/store-behaviour.md section 12).
+"""How far each group has consumed each queue (config/consumerOffset.json, docs/spec/store-behaviour.md
+section 12).
 
-Commits may go backwards; the last one counts. A reset is kept twice: in the table, and as a pending reset that the
-group's next pull takes away. Until then commits of the group for that queue are accepted and ignored, so that a
-consumer which does not know of the reset yet cannot undo it.
+Commits may go backwards; the last one counts. A reset is kept twice: in the table, and as a pending reset
+that the group's next pull takes away. Until then commits of the group for that queue are accepted and
+ignored, so that a consumer which does not know of the reset yet cannot undo it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
 # Behind a group's name: how far all clients of a broadcasting group have pulled. No group can be named so.
 _BROADCAST = "@broadcast"
-# Pairs of a group and a topic: clients commit for any group and any topic that are there, and each pair takes half a kilobyte.
+# Pairs of a group and a topic: clients commit for any group and any topic that are there, and each pair takes
+# half a kilobyte.
 MAX_ENTRIES = 300_000
 
 
@@ -41,7 +43,9 @@ class Lowered(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        return f"{self.group} was at {self.before:,} of {self.topic}/{self.queue_id}, which ends at {self.end:,}"
+        return (
+            f"{self.group} was at {self.before:,} of {self.topic}/{self.queue_id}, which ends at {self.end:,}"
+        )
 
 
 class Offsets:
@@ -57,7 +61,9 @@ class Offsets:
         self._readers: dict[str, set[str]] = {}  # topic -> groups
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
-        self.on_reset: Callable[[str, str, int, int | None, int], None] = lambda group, topic, queue_id, before, after: None
+        self.on_reset: Callable[[str, str, int, int | None, int], None] = (
+            lambda group, topic, queue_id, before, after: None
+        )
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, a pending reset first; None when there is none."""
@@ -68,7 +74,8 @@ class Offsets:
         return None if queues is None else queues.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, is_own: bool = False) -> bool:
-        """Take a group's word; False when a pending reset counts instead. TooManyOffsetsError, unless the group `is_own` of the broker."""
+        """Take a group's word; False when a pending reset counts instead. TooManyOffsetsError, unless the
+        group `is_own` of the broker."""
         pending = self._resets.get((group, topic))
         if pending and queue_id in pending:
             return False
@@ -78,7 +85,8 @@ class Offsets:
         return True
 
     def commit_broadcast(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Where the slowest client of a broadcasting group pulls; only statistics, so it is left out where there is no room."""
+        """Where the slowest client of a broadcasting group pulls; only statistics, so it is left out where
+        there is no room."""
         if (group + _BROADCAST, topic) in self._table or len(self._table) < MAX_ENTRIES:
             self._store(group + _BROADCAST, topic, queue_id, offset)
 
@@ -87,7 +95,10 @@ class Offsets:
         new = sum((group, topic) not in self._table for topic in topics)
         count = len(self._table)
         if new and count + new > MAX_ENTRIES:
-            what = f"no room for offsets of group {group:.120} in {new} more topic{'s' if new > 1 else ''}: all groups together have {count}"
+            what = (
+                f"no room for offsets of group {group:.120} in {new} more topic{'s' if new > 1 else ''}: "
+                f"all groups together have {count}"
+            )
             raise TooManyOffsetsError(what, count, MAX_ENTRIES)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -118,7 +129,8 @@ class Offsets:
         return self._pulled.get((group, topic), {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset against the consumers' own view; their next pull is sent there. TooManyOffsetsError."""
+        """Set an offset against the consumers' own view; their next pull is sent there.
+        TooManyOffsetsError."""
         self.check_room(group, [topic])
         before = self.query(group, topic, queue_id)
         self._store(group, topic, queue_id, offset)
@@ -149,7 +161,8 @@ class Offsets:
         return dict(self._table.get((group, topic), {}))
 
     def everything(self) -> Iterator[tuple[str, str, dict[int, int]]]:
-        """(group, topic, queue -> offset) of all that are there when it is called, also of those that broadcast. Any thread."""
+        """(group, topic, queue -> offset) of all that are there when it is called, also of those that
+        broadcast. Any thread."""
         return ((group, topic, queues) for (group, topic), queues in self._copies())
 
     def groups(self) -> list[str]:
@@ -174,10 +187,11 @@ class Offsets:
         return list(self._groups.get(group, ()))
 
     def lower_to_ends(self, end_of: Callable[[str, int], int | None]) -> list[Lowered]:
-        """Set positions beyond the end of their queue back to it; `end_of(topic, queue_id)` None: not known, which leaves the position.
+        """Set positions beyond the end of their queue back to it; `end_of(topic, queue_id)` None: not known,
+        which leaves the position.
 
-        A power cut may take messages that were read, and leave the file that says so. What comes next gets their numbers, and
-        the group would pass it over.
+        A power cut may take messages that were read, and leave the file that says so. What comes next gets
+        their numbers, and the group would pass it over.
         """
         lowered = []
         for (group, topic), queues in self._table.items():
@@ -227,8 +241,8 @@ class Offsets:
 
     def _copies(self) -> Iterator[tuple[tuple[str, str], dict[int, int]]]:
         """((group, topic), copy of queue -> offset) of all that are there now and when they are reached."""
-        # The keys in one step, whatever the loop changes meanwhile. With `items` the step would make a tuple for each, with
-        # the interpreter's lock held, and start the garbage collector.
+        # The keys in one step, whatever the loop changes meanwhile. With `items` the step would make a tuple
+        # for each, with the interpreter's lock held, and start the garbage collector.
         keys = list(self._table)
         return ((key, queues.copy()) for key in keys if (queues := self._table.get(key)) is not None)
 
@@ -237,21 +251,27 @@ class Offsets:
         return {"dataVersion": self.data_version.to_json(), "offsetTable": dict(self.entries())}
 
     def picture(self) -> Callable[[], bytes]:
-        """A function that makes the file's text from the offsets as they are when it is called, in any thread."""
+        """A function that makes the file's text from the offsets as they are when it is called, in any
+        thread."""
         self.data_version = self.data_version.next(self._clock())
 
         def text() -> bytes:
             self.dirty = False  # first: what changes from here on is written once more
-            return config_json.write_table({"dataVersion": self.data_version.to_json()}, "offsetTable", pace.in_pieces(self.entries()))
+            return config_json.write_table(
+                {"dataVersion": self.data_version.to_json()}, "offsetTable", pace.in_pieces(self.entries())
+            )
 
         return text
 
     def load(self, text: str) -> None:
-        """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
+        """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has
+        changed."""
         try:
             found, version = read_file(text)
         except FormatError as error:
-            advice = "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
+            advice = (
+                "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
+            )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         for entry in found:

@@ -1,8 +1,8 @@
 """Pulls that wait for a message (long polling, docs/spec/store-behaviour.md section 7).
 
-A pull that found nothing is parked under its queue until a message arrives there or its time is over. The store is
-asked to tell of arrivals only for queues that somebody waits on. Unlike Apache's table this one has exact deadlines:
-a heap, not a look every 5 seconds.
+A pull that found nothing is parked under its queue until a message arrives there or its time is over. The
+store is asked to tell of arrivals only for queues that somebody waits on. Unlike Apache's table this one has
+exact deadlines: a heap, not a look every 5 seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ class ParkedPull:
 class ParkedPulls:
     """Parked pulls by queue and by deadline. `watch` and `unwatch` are the store's."""
 
-    def __init__(self, *, watch: Callable[[str, int], None], unwatch: Callable[[str, int], None], max_parked: int = 100_000):
+    def __init__(
+        self,
+        *,
+        watch: Callable[[str, int], None],
+        unwatch: Callable[[str, int], None],
+        max_parked: int = 100_000,
+    ):
         self._watch = watch
         self._unwatch = unwatch
         self.max_parked = max_parked

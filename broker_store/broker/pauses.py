@@ -1,7 +1,8 @@
-"""How long the event loop did not turn: while one call lasts, or the process is stopped, no request is read and none answered.
+"""How long the event loop did not turn: while one call lasts, or the process is stopped, no request is read
+and none answered.
 
-A timer that comes due each PERIOD_S notes how late it came. A pause that begins within a period is measured up to PERIOD_S
-too short, so short ones are not seen at all.
+A timer that comes due each PERIOD_S notes how late it came. A pause that begins within a period is measured
+up to PERIOD_S too short, so short ones are not seen at all.
 """
 
 from __future__ import annotations
@@ -37,16 +38,23 @@ class Pauses:
         bucket = now_ms // _BUCKET_MS
         known = self._longest.get(bucket)
         if known is None:
-            self._longest = {key: one for key, one in self._longest.items() if 0 <= bucket - key <= RECENT_MS // _BUCKET_MS}
+            self._longest = {
+                key: one for key, one in self._longest.items() if 0 <= bucket - key <= RECENT_MS // _BUCKET_MS
+            }
         if known is None or late_s > known.seconds:
             self._longest[bucket] = pause
         if self.longest_of_run is None or late_s > self.longest_of_run.seconds:
             self.longest_of_run = pause
 
     def longest(self) -> Pause | None:
-        """The longest that ended in the last RECENT_MS; None before anything is measured. The loop's thread."""
+        """The longest that ended in the last RECENT_MS; None before anything is measured. The loop's
+        thread."""
         now_ms = self._clock()
-        recent = [pause for pause in self._longest.values() if pause.at_ms + pause.seconds * 1000 > now_ms - RECENT_MS]
+        recent = [
+            pause
+            for pause in self._longest.values()
+            if pause.at_ms + pause.seconds * 1000 > now_ms - RECENT_MS
+        ]
         return max(recent, key=lambda pause: pause.seconds, default=None)
 
     def document(self) -> dict[str, int | None]:

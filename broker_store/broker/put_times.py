@@ -1,8 +1,9 @@
-"""How long puts took, in the 13 ranges that Apache's tools print (`putMessageDistributeTime`): each message is counted.
+"""How long puts took, in the 13 ranges that Apache's tools print (`putMessageDistributeTime`): each message
+is counted.
 
-A put lasts from the moment its group began to gather to the answer, with a sync in between where one is waited for. The
-counts are those of the last whole minute, and before that of the run so far, as in Apache's broker. `add` is on the path
-of every send, so a group of messages costs two comparisons while puts are quick.
+A put lasts from the moment its group began to gather to the answer, with a sync in between where one is
+waited for. The counts are those of the last whole minute, and before that of the run so far, as in Apache's
+broker. `add` is on the path of every send, so a group of messages costs two comparisons while puts are quick.
 """
 
 from __future__ import annotations
@@ -12,7 +13,21 @@ from bisect import bisect_right
 PERIOD_MS = 60_000
 # Whole milliseconds, as Apache counts: `[<=0ms]` is less than one.
 _BELOW_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
-NAMES = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~")
+NAMES = (
+    "<=0ms",
+    "0~10ms",
+    "10~50ms",
+    "50~100ms",
+    "100~200ms",
+    "200~500ms",
+    "500ms~1s",
+    "1~2s",
+    "2~3s",
+    "3~4s",
+    "4~5s",
+    "5~10s",
+    "10s~",
+)
 
 
 class PutTimes:

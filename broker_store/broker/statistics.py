@@ -1,9 +1,10 @@
 """Counters and rates: what came in and went out, for the whole broker, each topic and each group of a topic.
 
-A `Meter` counts messages and bytes. `tick` is called once a second and samples each meter that moved since the last one, so a
-tick costs what came in that second, however many topics there are. Between two samples more than a second apart nothing
-came until a second before the later one. So a rate is measured between two moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute, 10 minutes, an hour
-and a day for Apache's tools. Today's totals begin at local midnight, as Apache's do.
+A `Meter` counts messages and bytes. `tick` is called once a second and samples each meter that moved since
+the last one, so a tick costs what came in that second, however many topics there are. Between two samples
+more than a second apart nothing came until a second before the later one. So a rate is measured between two
+moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute, 10 minutes, an hour and a day for
+Apache's tools. Today's totals begin at local midnight, as Apache's do.
 """
 
 from __future__ import annotations
@@ -39,9 +40,20 @@ class _Ticks:
 
 
 class Meter:
-    """Messages and bytes since the start, with samples of the past; `times` they came, where that is counted. Times are milliseconds."""
+    """Messages and bytes since the start, with samples of the past; `times` they came, where that is counted.
+    Times are milliseconds."""
 
-    __slots__ = ("messages", "bytes", "times", "topic", "_ticks", "_seconds", "_tens", "_ten_minutes", "_hours")
+    __slots__ = (
+        "messages",
+        "bytes",
+        "times",
+        "topic",
+        "_ticks",
+        "_seconds",
+        "_tens",
+        "_ten_minutes",
+        "_hours",
+    )
 
     def __init__(self, now_ms: int, ticks: _Ticks, topic: str | None = None):
         self.topic = topic
@@ -69,7 +81,8 @@ class Meter:
                 samples.append(sample)
 
     def rates(self, over_ms: int) -> tuple[float, float]:
-        """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last tick. Any thread."""
+        """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last
+        tick. Any thread."""
         last = self._seconds[-1]
         now_ms = max(self._ticks.now_ms, last[0])
         begin = self._begin(self._seconds if over_ms <= 10_000 else self._tens, now_ms, over_ms)
@@ -91,7 +104,11 @@ class Meter:
         for sample in samples.copy():  # one step, whatever the loop adds meanwhile
             if sample[0] >= from_ms - 500:
                 # Samples that are dense stand near to the time; else nothing came between it and this one.
-                return sample if before is None or sample[0] <= from_ms + 500 else (from_ms, sample[1], sample[2])
+                return (
+                    sample
+                    if before is None or sample[0] <= from_ms + 500
+                    else (from_ms, sample[1], sample[2])
+                )
             before = sample
         last = self._seconds[-1]
         quiet = last if last[0] < from_ms - 500 else before
@@ -127,7 +144,8 @@ class Statistics:
         self.sent_back = Meter(now_ms, self._ticks)
         self.pulls = 0
         self.pulls_found = 0
-        # Reads of the store for pulls, also those of a parked pull that looks again, by whether they gave messages.
+        # Reads of the store for pulls, also those of a parked pull that looks again, by whether they gave
+        # messages.
         self.reads_found = Meter(now_ms, self._ticks)
         self.reads_missed = Meter(now_ms, self._ticks)
         self.longest_read_s = 0.0
@@ -144,7 +162,8 @@ class Statistics:
         # The pairs of the three tables above, by either side.
         self._topics_of: dict[str, set[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
-        self._recent: dict[str, int] = {}  # topic -> the tick at which a meter of it was sampled last, in that order
+        # Topic -> the tick at which a meter of it was sampled last, in that order
+        self._recent: dict[str, int] = {}
         self._days = _Days(now_ms)
 
     def stored(self, topic: str, messages: int, size: int) -> None:
@@ -159,7 +178,8 @@ class Statistics:
         self._moved.add(meter)
 
     def delivered(self, group: str, topic: str, messages: int, size: int, cold: bool = False) -> None:
-        """Messages were handed to a group by one read, `size` bytes of records together; `cold` when a thread had to read them."""
+        """Messages were handed to a group by one read, `size` bytes of records together; `cold` when a thread
+        had to read them."""
         self.got.messages += messages
         self.got.bytes += size
         meter = self._groups.get((group, topic))
@@ -203,7 +223,15 @@ class Statistics:
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
         """`tick`, with a pause after each STEP meters, in which others may move."""
-        for meter in (self.put, self.got, self.sent_back, self.reads_found, self.reads_missed, self.timer_enqueued, self.timer_delivered):
+        for meter in (
+            self.put,
+            self.got,
+            self.sent_back,
+            self.reads_found,
+            self.reads_missed,
+            self.timer_enqueued,
+            self.timer_delivered,
+        ):
             meter.sample(now_ms)
         self.put_times.tick(now_ms)
         self._days.tick(now_ms, self.put.messages, self.got.messages)
@@ -245,17 +273,29 @@ class Statistics:
         return self._sent_back.get((group, topic))
 
     def reads(self) -> list[dict]:
-        """What each group got of each topic by reads from memory and, `cold`, by reads that a thread had to make. Any thread."""
+        """What each group got of each topic by reads from memory and, `cold`, by reads that a thread had to
+        make. Any thread."""
         pairs = list(self._groups.items())
-        return [{"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic))) for (group, topic), meter in pairs]
+        return [
+            {"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic)))
+            for (group, topic), meter in pairs
+        ]
 
     def group(self, name: str) -> dict[str, Meter]:
         """topic -> meter of what the group got."""
-        return {topic: meter for topic in self._topics_of.get(name, ()) if (meter := self._groups.get((name, topic))) is not None}
+        return {
+            topic: meter
+            for topic in self._topics_of.get(name, ())
+            if (meter := self._groups.get((name, topic))) is not None
+        }
 
     def out_rate(self, topic: str) -> float:
         """Messages of a topic that its groups were handed a second, over ten seconds."""
-        return sum(meter.per_second() for group in self._groups_of.get(topic, ()) if (meter := self._groups.get((group, topic))) is not None)
+        return sum(
+            meter.per_second()
+            for group in self._groups_of.get(topic, ())
+            if (meter := self._groups.get((group, topic))) is not None
+        )
 
     def recent_topics(self) -> list[str]:
         """The topics that had traffic in the last ten seconds, the latest at the end."""
@@ -310,7 +350,8 @@ class Statistics:
         }
 
     def days(self) -> dict[str, int]:
-        """Totals at local midnights, as Apache's tools subtract them: put and got, yesterday, today and now."""
+        """Totals at local midnights, as Apache's tools subtract them: put and got, yesterday, today and
+        now."""
         return {
             "msgPutTotalYesterdayMorning": self._days.yesterday[0],
             "msgPutTotalTodayMorning": self._days.today[0],
@@ -322,10 +363,13 @@ class Statistics:
 
 
 def _split(all_reads: Meter, cold: Meter | None) -> dict:
-    """The reads of a group, those from memory and the cold ones, since the start and a second over the last ten."""
+    """The reads of a group, those from memory and the cold ones, since the start and a second over the last
+    ten."""
     per_s, bytes_per_s = all_reads.rates(10_000)
     cold_per_s, cold_bytes_per_s = cold.rates(10_000) if cold is not None else (0.0, 0.0)
-    cold_reads, cold_messages, cold_bytes = (cold.times, cold.messages, cold.bytes) if cold is not None else (0, 0, 0)
+    cold_reads, cold_messages, cold_bytes = (
+        (cold.times, cold.messages, cold.bytes) if cold is not None else (0, 0, 0)
+    )
     return {
         "reads": all_reads.times,
         "messages": all_reads.messages,

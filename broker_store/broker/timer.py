@@ -1,21 +1,24 @@
 """Messages that ask for a time of delivery (docs/spec/store-behaviour.md section 9).
 
-    send with TIMER_*  ──► record in rmq_sys_wheel_timer, with its second in TIMER_OUT_MS and its real place in REAL_*
-    step(now) enqueues ──► a unit of the timer log, in the slot of its second               (engine/timer_files.py)
+    send with TIMER_*  ──► record in rmq_sys_wheel_timer, with its second in TIMER_OUT_MS and its real place
+                       in REAL_*
+    step(now) enqueues ──► a unit of the timer log, in the slot of its second
+                           (engine/timer_files.py)
               loads    ──► the units of a second that is near, with what each message says  (`_Slot`)
               delivers ──► the message at its real place, or in the timer topic again when it was only rolled
 
-A second's slot takes what is due within the second after it. Apache's broker delivers all of that when it is over; here each
-message is delivered at its own millisecond: the time it asked for, or the time it was stored and the delay it asked for. Never
-before that, and never after the moment at which Apache would (then comes one that was rolled and asked for a delay: when it was
-first stored is not known any more).
+A second's slot takes what is due within the second after it. Apache's broker delivers all of that when it is
+over; here each message is delivered at its own millisecond: the time it asked for, or the time it was stored
+and the delay it asked for. Never before that, and never after the moment at which Apache would (then comes
+one that was rolled and asked for a delay: when it was first stored is not known any more).
 
-What was enqueued and which slots are delivered is saved once a second (`capture`), when the log is synced as far. A crash delivers
-again what was delivered since, two seconds of it and a sync's time at most, as Apache's broker does; a stop in order delivers the
-rest of a slot that it has begun first, and so nothing twice.
+What was enqueued and which slots are delivered is saved once a second (`capture`), when the log is synced as
+far. A crash delivers again what was delivered since, two seconds of it and a sync's time at most, as Apache's
+broker does; a stop in order delivers the rest of a slot that it has begun first, and so nothing twice.
 
-A request to delete carries a message's unique key in TIMER_DEL_UNIQKEY and stands in the same slot: whoever of the slot has that
-key, and was not delivered yet, is dropped. A message of a slot that is delivered already joins the one that is being delivered.
+A request to delete carries a message's unique key in TIMER_DEL_UNIQKEY and stands in the same slot: whoever
+of the slot has that key, and was not delivered yet, is dropped. A message of a slot that is delivered already
+joins the one that is being delivered.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ ENQUEUED_A_STEP = 128
 LOADED_A_STEP = 64
 DELIVERED_A_STEP = 128
 BYTES_A_STEP = 1 << 20
-# No more messages of slots to come are held in memory; those of one slot are, whatever their number: about 250 bytes each.
+# No more messages of slots to come are held in memory; those of one slot are, whatever their number: about
+# 250 bytes each.
 MOST_LOADED = 200_000
 # A slot is loaded so long before its second, and a while longer for each message in it.
 LOAD_AHEAD_MS = 1_000
@@ -55,7 +59,8 @@ NEAR_MS = 10_000
 HOUR_MS = 3_600_000
 _HOURS_TOLD = 7 * 24
 
-# Apache's file of how many messages wait for each topic; ours is for whoever takes the store over, since the wheel itself says it.
+# Apache's file of how many messages wait for each topic; ours is for whoever takes the store over, since the
+# wheel itself says it.
 METRICS_FILE_NAME = "timermetrics"
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -75,7 +80,8 @@ class _Waiting(NamedTuple):
 
 
 class _Slot:
-    """A second whose messages are in memory, or are being brought there: `next` is the unit to load, NONE when all are.
+    """A second whose messages are in memory, or are being brought there: `next` is the unit to load, NONE
+    when all are.
 
     `waiting` is a heap; `in_hand` those taken out of it whose records are being read.
     """
@@ -109,8 +115,9 @@ class _Slot:
 class Timer:
     """The timer messages of one broker.
 
-    The settings are Apache's timerWheelEnable, timerMaxDelaySec, timerRollWindowSlot and timerCongestNumEachSlot. `on_ready()`
-    asks for a step as soon as possible; `on_arrival()`, which whoever watches the timer topic calls, for one shortly.
+    The settings are Apache's timerWheelEnable, timerMaxDelaySec, timerRollWindowSlot and
+    timerCongestNumEachSlot. `on_ready()` asks for a step as soon as possible; `on_arrival()`, which whoever
+    watches the timer topic calls, for one shortly.
     """
 
     def __init__(
@@ -146,12 +153,13 @@ class Timer:
         self.data_version = DataVersion()
         self.metrics_version = DataVersion(timestamp=clock())
         self.counts = {"enqueued": 0, "delivered": 0, "rolled": 0, "deleted": 0, "dropped": 0, "failures": 0}
-        self.refused_for: tuple[int | None, int | None] = (None, None)  # of the last that was refused: what was found, and the limit
+        # Of the last that was refused: what was found, and the limit
+        self.refused_for: tuple[int | None, int | None] = (None, None)
         self.on_ready: Callable[[], None] = lambda: None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
 
-    # Accepting --------------------------------------------------------------------------------------------------------
+    # Accepting ------------------------------------------------------------------------------------
 
     @staticmethod
     def asks(pairs: Mapping[str, str]) -> bool:
@@ -159,7 +167,8 @@ class Timer:
         return properties.TIMER_OUT_MS not in pairs and not pairs.keys().isdisjoint(properties.TIMER_ASKING)
 
     def schedule(self, message: Message, pairs: Mapping[str, str]) -> PutStatus | None:
-        """Turn a message that asks for a time into one that waits; why not, by which numbers `refused_for` tells.
+        """Turn a message that asks for a time into one that waits; why not, by which numbers `refused_for`
+        tells.
 
         One whose time is over stays as it is.
         """
@@ -199,10 +208,11 @@ class Timer:
         # More of them the fuller it is, all at twice the limit.
         return beyond > 0 and beyond > self._chance() * self._most_a_slot
 
-    # Starting ---------------------------------------------------------------------------------------------------------
+    # Starting -------------------------------------------------------------------------------------
 
     def start(self, topics: Iterable[str] = ()) -> None:
-        """Take up what the files say. `topics` are the names that may wait; the wheel knows only their hashes."""
+        """Take up what the files say. `topics` are the names that may wait; the wheel knows only their
+        hashes."""
         if not self.enabled:
             return
         check = self._files.check
@@ -216,13 +226,16 @@ class Timer:
         by_hash, by_hour = self._files.count_from(self._read_ms // PRECISION_MS)
         self._by_hour.update(by_hour)
         self._names = {java_hash(topic): topic for topic in topics}
-        self._by_topic.update({topic: by_hash[hashed] for hashed, topic in self._names.items() if hashed in by_hash})
+        self._by_topic.update(
+            {topic: by_hash[hashed] for hashed, topic in self._names.items() if hashed in by_hash}
+        )
         self._metrics_changed = True  # what the file says may be of another broker, before this one
 
-    # Steps ------------------------------------------------------------------------------------------------------------
+    # Steps ----------------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> int | None:
-        """Deliver what is due, load what is near, enqueue what came; when to come again (ms), None when an arrival will tell."""
+        """Deliver what is due, load what is near, enqueue what came; when to come again (ms), None when an
+        arrival will tell."""
         if self._reading:
             return None
         if self._retry_ms > now_ms:
@@ -242,12 +255,18 @@ class Timer:
         self._watch(not is_behind)
         if is_behind:
             return now_ms
-        times = [self._seconds[0] * PRECISION_MS - self._ahead_ms(self._seconds[0])] if self._may_open() else []
+        times = (
+            [self._seconds[0] * PRECISION_MS - self._ahead_ms(self._seconds[0])] if self._may_open() else []
+        )
         for slot in self._slots.values():
             if not slot.is_loaded:
                 return now_ms
             # An empty one is passed when its second is over.
-            times.append(max(slot.slot_ms, slot.waiting[0].due_ms, self._rests_until(now_ms)) if slot.waiting else slot.slot_ms + PRECISION_MS)
+            times.append(
+                max(slot.slot_ms, slot.waiting[0].due_ms, self._rests_until(now_ms))
+                if slot.waiting
+                else slot.slot_ms + PRECISION_MS
+            )
         return max(now_ms, min(times)) if times else None
 
     def _pass(self, now_ms: int) -> None:
@@ -270,8 +289,11 @@ class Timer:
         return LOAD_AHEAD_MS + (0 if slot is None else max(0, slot.count) // LOADED_A_MS)
 
     def _may_open(self) -> bool:
-        """Whether the next second that is not in memory may come there: there is room, or nothing is due before it."""
-        return bool(self._seconds) and (self._loaded < MOST_LOADED or self._seconds[0] * PRECISION_MS < min(self._slots, default=1 << 62))
+        """Whether the next second that is not in memory may come there: there is room, or nothing is due
+        before it."""
+        return bool(self._seconds) and (
+            self._loaded < MOST_LOADED or self._seconds[0] * PRECISION_MS < min(self._slots, default=1 << 62)
+        )
 
     def _open_slots(self, now_ms: int) -> None:
         while self._may_open():
@@ -281,7 +303,7 @@ class Timer:
             heapq.heappop(self._seconds)
             self._slots[second * PRECISION_MS] = _Slot(second * PRECISION_MS, self._files.slot(second).last)
 
-    # Loading ----------------------------------------------------------------------------------------------------------
+    # Loading --------------------------------------------------------------------------------------
 
     def _load(self, now_ms: int) -> None:
         slot = next((slot for _, slot in sorted(self._slots.items()) if not slot.is_loaded), None)
@@ -296,9 +318,13 @@ class Timer:
             units.append(unit)
             position = unit.previous
         offsets = [unit.log_offset for unit in units]
-        self._with_records(offsets, now_ms, lambda records, now_ms: self._take_units(slot, units, position, records))
+        self._with_records(
+            offsets, now_ms, lambda records, now_ms: self._take_units(slot, units, position, records)
+        )
 
-    def _with_records(self, offsets: list[int], now_ms: int, take: Callable[[list[bytes | None], int], None]) -> None:
+    def _with_records(
+        self, offsets: list[int], now_ms: int, take: Callable[[list[bytes | None], int], None]
+    ) -> None:
         """Give `take` the records at these places, now or when the disk has them."""
 
         def taken(records: list[bytes | None] | None, now_ms: int) -> None:
@@ -334,13 +360,19 @@ class Timer:
     def _add(self, slot: _Slot, told: Timed, records: bytes, magic: int, write_ms: int) -> None:
         rolls = bool(magic & timer_log.ROLL)
         if magic & timer_log.DELETE and not rolls:
-            slot.deleted.add(record.decode(records, told.record_at, check_crc=False).properties.get(properties.TIMER_DELETE_KEY, ""))
+            slot.deleted.add(
+                record.decode(records, told.record_at, check_crc=False).properties.get(
+                    properties.TIMER_DELETE_KEY, ""
+                )
+            )
             return
         due_ms = slot.slot_ms if rolls else _due_ms(told, slot.slot_ms)
-        heapq.heappush(slot.waiting, _Waiting(due_ms, told.log_offset, told.size, write_ms, rolls, told.topic_hash))
+        heapq.heappush(
+            slot.waiting, _Waiting(due_ms, told.log_offset, told.size, write_ms, rolls, told.topic_hash)
+        )
         self._loaded += 1
 
-    # Delivering -------------------------------------------------------------------------------------------------------
+    # Delivering -----------------------------------------------------------------------------------
 
     def _deliver(self, now_ms: int) -> None:
         if self._rests_until(now_ms) > now_ms:
@@ -351,7 +383,9 @@ class Timer:
             slot.in_hand += self._take_due(slot, now_ms)
             if slot.in_hand:
                 offsets = [each.log_offset for each in slot.in_hand]
-                self._with_records(offsets, now_ms, lambda records, now_ms, slot=slot: self._put(slot, records, now_ms))
+                self._with_records(
+                    offsets, now_ms, lambda records, now_ms, slot=slot: self._put(slot, records, now_ms)
+                )
                 return
             if slot.waiting:
                 return
@@ -360,11 +394,19 @@ class Timer:
         """The next messages of a slot; none while others are in hand."""
         due: list[_Waiting] = []
         size = 0
-        while not slot.in_hand and slot.waiting and slot.waiting[0].due_ms <= now_ms and len(due) < DELIVERED_A_STEP and size < BYTES_A_STEP:
+        while (
+            not slot.in_hand
+            and slot.waiting
+            and slot.waiting[0].due_ms <= now_ms
+            and len(due) < DELIVERED_A_STEP
+            and size < BYTES_A_STEP
+        ):
             due.append(heapq.heappop(slot.waiting))
             size += due[-1].size
         if due:
-            is_behind = slot.slot_ms + PRECISION_MS <= now_ms or (bool(slot.waiting) and slot.waiting[0].due_ms <= now_ms)
+            is_behind = slot.slot_ms + PRECISION_MS <= now_ms or (
+                bool(slot.waiting) and slot.waiting[0].due_ms <= now_ms
+            )
             self._rest_ms = 0 if is_behind else now_ms + PAUSE_MS
         return due
 
@@ -387,7 +429,13 @@ class Timer:
                 goes.append((each, raw))
         if not goes:
             return
-        moved = self._store.put_waited(b"".join([raw for _, raw in goes]), len(goes), TIMER_TOPIC, FORBIDDEN_TO_SEND, [each.write_ms for each, _ in goes])
+        moved = self._store.put_waited(
+            b"".join([raw for _, raw in goes]),
+            len(goes),
+            TIMER_TOPIC,
+            FORBIDDEN_TO_SEND,
+            [each.write_ms for each, _ in goes],
+        )
         late_ms = 0
         for (each, _), status in zip(goes, moved.statuses, strict=True):
             if status is PutStatus.PUT_OK:
@@ -420,7 +468,7 @@ class Timer:
         else:
             self._not_put(slot, each, put.status, now_ms)
 
-    # Enqueueing -------------------------------------------------------------------------------------------------------
+    # Enqueueing -----------------------------------------------------------------------------------
 
     def _enqueue(self, now_ms: int) -> None:
         def arrived(result: GetResult) -> None:
@@ -429,9 +477,15 @@ class Timer:
             self.on_ready()
 
         taken = size = 0
-        while taken < ENQUEUED_A_STEP and size < BYTES_A_STEP and self._queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+        while (
+            taken < ENQUEUED_A_STEP
+            and size < BYTES_A_STEP
+            and self._queue_offset < self._store.max_offset(TIMER_TOPIC, 0)
+        ):
             begin = self._queue_offset
-            result = self._store.get(GetRequest(TIMER_TOPIC, 0, begin, max_count=ENQUEUED_A_STEP - taken), arrived)
+            result = self._store.get(
+                GetRequest(TIMER_TOPIC, 0, begin, max_count=ENQUEUED_A_STEP - taken), arrived
+            )
             if result is None:
                 self._reading = True
                 return
@@ -448,7 +502,8 @@ class Timer:
 
     def _take_result(self, result: GetResult, now_ms: int) -> None:
         if result.status is not GetStatus.FOUND:
-            # Records that are gone or damaged are passed over; a read that did not get on (the readers are busy) is repeated later.
+            # Records that are gone or damaged are passed over; a read that did not get on (the readers are
+            # busy) is repeated later.
             following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
             if following <= self._queue_offset:
                 self._retry_ms = now_ms + RETRY_MS
@@ -485,11 +540,20 @@ class Timer:
 
     def _was_delivered(self, told: Timed) -> bool:
         """Whether the slot of a message was delivered before its unit was lost."""
-        return bool(told.is_sound) and told.queue_offset < self._files.taken_again_before and told.out_ms < self._delivered_ms
+        return (
+            bool(told.is_sound)
+            and told.queue_offset < self._files.taken_again_before
+            and told.out_ms < self._delivered_ms
+        )
 
     def _entry(self, told: Timed, now_ms: int) -> WheelEntry | None:
         """Where on the wheel a message goes; None for one that does not."""
-        if not told.is_sound or told.out_ms == NO_NUMBER or not told.topic_length or self._was_delivered(told):
+        if (
+            not told.is_sound
+            or told.out_ms == NO_NUMBER
+            or not told.topic_length
+            or self._was_delivered(told)
+        ):
             return None
         write_ms = _second(now_ms)
         magic = timer_log.DEFAULT
@@ -498,10 +562,14 @@ class Timer:
         if beyond_ms >= 0:
             magic |= timer_log.ROLL
             # A rest that is short is made longer, so that the next roll has time.
-            slot_ms = _second(write_ms + (self._window_ms // 2 if beyond_ms < self._window_ms // 3 else self._window_ms))
+            slot_ms = _second(
+                write_ms + (self._window_ms // 2 if beyond_ms < self._window_ms // 3 else self._window_ms)
+            )
         if told.deletes:
             magic |= timer_log.DELETE
-        return WheelEntry(slot_ms // PRECISION_MS, magic, write_ms, told.log_offset, told.size, told.topic_hash)
+        return WheelEntry(
+            slot_ms // PRECISION_MS, magic, write_ms, told.log_offset, told.size, told.topic_hash
+        )
 
     def _begin_slot(self, slot_s: int, now_ms: int) -> None:
         """A second has its first message."""
@@ -511,7 +579,9 @@ class Timer:
         else:
             heapq.heappush(self._seconds, slot_s)
 
-    def _take_up(self, told: Timed, entry: WheelEntry, records: bytes, counts: Counter[tuple[bytes, int]]) -> None:
+    def _take_up(
+        self, told: Timed, entry: WheelEntry, records: bytes, counts: Counter[tuple[bytes, int]]
+    ) -> None:
         """A message that is on the wheel now; `counts` of topics and slots."""
         self.counts["enqueued"] += 1
         slot_ms = entry.slot_s * PRECISION_MS
@@ -525,7 +595,8 @@ class Timer:
             self._add(slot, told, records, entry.magic, entry.write_ms)
 
     def _let_go(self, now_ms: int) -> None:
-        """Too many messages are in memory: those of the second furthest ahead are loaded again when it is near."""
+        """Too many messages are in memory: those of the second furthest ahead are loaded again when it is
+        near."""
         last_ms = max(self._slots)
         slot = self._slots[last_ms]
         if slot.is_loaded and last_ms - self._ahead_ms(last_ms // PRECISION_MS) > now_ms:
@@ -533,7 +604,7 @@ class Timer:
             self._loaded -= len(slot.waiting)
             heapq.heappush(self._seconds, last_ms // PRECISION_MS)
 
-    # What is kept -----------------------------------------------------------------------------------------------------
+    # What is kept ---------------------------------------------------------------------------------
 
     def _count(self, topic: str, slot_ms: int, more: int) -> None:
         self._by_topic[topic] = max(0, self._by_topic[topic] + more)
@@ -566,18 +637,26 @@ class Timer:
 
     @property
     def has_begun_a_slot(self) -> bool:
-        """Whether some messages of a slot are delivered and others are not: a start would deliver all of them again."""
+        """Whether some messages of a slot are delivered and others are not: a start would deliver all of them
+        again."""
         return any(slot.delivered and not slot.is_empty for slot in self._slots.values())
 
     def check(self) -> TimerCheck:
         """The numbers of now, as GET_TIMER_CHECK_POINT tells them."""
         version = self.data_version
         return TimerCheck(
-            self._read_ms, self._files.log_end, self._queue_offset, self._queue_offset, version.state_version, version.timestamp, version.counter
+            self._read_ms,
+            self._files.log_end,
+            self._queue_offset,
+            self._queue_offset,
+            version.state_version,
+            version.timestamp,
+            version.counter,
         )
 
     def capture(self, *, ending: bool = False) -> None:
-        """Have what is true now saved as soon as the log is synced as far. At the end a slot with nothing left in it counts as delivered."""
+        """Have what is true now saved as soon as the log is synced as far. At the end a slot with nothing
+        left in it counts as delivered."""
         if not self.enabled:
             return
         self._pass(self._clock())
@@ -600,7 +679,10 @@ class Timer:
     def metrics_json(self) -> dict:
         """How many messages wait for each topic, as Apache's timermetrics tells it."""
         table = {
-            topic: {"count": count, "timeStamp": self._topic_changed_ms.get(topic, self.metrics_version.timestamp)}
+            topic: {
+                "count": count,
+                "timeStamp": self._topic_changed_ms.get(topic, self.metrics_version.timestamp),
+            }
             for topic, count in self._by_topic.items()
         }
         return {"dataVersion": self.metrics_version.to_json(), "timingCount": table}
@@ -617,14 +699,19 @@ class Timer:
     def facts(self) -> dict:
         """What waits, what of it is due, how late it is, and when the rest is due.
 
-        `waiting` on the wheel, `not_enqueued` still in the timer topic's queue, `due` those whose time has come. `behind_ms` is how
-        long the oldest due one has been waiting since, `late_ms` the longest that one delivered in the last minute or two had waited. `hours` has
-        (hour as ms, messages), of rolled ones the hour of their next roll; `topics` the messages by real topic.
+        `waiting` on the wheel, `not_enqueued` still in the timer topic's queue, `due` those whose time has
+        come. `behind_ms` is how long the oldest due one has been waiting since, `late_ms` the longest that
+        one delivered in the last minute or two had waited. `hours` has (hour as ms, messages), of rolled ones
+        the hour of their next roll; `topics` the messages by real topic.
         """
         now_ms = self._clock()
         due = [slot for slot in self._slots.values() if slot.slot_ms <= now_ms]
         oldest_ms = min((slot.waiting[0].due_ms for slot in due if slot.waiting), default=now_ms)
-        recent = self._latest_ms if now_ms // 60_000 == self._minute else (0, self._latest_ms[0] if now_ms // 60_000 == self._minute + 1 else 0)
+        recent = (
+            self._latest_ms
+            if now_ms // 60_000 == self._minute
+            else (0, self._latest_ms[0] if now_ms // 60_000 == self._minute + 1 else 0)
+        )
         return {
             "enabled": self.enabled,
             "waiting": sum(self._by_hour.values()),
@@ -664,7 +751,8 @@ def _asked_ms(pairs: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def _due_ms(told: Timed, slot_ms: int) -> int:
-    """When a message of a slot wants to be delivered: at the time it asked for, at the latest when its second is over."""
+    """When a message of a slot wants to be delivered: at the time it asked for, at the latest when its second
+    is over."""
     latest_ms = (slot_ms if told.out_ms == NO_NUMBER else min(slot_ms, told.out_ms)) + PRECISION_MS
     return latest_ms if told.asked_ms == NO_NUMBER else min(told.asked_ms, latest_ms)
 
@@ -675,7 +763,9 @@ def _rolled(raw: bytes, each: _Waiting, now_ms: int) -> Message:
     changes = {
         properties.TIMER_ENQUEUE_MS: str(each.write_ms),
         properties.TIMER_DEQUEUE_MS: str(now_ms),
-        properties.TIMER_ROLL_TIMES: str((_number(stored.properties.get(properties.TIMER_ROLL_TIMES)) or 0) + 1),
+        properties.TIMER_ROLL_TIMES: str(
+            (_number(stored.properties.get(properties.TIMER_ROLL_TIMES)) or 0) + 1
+        ),
     }
     encoded = properties.set_values(stored.raw_properties, changes)
     return Message(

@@ -1,10 +1,12 @@
 """The topics of this broker (docs/spec/store-format.md section 8, docs/spec/remoting.md section 3).
 
-A topic is a name with numbers of read and write queues and permissions; its messages are the store's. The table is
-kept as config/topics.json in Apache's layout. It may lag behind the log after a crash, so `adopt` takes in what has
-queues but no entry: a message that was acknowledged is never hidden because a small file was written late.
+A topic is a name with numbers of read and write queues and permissions; its messages are the store's. The
+table is kept as config/topics.json in Apache's layout. It may lag behind the log after a crash, so `adopt`
+takes in what has queues but no entry: a message that was acknowledged is never hidden because a small file
+was written late.
 
-System topics are those a fresh Apache broker makes. Their names cannot be created, changed or deleted from outside.
+System topics are those a fresh Apache broker makes. Their names cannot be created, changed or deleted from
+outside.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from broker_store.errors import DamagedStoreError, FormatError, LimitError, Peer
 from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
-from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, check_topic, dead_letter_topic, retry_topic
+from broker_store.formats.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    check_stored_topic,
+    check_topic,
+    dead_letter_topic,
+    retry_topic,
+)
 from broker_store.formats.timer_log import TIMER_TOPIC
 
 FILE_NAME = "topics.json"
@@ -39,18 +48,28 @@ SYSTEM_PREFIX = "rmq_sys_"
 # In a topic's system flag: its consumers belong to a unit (Apache's TopicSysFlag).
 UNIT_SUBSCRIPTION = 2
 DELAY_QUEUES = 18
-# Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a table entry.
-# `max_auto_created` bounds what clients create by naming it, `max_topics` all that is created.
+# Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a
+# table entry. `max_auto_created` bounds what clients create by naming it, `max_topics` all that is created.
 MAX_QUEUES = 128
 FEW = 64  # topics of a list that are put in one step
-# Apache knows six attributes of a topic, the longest name of one has 24 characters; these leave room and no more.
+# Apache knows six attributes of a topic, the longest name of one has 24 characters; these leave room and no
+# more.
 MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE_CHARACTERS = 255
 
-# Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is ours: what lies there
-# says to which topic it is delivered, and nobody checked that unless the broker wrote it.
+# Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is
+# ours: what lies there says to which topic it is delivered, and nobody checked that unless the broker wrote
+# it.
 FORBIDDEN_TO_SEND = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC}
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        TIMER_TOPIC,
+    }
 )
 
 
@@ -102,7 +121,12 @@ class TopicConfig:
         """From Apache's object; FormatError when a field is missing or has a wrong type."""
         if not isinstance(value, dict) or not isinstance(value.get("topicName"), str):
             raise FormatError("a topic needs an object with topicName", found=text_excerpt(value))
-        numbers = [value.get("readQueueNums", 16), value.get("writeQueueNums", 16), value.get("perm", 6), value.get("topicSysFlag", 0)]
+        numbers = [
+            value.get("readQueueNums", 16),
+            value.get("writeQueueNums", 16),
+            value.get("perm", 6),
+            value.get("topicSysFlag", 0),
+        ]
         if not all(type(number) is int and 0 <= number < 1 << 31 for number in numbers):
             raise FormatError(f"topic {excerpt(value['topicName'])} needs integers", found=excerpt(numbers))
         attributes = value.get("attributes") or {}
@@ -114,7 +138,10 @@ class TopicConfig:
             text_excerpt(value.get("topicFilterType") or "SINGLE_TAG"),
             numbers[3],
             value.get("order") is True,
-            {str(name): text if isinstance(text, str) else excerpt(text) for name, text in attributes.items()},
+            {
+                str(name): text if isinstance(text, str) else excerpt(text)
+                for name, text in attributes.items()
+            },
         )
 
     def describe(self) -> str:
@@ -122,7 +149,8 @@ class TopicConfig:
         perm = "".join(letter if self.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
         attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
         return (
-            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queues}, writeQueueNums={self.write_queues}, "
+            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queues}, "
+            f"writeQueueNums={self.write_queues}, "
             f"perm={perm}, topicFilterType={self.filter_type}, topicSysFlag={self.sys_flag}, "
             f"order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
         )
@@ -154,7 +182,9 @@ class Topics:
         self._system = _system_topics(cluster, broker, cluster_topic, broker_topic)
         if auto_create:
             inherit = PERM_READ_WRITE | PERM_INHERIT
-            self._system[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, default_queues, default_queues, inherit)
+            self._system[AUTO_CREATE_TOPIC] = TopicConfig(
+                AUTO_CREATE_TOPIC, default_queues, default_queues, inherit
+            )
         self._trace_topic = trace_topic_name
         if trace_topic:
             self._system[trace_topic_name] = TopicConfig(trace_topic_name, 1, 1)
@@ -220,7 +250,9 @@ class Topics:
             check_topic(config.name)
         new = {config.name for config in configs if config.name not in self._table}
         if new:
-            self._check_room(f"{len(new)} more topics" if len(new) > 1 else "one more topic", self._max_topics, len(new))
+            self._check_room(
+                f"{len(new)} more topics" if len(new) > 1 else "one more topic", self._max_topics, len(new)
+            )
         self._kept_room += len(new)
         try:
             for begin in range(0, len(configs), FEW):
@@ -245,8 +277,8 @@ class Topics:
     def auto_create(self, name: str, default_topic: str, wanted_queues: int) -> TopicConfig | None:
         """The topic a producer's send creates, after its default topic; None when that is not allowed.
 
-        The default topic must exist and pass its permissions on (TBW102 does when autoCreateTopicEnable). NameError_
-        for a bad name, TooManyTopicsError over the bound.
+        The default topic must exist and pass its permissions on (TBW102 does when autoCreateTopicEnable).
+        NameError_ for a bad name, TooManyTopicsError over the bound.
         """
         check_topic(name)
         if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
@@ -256,7 +288,9 @@ class Topics:
             return None
         self._check_room(name, self._max_auto_created)
         queues = max(1, min(wanted_queues, model.write_queues, MAX_QUEUES))
-        return self.put(TopicConfig(name, queues, queues, model.perm & ~PERM_INHERIT, model.filter_type, model.sys_flag))
+        return self.put(
+            TopicConfig(name, queues, queues, model.perm & ~PERM_INHERIT, model.filter_type, model.sys_flag)
+        )
 
     def ensure(self, name: str, queues: int, perm: int = PERM_READ_WRITE, sys_flag: int = 0) -> TopicConfig:
         """The topic, created with these values when there is none yet (retry and dead-letter topics).
@@ -277,14 +311,19 @@ class Topics:
 
     def set_order(self, names: Iterable[str]) -> None:
         """Mark topics as ordered, as the name server's ORDER_TOPIC_CONFIG lists them; no other changes."""
-        changed = [replace(config, order=True) for name in names if (config := self._table.get(name)) and not config.order]
+        changed = [
+            replace(config, order=True)
+            for name in names
+            if (config := self._table.get(name)) and not config.order
+        ]
         for config in changed:
             self._table[config.name] = config
         if changed:
             self._changed(changed)
 
     def adopt(self, queues: Iterable[tuple[str, int]]) -> list[TopicConfig]:
-        """Take in topics that have queues in the store but no entry here, or more queues than the entry has."""
+        """Take in topics that have queues in the store but no entry here, or more queues than the entry
+        has."""
         highest: dict[str, int] = {}
         for name, queue_id in queues:
             highest[name] = max(highest.get(name, 0), queue_id)
@@ -299,12 +338,15 @@ class Topics:
         return adopted
 
     def _may_come_into_being(self, name: str) -> bool:
-        """Clients write their traces to a topic that is the system's by name and otherwise an ordinary one."""
+        """Clients write their traces to a topic that is the system's by name and otherwise an ordinary
+        one."""
         return not self.is_system(name) or name == self._trace_topic
 
     def _check_room(self, what: str, limit: int, new: int = 1) -> None:
         if len(self._table) + self._kept_room + new > limit:
-            raise TooManyTopicsError(f"no room for {what}: there are {len(self._table)} topics", len(self._table), limit)
+            raise TooManyTopicsError(
+                f"no room for {what}: there are {len(self._table)} topics", len(self._table), limit
+            )
 
     def _changed(self, configs: Sequence[TopicConfig]) -> None:
         self.data_version = self.data_version.next(self._clock())
@@ -327,7 +369,9 @@ class Topics:
             self.dirty = False  # first: what changes from here on is written once more
             version, configs = self.data_version, self.all()
             entries = ((config.name, config.to_json()) for config in configs)
-            return config_json.write_table({"dataVersion": version.to_json()}, "topicConfigTable", pace.in_pieces(entries))
+            return config_json.write_table(
+                {"dataVersion": version.to_json()}, "topicConfigTable", pace.in_pieces(entries)
+            )
 
         return text
 
@@ -336,7 +380,10 @@ class Topics:
         try:
             configs, version = read_file(text)
         except FormatError as error:
-            advice = "Put a sound copy in its place, or remove it and its .bak: topics with messages are found again."
+            advice = (
+                "Put a sound copy in its place, or remove it and its .bak: topics with messages are "
+                "found again."
+            )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._take(configs)
@@ -357,7 +404,9 @@ def read_file(text: str) -> tuple[list[TopicConfig], DataVersion]:
 _ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"})
 
 
-def _system_topics(cluster: str, broker: str, cluster_topic: bool, broker_topic: bool) -> dict[str, TopicConfig]:
+def _system_topics(
+    cluster: str, broker: str, cluster_topic: bool, broker_topic: bool
+) -> dict[str, TopicConfig]:
     """What a fresh 5.3.3 broker makes at its start, with the same names, numbers and permissions."""
     inherit = PERM_READ_WRITE | PERM_INHERIT
     configs = [

@@ -1,7 +1,9 @@
-"""config/transactionMetrics: how many halves wait for each topic, as Apache's broker counts them (docs/spec/store-format.md section 8).
+"""config/transactionMetrics: how many halves wait for each topic, as Apache's broker counts them
+(docs/spec/store-format.md section 8).
 
-Nothing here depends on it: halves are in their queue. A broker of Apache's that takes the store back shows what the file says,
-and goes on counting from there; so does this one. After a crash the figure is as old as the file, and so a little wrong for good.
+Nothing here depends on it: halves are in their queue. A broker of Apache's that takes the store back shows
+what the file says, and goes on counting from there; so does this one. After a crash the figure is as old as
+the file, and so a little wrong for good.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ FILE_NAME = "transactionMetrics"
 
 
 class TransactionMetrics:
-    """Counts of halves by topic. `load(text)` takes over a file's, `add` counts, `picture()` is what to save."""
+    """Counts of halves by topic. `load(text)` takes over a file's, `add` counts, `picture()` is what to
+    save."""
 
     def __init__(self, clock: Callable[[], int]):
         self._clock = clock
@@ -31,12 +34,15 @@ class TransactionMetrics:
         try:
             counts, version = read_file(text)
         except FormatError as error:
-            raise DamagedStoreError(f"is no table of halves by topic ({error})", file=f"config/{FILE_NAME}") from error
+            raise DamagedStoreError(
+                f"is no table of halves by topic ({error})", file=f"config/{FILE_NAME}"
+            ) from error
         self._counts = counts
         self._changes = self._saved_changes = version.counter
 
     def add(self, topic: str, more: int) -> None:
-        """`more` halves of a topic, fewer when it is negative. Halves that were there before the counting may not make it less than none."""
+        """`more` halves of a topic, fewer when it is negative. Halves that were there before the counting may
+        not make it less than none."""
         self._changes += 1
         self._counts[topic] = (max(0, self._counts.get(topic, (0, 0))[0] + more), self._clock())
 
@@ -49,7 +55,10 @@ class TransactionMetrics:
             return None
         self._saved_changes = self._changes
         version = DataVersion(0, self._changes, max(changed_ms for _, changed_ms in self._counts.values()))
-        table = {topic: {"count": count, "timeStamp": changed_ms} for topic, (count, changed_ms) in self._counts.items()}
+        table = {
+            topic: {"count": count, "timeStamp": changed_ms}
+            for topic, (count, changed_ms) in self._counts.items()
+        }
         value = {"dataVersion": version.to_json(), "transactionCount": table}
         return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 

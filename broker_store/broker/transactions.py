@@ -1,21 +1,25 @@
-"""Transactional messages: halves that wait for their producer's word (docs/spec/store-behaviour.md section 10).
+"""Transactional messages: halves that wait for their producer's word (docs/spec/store-behaviour.md section
+10).
 
     send with TRAN_MSG ──► half, in RMQ_SYS_TRANS_HALF_TOPIC queue 0
-    END_TRANSACTION    ──► commit: the message at its real place     ┐ then an op record in RMQ_SYS_TRANS_OP_HALF_TOPIC
+    END_TRANSACTION    ──► commit: the message at its real place     ┐ then an op record in
+                                                                     RMQ_SYS_TRANS_OP_HALF_TOPIC
                        ──► rollback: nothing                         ┘ that names the half's queue offset
     step(now)          ──► a half without a word is stored once more with a count, and its producer is asked
 
-Queue and offsets are Apache's, so that a store may be handed over in mid-flight. Two positions, kept as offsets of the
-group CID_RMQ_SYS_TRANS, say how far everything is settled: below the half position every half is committed, rolled back,
-given up or stored again; op records below the op position name none above it. They are *saved* only when the log is
-synced as far as it was when they moved: a power cut asks a producer twice, and never forgets a half.
+Queue and offsets are Apache's, so that a store may be handed over in mid-flight. Two positions, kept as
+offsets of the group CID_RMQ_SYS_TRANS, say how far everything is settled: below the half position every half
+is committed, rolled back, given up or stored again; op records below the op position name none above it. They
+are *saved* only when the log is synced as far as it was when they moved: a power cut asks a producer twice,
+and never forgets a half.
 
-A half that was stored again is known by its unique key, so a word that names the older copy settles the newer one, and
-a word that comes twice stores one message. Apache stores two.
+A half that was stored again is known by its unique key, so a word that names the older copy settles the newer
+one, and a word that comes twice stores one message. Apache stores two.
 
-A round over many silent halves is a storm of questions. It goes in steps of MOST_AT_ONCE with a rest after each, so the loop
-has time for everybody else, and a client for its other answers. A half none of whose producers reads what it was sent is left
-for the next round, which begins with those; there it counts as asked, as it does when no producer is connected.
+A round over many silent halves is a storm of questions. It goes in steps of MOST_AT_ONCE with a rest after
+each, so the loop has time for everybody else, and a client for its other answers. A half none of whose
+producers reads what it was sent is left for the next round, which begins with those; there it counts as
+asked, as it does when no producer is connected.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ OP_TAG = "d"
 HALVES_A_NOTE = 400  # about the 4,096 characters of Apache's
 # At most so many op records in one step, so that a step stays within a few milliseconds.
 BATCH = 64
-# At most so many halves in one step, which are stored again and asked about: about a millisecond. A large body counts as several.
+# At most so many halves in one step, which are stored again and asked about: about a millisecond. A large
+# body counts as several.
 MOST_AT_ONCE = 32
 BODY_BYTES_AS_ONE = 8192
 # What needs no read is passed over by so many in one step.
@@ -64,9 +69,10 @@ Asked = tuple[record.StoredMessage, Message, PutResult]
 class Transactions:
     """The halves of one broker.
 
-    `ask(asked)` asks producers what became of halves that were stored again, each with its new copy and where that is;
-    `can_ask(group)` is False when a group has producers and none of them reads; `on_ready()` wants a step soon. The settings
-    are Apache's transactionTimeOut, transactionCheckInterval, transactionCheckMax and fileReservedTime.
+    `ask(asked)` asks producers what became of halves that were stored again, each with its new copy and where
+    that is; `can_ask(group)` is False when a group has producers and none of them reads; `on_ready()` wants a
+    step soon. The settings are Apache's transactionTimeOut, transactionCheckInterval, transactionCheckMax and
+    fileReservedTime.
     """
 
     def __init__(
@@ -87,7 +93,8 @@ class Transactions:
         self._op = 0  # every op record below names settled halves alone
         self._op_read = 0
         self._passed: dict[int, int] = {}  # queue offset -> when to look at it again (ms)
-        self._due: list[tuple[int, int]] = []  # heap of (when, queue offset); what differs from _passed is out of date
+        # Heap of (when, queue offset); what differs from _passed is out of date
+        self._due: list[tuple[int, int]] = []
         self._lowest: list[int] = []  # heap of the offsets in _passed, and of some that were
         self._ended: set[int] = set()  # halves from _half on that have had their word
         self._ending: set[int] = set()  # halves whose word is being stored
@@ -116,7 +123,7 @@ class Transactions:
         low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
         return max(low, min(self._offsets.query(GROUP, topic, 0) or 0, high))
 
-    # Sending and ending -------------------------------------------------------------------------------------------
+    # Sending and ending ---------------------------------------------------------------------------
 
     def prepare(self, message: Message) -> None:
         """Turn a message for its topic into a half of it."""
@@ -129,7 +136,8 @@ class Transactions:
         message.topic, message.queue_id = HALF_TOPIC, 0
 
     def find(self, queue_offset: int, done: Callable[[record.StoredMessage | None], None]) -> bool:
-        """Give `done` the half at a queue offset, None when there is none; False when that comes later, from the disk."""
+        """Give `done` the half at a queue offset, None when there is none; False when that comes later, from
+        the disk."""
 
         def found(result: GetResult) -> None:
             done(record.decode(result.body) if result.status is GetStatus.FOUND else None)
@@ -141,9 +149,14 @@ class Transactions:
         return True
 
     def begin_end(self, half: record.StoredMessage) -> bool:
-        """The word of the producer is here; False when the half, or the newer copy of it, has had it before."""
+        """The word of the producer is here; False when the half, or the newer copy of it, has had it
+        before."""
         current = self._newest.get(half.unique_key, half.queue_offset)
-        if current in self._ending or current in self._ended or (current < self._half and current not in self._passed):
+        if (
+            current in self._ending
+            or current in self._ended
+            or (current < self._half and current not in self._passed)
+        ):
             return False
         self._ending.add(current)
         return True
@@ -170,17 +183,23 @@ class Transactions:
         self._ending.discard(self._newest.get(half.unique_key, half.queue_offset))
 
     def lateness(self, half: record.StoredMessage) -> tuple[int, int] | None:
-        """The half's age and the time its producer set it (ms), when that is over: only the answer to a question counts then."""
+        """The half's age and the time its producer set it (ms), when that is over: only the answer to a
+        question counts then."""
         own_ms, age_ms = _own_timeout_ms(half), self._clock() - half.born_timestamp
         return (age_ms, own_ms) if own_ms is not None and age_ms > own_ms else None
 
     def committed_message(self, half: record.StoredMessage) -> Message | None:
         """The message of a half as it goes to its real place; None for a half that does not say where."""
-        topic, queue_id = half.properties.get(properties.REAL_TOPIC), half.properties.get(properties.REAL_QUEUE_ID, "")
+        topic, queue_id = (
+            half.properties.get(properties.REAL_TOPIC),
+            half.properties.get(properties.REAL_QUEUE_ID, ""),
+        )
         if not topic or not queue_id.isascii() or not queue_id.isdigit():
             return None
         # As 5.5 does it: TRAN_MSG stays, the real place is where the record says.
-        kept = properties.set_values(half.raw_properties, {properties.REAL_TOPIC: None, properties.REAL_QUEUE_ID: None})
+        kept = properties.set_values(
+            half.raw_properties, {properties.REAL_TOPIC: None, properties.REAL_QUEUE_ID: None}
+        )
         message = _message_of(half, topic, int(queue_id), kept)
         message.sys_flag |= record.TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.log_offset
@@ -192,7 +211,9 @@ class Transactions:
 
     def resumed(self, given_up: record.StoredMessage) -> Message:
         """A half that was given up, as it begins again."""
-        return _message_of(given_up, HALF_TOPIC, 0, properties.set_values(given_up.raw_properties, {CHECK_TIMES: "0"}))
+        return _message_of(
+            given_up, HALF_TOPIC, 0, properties.set_values(given_up.raw_properties, {CHECK_TIMES: "0"})
+        )
 
     def note(self) -> bool:
         """Write op records for all that ended; False when the store refuses."""
@@ -210,10 +231,11 @@ class Transactions:
                 self._notes.append((result.queue_offset, max(named)))
         return True
 
-    # Steps --------------------------------------------------------------------------------------------------------
+    # Steps ----------------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> int | None:
-        """Note what ended, read op records, ask about halves that wait; when to come again (ms), None while a read is under way."""
+        """Note what ended, read op records, ask about halves that wait; when to come again (ms), None while a
+        read is under way."""
         if self._reading:
             return None
         if self._retry_ms > now_ms:
@@ -231,7 +253,13 @@ class Transactions:
         if not self._skip():
             return now_ms
         if due := self._due_run():
-            return self._read(HALF_TOPIC, due[0], len(due), now_ms, lambda result, now_ms: self._take_passed(due, result, now_ms))
+            return self._read(
+                HALF_TOPIC,
+                due[0],
+                len(due),
+                now_ms,
+                lambda result, now_ms: self._take_passed(due, result, now_ms),
+            )
         if self._half < self._round_end:
             return self._read(HALF_TOPIC, self._half, MOST_AT_ONCE, now_ms, self._take_halves)
         return self._end_round(now_ms)
@@ -251,7 +279,8 @@ class Transactions:
         return False
 
     def _due_run(self) -> list[int]:
-        """Offsets of halves to be looked at again in this round, one behind the other, so that one read has them."""
+        """Offsets of halves to be looked at again in this round, one behind the other, so that one read has
+        them."""
         run: list[int] = []
         while self._due and self._due[0][0] <= self._round_ms and len(run) < MOST_AT_ONCE:
             due_ms, offset = self._due[0]
@@ -269,7 +298,9 @@ class Transactions:
         self._passed[offset] = due_ms
         heapq.heappush(self._due, (due_ms, offset))
 
-    def _read(self, topic: str, offset: int, count: int, now_ms: int, take: Callable[[GetResult, int], int]) -> int | None:
+    def _read(
+        self, topic: str, offset: int, count: int, now_ms: int, take: Callable[[GetResult, int], int]
+    ) -> int | None:
         def arrived(result: GetResult) -> None:
             self._reading = False
             take(result, self._clock())
@@ -286,14 +317,19 @@ class Transactions:
             return self._go_on_at("_op_read", result, now_ms)
         for stored in record.decode_all(result.body, check_crc=False):
             # 4.9 names one half, without a comma.
-            named = [int(text) for text in stored.body.decode("ascii", "replace").split(",") if text.isdecimal() and len(text) < 19]
+            named = [
+                int(text)
+                for text in stored.body.decode("ascii", "replace").split(",")
+                if text.isdecimal() and len(text) < 19
+            ]
             self._ended.update(offset for offset in named if offset >= self._half)
             self._notes.append((stored.queue_offset, max(named, default=-1)))
             self._op_read = stored.queue_offset + 1
         return now_ms
 
     def _go_on_at(self, position: str, result: GetResult, now_ms: int) -> int:
-        """Records that are gone or damaged are passed over; a read that did not get on (the readers are busy) is repeated later."""
+        """Records that are gone or damaged are passed over; a read that did not get on (the readers are busy)
+        is repeated later."""
         following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
         if following <= getattr(self, position):
             return self._later(now_ms)
@@ -376,7 +412,12 @@ class Transactions:
                 self._pass_over(offset, self._round_ms + self._interval_ms)
                 continue
             else:
-                copy = _message_of(half, HALF_TOPIC, 0, properties.set_values(half.raw_properties, {CHECK_TIMES: str(checks + 1)}))
+                copy = _message_of(
+                    half,
+                    HALF_TOPIC,
+                    0,
+                    properties.set_values(half.raw_properties, {CHECK_TIMES: str(checks + 1)}),
+                )
             if unique_key:
                 keys.add(unique_key)
             self._load += 1 + len(half.body) // BODY_BYTES_AS_ONE
@@ -416,10 +457,11 @@ class Transactions:
         self._moves.append(_Move(half, self._op, self._store.positions()["wrote"]))
         return self._next_round_ms
 
-    # What is kept -------------------------------------------------------------------------------------------------
+    # What is kept ---------------------------------------------------------------------------------
 
     def settle(self, synced: int) -> None:
-        """Commit the positions of GROUP as far as a log synced up to `synced` allows; the table of offsets is saved by its owner."""
+        """Commit the positions of GROUP as far as a log synced up to `synced` allows; the table of offsets is
+        saved by its owner."""
         while self._moves and self._moves[0].log_end <= synced:
             move = self._moves.popleft()
             self._offsets.commit(GROUP, HALF_TOPIC, 0, move.half, is_own=True)
@@ -431,13 +473,21 @@ class Transactions:
         `waiting` is None after a start until the op records were read, which say who has had a word.
         """
         waiting = self._store.max_offset(HALF_TOPIC, 0) - self._half - len(self._ended) + len(self._passed)
-        return {"waiting": waiting if self._knows_ended() else None, "half_offset": self._half, "op_offset": self._op, **self.counts}
+        return {
+            "waiting": waiting if self._knows_ended() else None,
+            "half_offset": self._half,
+            "op_offset": self._op,
+            **self.counts,
+        }
 
     def waits(self, queue_offset: int) -> bool | None:
-        """Whether the half at a queue offset waits for its word; None as for `facts`. One that was asked about is stored again, elsewhere."""
+        """Whether the half at a queue offset waits for its word; None as for `facts`. One that was asked
+        about is stored again, elsewhere."""
         if not self._knows_ended():
             return None
-        return queue_offset in self._passed or (queue_offset >= self._half and queue_offset not in self._ended)
+        return queue_offset in self._passed or (
+            queue_offset >= self._half and queue_offset not in self._ended
+        )
 
     def waiting_offsets(self, count: int) -> list[int] | None:
         """Queue offsets of the first `count` halves that wait; None as for `facts`."""

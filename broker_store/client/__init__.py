@@ -1,13 +1,20 @@
 """An asyncio client for this broker and Apache's: it needs nothing but Python.
 
 Producer sends, TransactionProducer when a local transaction is done; PullConsumer reads where it is told to;
-PushConsumer shares topics with the other members of its group and calls a function for each message; Admin asks and
-changes.
+PushConsumer shares topics with the other members of its group and calls a function for each message; Admin
+asks and changes.
 """
 
 from broker_store.client.admin import Admin
 from broker_store.client.assigned_queue import ReadAhead
-from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
+from broker_store.client.errors import (
+    AnswerError,
+    ClientError,
+    ConnectionLost,
+    NoRouteError,
+    PartlySent,
+    RequestTimeout,
+)
 from broker_store.client.handling import GiveUp, RetryLater
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.client.places import FilePlaces, Places

@@ -4,9 +4,9 @@
         await admin.create_topic("Orders", read_queues=8, write_queues=8)
         print(await admin.topic_stats("Orders"))
 
-What concerns a topic or group is asked of all masters that have it and put together; what is created is created on
-all masters of a cluster, or on one broker. Of several brokers the first that refuses ends the call: the others may
-have done it, and doing it again is harmless.
+What concerns a topic or group is asked of all masters that have it and put together; what is created is
+created on all masters of a cluster, or on one broker. Of several brokers the first that refuses ends the
+call: the others may have done it, and doing it again is harmless.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Admin:
         lines = answer.body.decode("utf-8", "replace").splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
-    async def ask(self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    async def ask(
+        self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> Command:
         """Any request to any server, for what has no method here. Raises ClientError."""
         return await self._session.ask(address, code, fields, body)
 
@@ -158,7 +160,9 @@ class Admin:
         for address in await self._masters(cluster, broker_name):
             await self._session.ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
 
-    async def delete_group(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None) -> None:
+    async def delete_group(
+        self, group: str, *, clean_offsets: bool = True, cluster: str | None = None
+    ) -> None:
         """Delete a group, with its offsets unless they are to be kept."""
         fields = write_header(
             RequestCode.DELETE_SUBSCRIPTIONGROUP, group_name=check_group(group), clean_offset=clean_offsets
@@ -189,7 +193,13 @@ class Admin:
         return _json_object(answer.body) if answer.code == ResponseCode.SUCCESS else None
 
     async def reset_offset(
-        self, group: str, topic: str, timestamp_ms: int, *, queue_id: int | None = None, offset: int | None = None
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        queue_id: int | None = None,
+        offset: int | None = None,
     ) -> dict[MessageQueue, int]:
         """Set a group's place by time (-1: the end), or one queue's to an offset. Returns the new places."""
         fields = write_header(
@@ -210,7 +220,8 @@ class Admin:
     # Messages
 
     async def view_message(self, offset_message_id: str) -> ReceivedMessage:
-        """The message with an offset message id, from the broker that the id names. Raises NotFoundError, FormatError."""
+        """The message with an offset message id, from the broker that the id names. Raises NotFoundError,
+        FormatError."""
         (host, port), log_offset = decode_offset_id(offset_message_id)
         ip = ipaddress.ip_address(host)
         address = f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
@@ -233,7 +244,8 @@ class Admin:
         end_ms: int = LAST_TIMESTAMP,
         unique: bool = False,
     ) -> list[ReceivedMessage]:
-        """The messages of a topic with a key, or, with `unique`, a message id, stored in a span of time, oldest first."""
+        """The messages of a topic with a key, or, with `unique`, a message id, stored in a span of time,
+        oldest first."""
         fields = write_header(
             RequestCode.QUERY_MESSAGE,
             topic=topic,
@@ -253,7 +265,9 @@ class Admin:
                 if answer.code == ResponseCode.SUCCESS:
                     found += decode_messages(answer.body, broker.broker_name)
         # The index compares hashes; which message really has the key is seen here.
-        matching = [message for message in found if key in (message.keys if not unique else (message.message_id,))]
+        matching = [
+            message for message in found if key in (message.keys if not unique else (message.message_id,))
+        ]
         return sorted(matching, key=lambda message: message.store_timestamp)
 
     # Key-value configuration of the name servers

@@ -1,7 +1,7 @@
 """How the consumers of a group share a topic's queues out: Apache's AllocateMessageQueueAveragely.
 
-Every consumer computes it for itself from the same two lists, so Java, Go and Python clients of one group must agree
-to the letter.
+Every consumer computes it for itself from the same two lists, so Java, Go and Python clients of one group
+must agree to the letter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from broker_store.protocol.bodies import MessageQueue
 
 
 def allocate(queues: Iterable[MessageQueue], client_ids: Iterable[str], client_id: str) -> list[MessageQueue]:
-    """The queues of `client_id`: a stretch of the sorted queues; the first clients have one more. [] for a stranger."""
+    """The queues of `client_id`: a stretch of the sorted queues; the first clients have one more. [] for a
+    stranger."""
     queues, clients = sorted(queues), sorted(set(client_ids))
     if client_id not in clients:
         return []

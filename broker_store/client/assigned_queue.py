@@ -1,7 +1,7 @@
 """One queue that a push consumer reads, and which of its messages are not finished.
 
-The group's place is the lowest message that is not finished: what is behind it may be done already and comes again
-after a crash, nothing is ever skipped. No I/O, no clock.
+The group's place is the lowest message that is not finished: what is behind it may be done already and comes
+again after a crash, nothing is ever skipped. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from broker_store.protocol.bodies import MessageQueue
 
 @dataclass(slots=True, frozen=True)
 class ReadAhead:
-    """How much of one queue a consumer takes before what it took is finished; above that it stops reading the queue.
+    """How much of one queue a consumer takes before what it took is finished; above that it stops reading the
+    queue.
 
-    `span` is the distance in offsets from the lowest unfinished message to the place it reads at: so many come again at most when
-    one message hangs and the process then dies. `count` is how many messages it asks for at a time.
+    `span` is the distance in offsets from the lowest unfinished message to the place it reads at: so many
+    come again at most when one message hangs and the process then dies. `count` is how many messages it asks
+    for at a time.
     """
 
     messages: int = 1_000
@@ -106,7 +108,11 @@ class AssignedQueue:
 
     def _see_room(self) -> None:
         limits = self._limits
-        if len(self._unfinished) < limits.messages and self.unfinished_bytes < limits.bytes and self.next_offset - self.place < limits.span:
+        if (
+            len(self._unfinished) < limits.messages
+            and self.unfinished_bytes < limits.bytes
+            and self.next_offset - self.place < limits.span
+        ):
             self.room.set()
         else:
             self.room.clear()

@@ -9,9 +9,10 @@
         for message in consumer:             # a message is consumed when the loop asks for the next one
             ...
 
-Arguments, results and errors are those of broker_store.client. Each object has a thread, in which its client lives from
-the beginning of the `with` block to its end; its methods may be called by several threads at once, also by a handler,
-which runs in a thread of its own. Ctrl-C ends what waits. A program that does much at a time is better off with asyncio.
+Arguments, results and errors are those of broker_store.client. Each object has a thread, in which its client
+lives from the beginning of the `with` block to its end; its methods may be called by several threads at once,
+also by a handler, which runs in a thread of its own. Ctrl-C ends what waits. A program that does much at a
+time is better off with asyncio.
 """
 
 from __future__ import annotations
@@ -31,12 +32,21 @@ from broker_store.client.subscription import ALL
 from broker_store.errors import MisuseError
 from broker_store.protocol.bodies import MessageQueue
 
-C = TypeVar("C", admin.Admin, producer.Producer, pull_consumer.PullConsumer, push_consumer.PushConsumer, transactions.TransactionProducer)
+C = TypeVar(
+    "C",
+    admin.Admin,
+    producer.Producer,
+    pull_consumer.PullConsumer,
+    push_consumer.PushConsumer,
+    transactions.TransactionProducer,
+)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+def _waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
     """A coroutine function of a client as a method that waits for it."""
 
     @functools.wraps(method)
@@ -59,7 +69,9 @@ class _Blocking(Generic[C]):
             raise MisuseError(f"a blocking {type(self).__name__} is entered once; make a new one")
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a program which forgets to close ends all the same.
-        self._thread = threading.Thread(target=self._live, name=f"blocking {type(self).__name__}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._live, name=f"blocking {type(self).__name__}", daemon=True
+        )
         self._thread.start()
         try:
             self._run(self._client.__aenter__())
@@ -91,7 +103,10 @@ class _Blocking(Generic[C]):
             coroutine.close()
             if self._thread is None:
                 raise MisuseError(f"a blocking {type(self).__name__} is used inside its `with` block")
-            raise MisuseError("a blocking method cannot wait in a coroutine of its own client; use broker_store.client there")
+            raise MisuseError(
+                "a blocking method cannot wait in a coroutine of its own client; use "
+                "broker_store.client there"
+            )
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -143,24 +158,47 @@ class Half:
 
 
 class TransactionProducer(Producer):
-    """broker_store.client.TransactionProducer, waiting. `check` is a plain function and is called in a thread."""
+    """broker_store.client.TransactionProducer, waiting. `check` is a plain function and is called in a
+    thread."""
 
-    def __init__(self, nameservers: str | Iterable[str], group: str, check: Callable[[ReceivedMessage], bool | None], **options: Any):
+    def __init__(
+        self,
+        nameservers: str | Iterable[str],
+        group: str,
+        check: Callable[[ReceivedMessage], bool | None],
+        **options: Any,
+    ):
         if inspect.iscoroutinefunction(check):
             raise MisuseError("check must be a plain function of a message")
         _Blocking.__init__(self, transactions.TransactionProducer(nameservers, group, check, **options))
 
     def begin(
-        self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        body: bytes | Outgoing,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> Half:
-        """Store a half, which waits for its `commit` or `rollback`. Raises ClientError, MisuseError, NameError_."""
-        return Half(self, self._run(self._client.begin(topic, body, tag=tag, keys=keys, properties=properties)))
+        """Store a half, which waits for its `commit` or `rollback`. Raises ClientError, MisuseError,
+        NameError_."""
+        return Half(
+            self, self._run(self._client.begin(topic, body, tag=tag, keys=keys, properties=properties))
+        )
 
     @contextlib.contextmanager
     def transaction(
-        self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        body: bytes | Outgoing,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> Iterator[Half]:
-        """Store a half, run the block, and commit; roll back when the block raises. Raises ClientError before the block runs."""
+        """Store a half, run the block, and commit; roll back when the block raises. Raises ClientError before
+        the block runs."""
         half = self.begin(topic, body, tag=tag, keys=keys, properties=properties)
         try:
             yield half
@@ -187,7 +225,8 @@ class PullConsumer(_Blocking[pull_consumer.PullConsumer]):
 
 
 class PushConsumer(_Blocking[push_consumer.PushConsumer]):
-    """broker_store.client.PushConsumer, waiting: iterate over it, or start it with a handler, which is a plain function."""
+    """broker_store.client.PushConsumer, waiting: iterate over it, or start it with a handler, which is a
+    plain function."""
 
     @functools.wraps(push_consumer.PushConsumer.__init__)
     def __init__(self, *arguments: Any, **options: Any):
@@ -205,7 +244,8 @@ class PushConsumer(_Blocking[push_consumer.PushConsumer]):
         self._client.subscribe(topic, tags)
 
     def start(self, handler: Handler | None = None) -> Self:
-        """Join the group and begin to call `handler`, in threads, until the `with` block ends. Raises MisuseError."""
+        """Join the group and begin to call `handler`, in threads, until the `with` block ends. Raises
+        MisuseError."""
         self._run(self._client.start(handler))
         return self
 

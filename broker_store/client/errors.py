@@ -6,7 +6,8 @@ BrokerStoreError
     ├── ConnectionLost      the connection failed or ended: whether it was done is not known
     ├── NoRouteError        no name server knows the topic, or no broker can take the message
     ├── AnswerError         the server answered with a code that means no; it did nothing
-    └── PartlySent          of many messages the first were sent, the others were not or their fate is not known
+    └── PartlySent          of many messages the first were sent, the others were not or their fate is not
+                            known
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class NoRouteError(ClientError):
 
 
 class AnswerError(ClientError):
-    """The server answered, and not with success. `code` is a ResponseCode as far as it is known, else an int."""
+    """The server answered, and not with success. `code` is a ResponseCode as far as it is known, else an
+    int."""
 
     def __init__(self, request_code: int, code: int, remark: str | None, address: str):
         self.request_code, self.code, self.remark, self.address = request_code, code, remark or "", address
@@ -46,11 +48,14 @@ class AnswerError(ClientError):
 
 
 class PartlySent(ClientError):
-    """Some of many messages were sent: `receipts` are theirs, in order. The cause says why the next were not."""
+    """Some of many messages were sent: `receipts` are theirs, in order. The cause says why the next were
+    not."""
 
     def __init__(self, topic: str, receipts: list[SendReceipt], cause: BrokerStoreError):
         self.receipts = receipts
-        super().__init__(f"{len(receipts)} messages were sent to topic {topic}, and the next were not: {cause}")
+        super().__init__(
+            f"{len(receipts)} messages were sent to topic {topic}, and the next were not: {cause}"
+        )
 
 
 def _name(codes, code: int) -> str:

@@ -1,8 +1,9 @@
 """How a message that was not consumed comes again.
 
-The broker that has it is asked to store it under the group's retry topic (CONSUMER_SEND_MSG_BACK). When that cannot be,
-because the broker is away or no longer has the message, it is sent to the retry topic like any other, as Java does:
-another broker may take it. In both ways the broker counts attempts and sends what had too many to the dead letters.
+The broker that has it is asked to store it under the group's retry topic (CONSUMER_SEND_MSG_BACK). When that
+cannot be, because the broker is away or no longer has the message, it is sent to the retry topic like any
+other, as Java does: another broker may take it. In both ways the broker counts attempts and sends what had
+too many to the dead letters.
 """
 
 from __future__ import annotations
@@ -37,11 +38,17 @@ class GivingBack:
         self._producer: Producer | None = None
 
     async def give_back(self, message: ReceivedMessage, level: int) -> None:
-        """Have the message come again after the time of a delay level, 0 for the broker's choice. Raises ClientError."""
+        """Have the message come again after the time of a delay level, 0 for the broker's choice. Raises
+        ClientError."""
         try:
             await self._ask(message, level)
         except ClientError as error:
-            log.info("%s sends %r to its retry topic, since it could not be given back: %s", self._group, message, error)
+            log.info(
+                "%s sends %r to its retry topic, since it could not be given back: %s",
+                self._group,
+                message,
+                error,
+            )
             await self._send(message, level)
 
     async def _ask(self, message: ReceivedMessage, level: int) -> None:
@@ -55,14 +62,20 @@ class GivingBack:
             unit_mode=False,
             max_reconsume_times=self._max_retries,
         )
-        await self._session.ask(await self._reader.address(message.queue), RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        await self._session.ask(
+            await self._reader.address(message.queue), RequestCode.CONSUMER_SEND_MSG_BACK, fields
+        )
 
     async def _send(self, message: ReceivedMessage, level: int) -> None:
         if self._producer is None:
             self._producer = Producer(self._session.nameservers, INNER_GROUP, timeout=self._session.timeout)
             await self._producer.start()
         reconsumed = message.record.reconsume_times
-        pairs = {name: value for name, value in message.properties.items() if name != properties.TRANSACTION_PREPARED}
+        pairs = {
+            name: value
+            for name, value in message.properties.items()
+            if name != properties.TRANSACTION_PREPARED
+        }
         pairs.setdefault(properties.ORIGIN_MESSAGE_ID, message.message_id)
         pairs[properties.RETRY_TOPIC] = message.topic
         max_retries = self._max_retries
@@ -72,7 +85,12 @@ class GivingBack:
         else:
             pairs[properties.DELAY] = str(level or FIRST_LEVEL + reconsumed)
         await self._producer.send_counted(
-            retry_topic(self._group), message.record.body, properties.encode(pairs).decode(), message.record.sys_flag & COMPRESSION_BITS, reconsumed + 1, max_retries
+            retry_topic(self._group),
+            message.record.body,
+            properties.encode(pairs).decode(),
+            message.record.sys_flag & COMPRESSION_BITS,
+            reconsumed + 1,
+            max_retries,
         )
 
     async def close(self) -> None:

@@ -1,4 +1,5 @@
-"""What a handler of messages is, and what it can say about one beside "done" (it returns) and "failed" (it raises)."""
+"""What a handler of messages is, and what it can say about one beside "done" (it returns) and "failed" (it
+raises)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
 class RetryLater(Exception):
     """Raised by a handler: bring the message again, and this is no failure worth a traceback.
 
-    A concurrent consumer looks at `level`: 0 for the broker's own growing steps, else the delay level (3 is 10 s, 18 is 2 h,
-    unless the broker's settings say otherwise). An orderly consumer, which tries again on the spot, pauses for `after_s`
-    seconds, one when it is None.
+    A concurrent consumer looks at `level`: 0 for the broker's own growing steps, else the delay level (3 is
+    10 s, 18 is 2 h, unless the broker's settings say otherwise). An orderly consumer, which tries again on
+    the spot, pauses for `after_s` seconds, one when it is None.
     """
 
     def __init__(self, level: int = 0, *, after_s: float | None = None):
@@ -23,4 +24,5 @@ class RetryLater(Exception):
 
 
 class GiveUp(Exception):
-    """Raised by a handler: no further attempt can help, so the message goes to the group's dead letters now."""
+    """Raised by a handler: no further attempt can help, so the message goes to the group's dead letters
+    now."""

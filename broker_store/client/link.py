@@ -1,7 +1,7 @@
 """One connection to a server: asyncio around the protocol core.
 
-Many requests may be under way on a link; each waits for the answer with its opaque. The server asks too (rebalance
-notices, offset resets): such commands go to `on_request`, whose answer, if any, is written back.
+Many requests may be under way on a link; each waits for the answer with its opaque. The server asks too
+(rebalance notices, offset resets): such commands go to `on_request`, whose answer, if any, is written back.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class Link(asyncio.Protocol):
     def _time_out(self, opaque: int, code: int, timeout: float) -> None:
         future = self._waiting.pop(opaque, None)
         if future is not None and not future.done():
-            future.set_exception(RequestTimeout(f"{self.address} did not answer request {int(code)} in {timeout:g} s"))
+            future.set_exception(
+                RequestTimeout(f"{self.address} did not answer request {int(code)} in {timeout:g} s")
+            )
 
     async def close(self) -> None:
         """End the connection after what was written has left, within a second."""
@@ -144,7 +146,8 @@ async def open_link(address: str, on_request: OnRequest, timeout: float) -> Link
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises ConnectionLost, since addresses come from servers too."""
+    """Host and port of `host:port` or `[v6]:port`. Raises ConnectionLost, since addresses come from servers
+    too."""
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConnectionLost(f"{address!r:.60} is no address, want host:port")

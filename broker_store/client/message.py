@@ -24,7 +24,8 @@ MAX_BODY_BYTES = record.MAX_BODY
 # The most a compressed body may grow to; senders compress bodies of at most MAX_BODY_BYTES.
 MAX_INFLATED_BYTES = 4 * MAX_BODY_BYTES
 
-# When a message is shown: at most one of them, which is what Apache's clients send (docs/spec/store-behaviour.md sections 8 and 9).
+# When a message is shown: at most one of them, which is what Apache's clients send
+# (docs/spec/store-behaviour.md sections 8 and 9).
 DELAY_LEVEL, TIMER_DELAY, TIMER_DELIVER_AT = property_format.DELAY, "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 _SET_BY_ARGUMENTS = {
     property_format.TAGS: "tag=",
@@ -44,10 +45,11 @@ _BATCH_PROPERTIES = struct.Struct(">h")
 class Outgoing:
     """A message to be sent. `keys` are for lookup, `tag` is for filtering.
 
-    At most one of three keeps it back until its time has come. `delay_level` is one of the broker's steps (1 is 1 s, 18 is
-    2 h, unless its settings say otherwise), which every broker has. `delay_s` is a time in seconds, `deliver_at` a moment, as
-    an aware datetime or in milliseconds since 1970: these need a broker with timers (this one, Apache's from 5 on), are exact to a second, and
-    lie at most three days ahead unless its settings say otherwise.
+    At most one of three keeps it back until its time has come. `delay_level` is one of the broker's steps (1
+    is 1 s, 18 is 2 h, unless its settings say otherwise), which every broker has. `delay_s` is a time in
+    seconds, `deliver_at` a moment, as an aware datetime or in milliseconds since 1970: these need a broker
+    with timers (this one, Apache's from 5 on), are exact to a second, and lie at most three days ahead unless
+    its settings say otherwise.
     """
 
     body: bytes
@@ -72,9 +74,10 @@ class Outgoing:
 class SendReceipt:
     """Where a message is. `status` is SEND_OK, or says what a replica or disk had not confirmed in time.
 
-    `message_id` is the unique key that this producer made (Apache's msgId); `offset_message_id` names the broker and the
-    place in its log (Apache's offsetMsgId). A message that waits for its time lies elsewhere until then: `queue_id` and
-    `queue_offset` are not where it will appear. `recall_handle` takes such a message back, where the broker allows it.
+    `message_id` is the unique key that this producer made (Apache's msgId); `offset_message_id` names the
+    broker and the place in its log (Apache's offsetMsgId). A message that waits for its time lies elsewhere
+    until then: `queue_id` and `queue_offset` are not where it will appear. `recall_handle` takes such a
+    message back, where the broker allows it.
     """
 
     topic: str
@@ -92,8 +95,15 @@ class SendReceipt:
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
-def outgoing(body: bytes | Outgoing, tag: str | None, keys: str | Iterable[str], properties: Mapping[str, str] | None, *delay) -> Outgoing:
-    """The arguments of a send as one; an Outgoing stays what it is. Raises MisuseError when both are given."""
+def outgoing(
+    body: bytes | Outgoing,
+    tag: str | None,
+    keys: str | Iterable[str],
+    properties: Mapping[str, str] | None,
+    *delay,
+) -> Outgoing:
+    """The arguments of a send as one; an Outgoing stays what it is. Raises MisuseError when both are
+    given."""
     if not isinstance(body, Outgoing):
         return Outgoing(body, tag, keys, properties or {}, *delay)
     if tag or keys or properties or any(value is not None for value in delay):
@@ -127,7 +137,9 @@ def encode_properties(message: Outgoing, unique_key: str) -> str:
     except FormatError as error:
         raise MisuseError(str(error)) from None
     if len(encoded) > property_format.MAX_BYTES:
-        raise MisuseError(f"properties of {len(encoded)} bytes, at most {property_format.MAX_BYTES} can be sent")
+        raise MisuseError(
+            f"properties of {len(encoded)} bytes, at most {property_format.MAX_BYTES} can be sent"
+        )
     return encoded.decode()
 
 
@@ -145,7 +157,9 @@ def _waiting(message: Outgoing) -> dict[str, str]:
     if message.deliver_at is not None:
         pairs[TIMER_DELIVER_AT] = str(milliseconds(message.deliver_at))
     if len(pairs) > 1:
-        raise MisuseError("a message waits by delay_level, by delay_s or by deliver_at, not by several of them")
+        raise MisuseError(
+            "a message waits by delay_level, by delay_s or by deliver_at, not by several of them"
+        )
     return pairs
 
 
@@ -154,14 +168,19 @@ def milliseconds(moment: datetime | int) -> int:
     if isinstance(moment, int):
         return moment
     if not isinstance(moment, datetime):
-        raise MisuseError(f"{moment!r:.60} is no time; use an aware datetime or whole milliseconds since 1970")
+        raise MisuseError(
+            f"{moment!r:.60} is no time; use an aware datetime or whole milliseconds since 1970"
+        )
     if moment.tzinfo is None:
-        raise MisuseError(f"{moment} has no time zone, and the broker may stand in another one; use an aware datetime")
+        raise MisuseError(
+            f"{moment} has no time zone, and the broker may stand in another one; use an aware datetime"
+        )
     return round(moment.timestamp() * 1000)
 
 
 def encode_batch_part(body: bytes, properties: str) -> bytes:
-    """A message inside the body of a batch: size, magic 0, CRC 0, flag 0, body, properties (docs/spec/store-format.md section 2.6)."""
+    """A message inside the body of a batch: size, magic 0, CRC 0, flag 0, body, properties
+    (docs/spec/store-format.md section 2.6)."""
     encoded = properties.encode()
     size = _BATCH_HEAD.size + len(body) + _BATCH_PROPERTIES.size + len(encoded)
     return _BATCH_HEAD.pack(size, 0, 0, 0, len(body)) + body + _BATCH_PROPERTIES.pack(len(encoded)) + encoded
@@ -181,7 +200,9 @@ class UniqueKeys:
     def make(self) -> str:
         now_ms = time.time_ns() // 1_000_000
         if not self._month_start_ms <= now_ms < self._month_end_ms:
-            first = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            first = datetime.fromtimestamp(now_ms / 1000).replace(
+                day=1, hour=0, minute=0, second=0, microsecond=0
+            )
             following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
             self._month_start_ms = int(first.timestamp() * 1000)
             self._month_end_ms = int(following.timestamp() * 1000)
@@ -194,8 +215,8 @@ class UniqueKeys:
 class ReceivedMessage:
     """A message as it came from a broker.
 
-    `topic` is the topic it was sent to, also when it comes again by way of the group's retry topic; `queue` is where
-    it was read from. Times are milliseconds since 1970. `attempt` counts from 1.
+    `topic` is the topic it was sent to, also when it comes again by way of the group's retry topic; `queue`
+    is where it was read from. Times are milliseconds since 1970. `attempt` counts from 1.
     """
 
     __slots__ = ("_body", "broker_name", "record", "retries_here")
@@ -208,7 +229,8 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body, inflated when its sender compressed it with zlib. Raises FormatError for another compression."""
+        """The body, inflated when its sender compressed it with zlib. Raises FormatError for another
+        compression."""
         if self._body is None:
             self._body = _inflated(self.record)
         return self._body
@@ -250,7 +272,8 @@ class ReceivedMessage:
 
     @property
     def offset_message_id(self) -> str:
-        """Names the broker and the place in its log (Apache's offsetMsgId): another one each time it comes."""
+        """Names the broker and the place in its log (Apache's offsetMsgId): another one each time it
+        comes."""
         return self.record.offset_id
 
     @property
@@ -284,7 +307,9 @@ def _inflated(stored: StoredMessage) -> bytes:
     kind = stored.sys_flag & record.SYS_COMPRESSION_MASK
     if kind not in (0, record.COMPRESSION_ZLIB):
         name = {record.COMPRESSION_LZ4: "LZ4", record.COMPRESSION_ZSTD: "ZSTD"}.get(kind, f"{kind:#x}")
-        raise FormatError(f"the body is compressed with {name}, which this client cannot inflate; see record.body")
+        raise FormatError(
+            f"the body is compressed with {name}, which this client cannot inflate; see record.body"
+        )
     inflater = zlib.decompressobj()
     try:
         body = inflater.decompress(stored.body, MAX_INFLATED_BYTES)

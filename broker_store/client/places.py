@@ -13,7 +13,8 @@ from broker_store.errors import FormatError
 
 
 class Places(Protocol):
-    """Keeps offsets by texts `topic@broker@queue`. Called on the loop, every five seconds and at the end: be quick."""
+    """Keeps offsets by texts `topic@broker@queue`. Called on the loop, every five seconds and at the end: be
+    quick."""
 
     def load(self) -> Mapping[str, int]:
         """What was saved last, nothing before the first time."""
@@ -42,7 +43,10 @@ class FilePlaces:
         with contextlib.suppress(ValueError):
             places = json.loads(text)
         if not isinstance(places, dict) or not all(type(offset) is int for offset in places.values()):
-            raise FormatError(f"{self._path} holds no places of a consumer (a JSON object of offsets); move it away to begin anew")
+            raise FormatError(
+                f"{self._path} holds no places of a consumer (a JSON object of offsets); move it "
+                f"away to begin anew"
+            )
         return places
 
     def save(self, places: Mapping[str, int]) -> None:

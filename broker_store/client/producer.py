@@ -7,12 +7,13 @@
         ...
         await producer.reply(message, b"171.3")                   # and this is how that one answers
 
-Without a queue the messages go round all writable queues of the topic; those with one `ordering_key` go to one queue,
-where an orderly consumer handles them in the order of their sends (await each before the next). A send whose fate is not
-known (timeout, lost connection) is tried again within its time, so a message may be stored twice and its two copies have
-the same id: consumers must expect that of any at-least-once system. A send that was refused is tried again, at another
-broker if there is one, when its code is among those that Apache's Java client tries again. A topic nobody knows is sent
-to where TBW102 is, whose broker creates it when it may.
+Without a queue the messages go round all writable queues of the topic; those with one `ordering_key` go to
+one queue, where an orderly consumer handles them in the order of their sends (await each before the next). A
+send whose fate is not known (timeout, lost connection) is tried again within its time, so a message may be
+stored twice and its two copies have the same id: consumers must expect that of any at-least-once system. A
+send that was refused is tried again, at another broker if there is one, when its code is among those that
+Apache's Java client tries again. A topic nobody knows is sent to where TBW102 is, whose broker creates it
+when it may.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from broker_store.client import tracing
-from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
+from broker_store.client.errors import (
+    AnswerError,
+    ClientError,
+    ConnectionLost,
+    NoRouteError,
+    PartlySent,
+    RequestTimeout,
+)
 from broker_store.client.message import (
     MAX_BODY_BYTES,
     Outgoing,
@@ -105,8 +113,8 @@ ANYWHERE = Place()
 class Producer:
     """Sends for a producer group.
 
-    `timeout` (seconds) bounds each send with all its attempts. `trace` writes a record of each message that was sent to
-    RMQ_SYS_TRACE_TOPIC, for Apache's tools.
+    `timeout` (seconds) bounds each send with all its attempts. `trace` writes a record of each message that
+    was sent to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
     """
 
     def __init__(
@@ -120,9 +128,21 @@ class Producer:
     ):
         self.group = check_group(group)
         self._timeout = timeout
-        self._session = Session(nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=self._handlers())
+        self._session = Session(
+            nameservers,
+            client_id=client_id,
+            timeout=timeout,
+            heartbeat=self._heartbeat,
+            handlers=self._handlers(),
+        )
         self._keys = UniqueKeys(local_address())
-        self._tracer = tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), self._keys.make, self.group) if trace else None
+        self._tracer = (
+            tracing.Tracer(
+                lambda: Producer(self._session.nameservers, tracing.GROUP), self._keys.make, self.group
+            )
+            if trace
+            else None
+        )
         self._turns: dict[str, itertools.count] = {}
         self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
         self._provisional: dict[str, TopicRoute] = {}
@@ -173,19 +193,37 @@ class Producer:
     ) -> SendReceipt:
         """Send one message and wait until the broker has it. What `tag` to `deliver_at` mean is in Outgoing.
 
-        `ordering_key`: messages of one key go to one queue, which is the one that Java's SelectMessageQueueByHash takes for
-        the same string. `timeout` is in seconds, for all attempts. Raises ClientError, MisuseError, NameError_.
+        `ordering_key`: messages of one key go to one queue, which is the one that Java's
+        SelectMessageQueueByHash takes for the same string. `timeout` is in seconds, for all attempts. Raises
+        ClientError, MisuseError, NameError_.
         """
         message = outgoing(body, tag, keys, properties, delay_level, delay_s, deliver_at)
         unique_key = self._keys.make()
         encoded = encode_properties(message, unique_key)
-        return await self._send(topic, message, encoded, unique_key, _place(queue_id, broker_name, ordering_key), timeout)
+        return await self._send(
+            topic, message, encoded, unique_key, _place(queue_id, broker_name, ordering_key), timeout
+        )
 
     async def _send(
-        self, topic: str, message: Outgoing, encoded: str, unique_key: str, place: Place = ANYWHERE, timeout: float | None = None, sys_flag: int = 0
+        self,
+        topic: str,
+        message: Outgoing,
+        encoded: str,
+        unique_key: str,
+        place: Place = ANYWHERE,
+        timeout: float | None = None,
+        sys_flag: int = 0,
     ) -> SendReceipt:
         began_ms = _now_ms()
-        answer, queue = await self._deliver(RequestCode.SEND_MESSAGE_V2, topic, bytes(message.body), encoded, place, timeout or self._timeout, sys_flag)
+        answer, queue = await self._deliver(
+            RequestCode.SEND_MESSAGE_V2,
+            topic,
+            bytes(message.body),
+            encoded,
+            place,
+            timeout or self._timeout,
+            sys_flag,
+        )
         fields = answer.fields or {}
         receipt = _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
         if self._tracer is not None:
@@ -194,13 +232,22 @@ class Producer:
         return receipt
 
     async def send_counted(
-        self, topic: str, body: bytes, properties: str, sys_flag: int, reconsume_times: int, max_reconsume_times: int | None
+        self,
+        topic: str,
+        body: bytes,
+        properties: str,
+        sys_flag: int,
+        reconsume_times: int,
+        max_reconsume_times: int | None,
     ) -> None:
-        """Send a message that was consumed `reconsume_times` and not done with; for consumers that give one back. Raises ClientError."""
+        """Send a message that was consumed `reconsume_times` and not done with; for consumers that give one
+        back. Raises ClientError."""
         counted = {"j": str(reconsume_times)}
         if max_reconsume_times is not None:
             counted["l"] = str(max_reconsume_times)
-        await self._deliver(RequestCode.SEND_MESSAGE_V2, topic, body, properties, ANYWHERE, self._timeout, sys_flag, counted)
+        await self._deliver(
+            RequestCode.SEND_MESSAGE_V2, topic, body, properties, ANYWHERE, self._timeout, sys_flag, counted
+        )
 
     async def send_batch(
         self,
@@ -222,7 +269,9 @@ class Producer:
         parts = [self._batch_part(message) for message in messages]
         size = sum(len(part.encoded) for part in parts)
         if size > MAX_BODY_BYTES:
-            raise MisuseError(f"a batch of {size} bytes, at most {MAX_BODY_BYTES} can be sent; send_many cuts it")
+            raise MisuseError(
+                f"a batch of {size} bytes, at most {MAX_BODY_BYTES} can be sent; send_many cuts it"
+            )
         return await self._send_parts(topic, parts, _place(queue_id, broker_name, ordering_key), timeout)
 
     async def send_many(
@@ -236,10 +285,11 @@ class Producer:
         batch_bytes: int = BATCH_BYTES,
         timeout: float | None = None,
     ) -> list[SendReceipt]:
-        """Send as many messages as there are in batches of at most `batch_bytes`, one after the other; `timeout` is for each.
+        """Send as many messages as there are in batches of at most `batch_bytes`, one after the other;
+        `timeout` is for each.
 
-        A batch is stored whole or not. When one fails behind others PartlySent is raised, whose `receipts` are those of the
-        messages before it. Raises ClientError, MisuseError, NameError_.
+        A batch is stored whole or not. When one fails behind others PartlySent is raised, whose `receipts`
+        are those of the messages before it. Raises ClientError, MisuseError, NameError_.
         """
         place = _place(queue_id, broker_name, ordering_key)
         receipts: list[SendReceipt] = []
@@ -256,18 +306,32 @@ class Producer:
         if not isinstance(message, Outgoing):
             message = Outgoing(message)
         if message.waits:
-            raise MisuseError("a message of a batch cannot wait for a time: brokers look at the batch as a whole; send it alone")
+            raise MisuseError(
+                "a message of a batch cannot wait for a time: brokers look at the batch as a whole; "
+                "send it alone"
+            )
         unique_key = self._keys.make()
-        return _Part(message, unique_key, encode_batch_part(bytes(message.body), encode_properties(message, unique_key)))
+        return _Part(
+            message,
+            unique_key,
+            encode_batch_part(bytes(message.body), encode_properties(message, unique_key)),
+        )
 
-    async def _send_parts(self, topic: str, parts: list[_Part], place: Place, timeout: float | None) -> list[SendReceipt]:
+    async def _send_parts(
+        self, topic: str, parts: list[_Part], place: Place, timeout: float | None
+    ) -> list[SendReceipt]:
         began_ms = _now_ms()
         body = b"".join(part.encoded for part in parts)
-        answer, queue = await self._deliver(RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout)
+        answer, queue = await self._deliver(
+            RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout
+        )
         fields = answer.fields or {}
         offset_message_ids = fields.get("msgId", "").split(",")
         offset_message_ids += [""] * (len(parts) - len(offset_message_ids))
-        receipts = [_receipt(answer, fields, queue, part.unique_key, offset_message_ids[number], number) for number, part in enumerate(parts)]
+        receipts = [
+            _receipt(answer, fields, queue, part.unique_key, offset_message_ids[number], number)
+            for number, part in enumerate(parts)
+        ]
         if self._tracer is not None:
             for receipt, part in zip(receipts, parts, strict=True):
                 self._tracer.sent(receipt, part.message, began_ms, tracing.NORMAL, _traced_region(fields))
@@ -285,7 +349,8 @@ class Producer:
         queue_id: int | None = None,
         broker_name: str | None = None,
     ) -> str:
-        """Send without waiting for an answer: fast, and may be lost. Returns the message's id. Raises ClientError when there is no way to the broker."""
+        """Send without waiting for an answer: fast, and may be lost. Returns the message's id. Raises
+        ClientError when there is no way to the broker."""
         message = outgoing(body, tag, keys, properties)
         unique_key = self._keys.make()
         encoded = encode_properties(message, unique_key)
@@ -295,21 +360,30 @@ class Producer:
         return unique_key
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
-        """Take back a message that was sent with `delay_s` or `deliver_at` and did not appear yet; returns its id.
+        """Take back a message that was sent with `delay_s` or `deliver_at` and did not appear yet; returns
+        its id.
 
-        `handle` is its receipt's `recall_handle`. The answer means that the broker will drop the message if it is still
-        there at its time. Brokers refuse it with NO_PERMISSION unless recallMessageEnable is set. Raises ClientError, and
-        MisuseError for what is no handle.
+        `handle` is its receipt's `recall_handle`. The answer means that the broker will drop the message if
+        it is still there at its time. Brokers refuse it with NO_PERMISSION unless recallMessageEnable is set.
+        Raises ClientError, and MisuseError for what is no handle.
         """
         try:
             broker_name = recall_handle.decode(handle).broker_name
         except FormatError as error:
-            raise MisuseError(f"{error}; a handle stands in the receipt of a message sent with delay_s or deliver_at") from None
+            raise MisuseError(
+                f"{error}; a handle stands in the receipt of a message sent with delay_s or deliver_at"
+            ) from None
         _, addresses = await self._writable_queues(topic)
         if broker_name not in addresses:
-            raise NoRouteError(f"the message lies on broker {broker_name}, which is not in the route of topic {topic}")
-        fields = write_header(RequestCode.RECALL_MESSAGE, producer_group=self.group, topic=topic, recall_handle=handle)
-        answer = await self._session.ask(addresses[broker_name], RequestCode.RECALL_MESSAGE, fields, timeout=timeout)
+            raise NoRouteError(
+                f"the message lies on broker {broker_name}, which is not in the route of topic {topic}"
+            )
+        fields = write_header(
+            RequestCode.RECALL_MESSAGE, producer_group=self.group, topic=topic, recall_handle=handle
+        )
+        answer = await self._session.ask(
+            addresses[broker_name], RequestCode.RECALL_MESSAGE, fields, timeout=timeout
+        )
         message_id = (answer.fields or {}).get("msgId", "")
         if self._tracer is not None:
             self._tracer.recalled(topic, message_id)
@@ -331,33 +405,56 @@ class Producer:
         """
         timeout = timeout or self._timeout
         correlation = uuid.uuid4().hex
-        asked = {CORRELATION: correlation, REPLY_TO_CLIENT: self._session.client_id, TIME_TO_LIVE: str(int(timeout * 1000))}
+        asked = {
+            CORRELATION: correlation,
+            REPLY_TO_CLIENT: self._session.client_id,
+            TIME_TO_LIVE: str(int(timeout * 1000)),
+        }
         await self.queues(topic)
         await self._session.be_known()
         future = self._requests[correlation] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
-                await self.send(topic, body, tag=tag, keys=keys, properties={**(properties or {}), **asked}, timeout=timeout)
+                await self.send(
+                    topic,
+                    body,
+                    tag=tag,
+                    keys=keys,
+                    properties={**(properties or {}), **asked},
+                    timeout=timeout,
+                )
                 return await future
         except TimeoutError as error:
             if isinstance(error, ClientError):
                 raise
-            raise RequestTimeout(f"nobody replied to the request in topic {topic} within {timeout:g} s") from None
+            raise RequestTimeout(
+                f"nobody replied to the request in topic {topic} within {timeout:g} s"
+            ) from None
         finally:
             del self._requests[correlation]
 
     async def reply(self, message: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> None:
-        """Answer a message that was sent by `request`. Raises MisuseError for another one, ClientError when who asked is not reached."""
+        """Answer a message that was sent by `request`. Raises MisuseError for another one, ClientError when
+        who asked is not reached."""
         known = message.properties
-        cluster, correlation, client = (known.get(name) for name in (property_format.CLUSTER, CORRELATION, REPLY_TO_CLIENT))
+        cluster, correlation, client = (
+            known.get(name) for name in (property_format.CLUSTER, CORRELATION, REPLY_TO_CLIENT)
+        )
         if not (cluster and correlation and client):
             raise MisuseError(f"{message!r} asks for no reply: it was not sent by request()")
-        told = {MESSAGE_TYPE: "reply", CORRELATION: correlation, REPLY_TO_CLIENT: client, TIME_TO_LIVE: known.get(TIME_TO_LIVE, "0")}
+        told = {
+            MESSAGE_TYPE: "reply",
+            CORRELATION: correlation,
+            REPLY_TO_CLIENT: client,
+            TIME_TO_LIVE: known.get(TIME_TO_LIVE, "0"),
+        }
         encoded = encode_properties(Outgoing(body, properties=told), self._keys.make())
         topic = f"{cluster}_REPLY_TOPIC"
         # The broker that holds the request is the one that knows who asked.
         place = Place(broker_name=message.broker_name or None)
-        await self._deliver(RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout)
+        await self._deliver(
+            RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout
+        )
 
     def _on_reply(self, command: Command) -> Command:
         fields = command.fields or {}
@@ -394,7 +491,9 @@ class Producer:
                 if left <= 0:
                     raise RequestTimeout(f"topic {topic} took no message within {timeout:g} s")
                 fields = self._fields(code, queue, properties, sys_flag) | (counted or {})
-                answer = await self._session.ask(address, code, fields, body, timeout=left, accept=STATUS_NAMES)
+                answer = await self._session.ask(
+                    address, code, fields, body, timeout=left, accept=STATUS_NAMES
+                )
                 return answer, queue
             except ClientError as error:
                 final = attempt == ATTEMPTS or time.monotonic() >= deadline
@@ -407,7 +506,8 @@ class Producer:
         raise AssertionError("the last attempt returns or raises")
 
     def _fields(self, code: int, queue: MessageQueue, properties: str, sys_flag: int = 0) -> dict[str, str]:
-        """The header of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, written straight in wire letters for speed."""
+        """The header of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, written straight in wire letters for
+        speed."""
         return {
             "a": self.group,
             "b": queue.topic,
@@ -435,9 +535,13 @@ class Producer:
             queue = sorted(queues)[abs(java_hash(ordering_key)) % len(queues)]
             return queue, addresses[queue.broker_name]
         if queue_id is not None or broker_name is not None:
-            queues = [q for q in queues if queue_id in (None, q.queue_id) and broker_name in (None, q.broker_name)]
+            queues = [
+                q for q in queues if queue_id in (None, q.queue_id) and broker_name in (None, q.broker_name)
+            ]
             if not queues:
-                raise NoRouteError(f"topic {topic} has no writable queue {queue_id} on {broker_name or 'any broker'}")
+                raise NoRouteError(
+                    f"topic {topic} has no writable queue {queue_id} on {broker_name or 'any broker'}"
+                )
             if broker_name is None:
                 queues = queues[:1]
         elif avoid is not None:
@@ -522,7 +626,10 @@ def _batches(parts: Iterable[_Part], limit: int) -> Iterator[list[_Part]]:
     for part in parts:
         part_bytes = len(part.encoded)
         if part_bytes > MAX_BODY_BYTES:
-            raise MisuseError(f"a message of {part_bytes} bytes with its properties does not fit into a batch, at most {MAX_BODY_BYTES} do; send it alone")
+            raise MisuseError(
+                f"a message of {part_bytes} bytes with its properties does not fit into a batch, at "
+                f"most {MAX_BODY_BYTES} do; send it alone"
+            )
         if batch and size + part_bytes > limit:
             yield batch
             batch, size = [], 0
@@ -534,7 +641,11 @@ def _batches(parts: Iterable[_Part], limit: int) -> Iterator[list[_Part]]:
 
 def _traced_region(fields: Mapping[str, str]) -> str | None:
     """The region that a broker names in its answer; None when it wants no traces."""
-    return None if fields.get(property_format.TRACE_ON) == "false" else fields.get(property_format.MESSAGE_REGION)
+    return (
+        None
+        if fields.get(property_format.TRACE_ON) == "false"
+        else fields.get(property_format.MESSAGE_REGION)
+    )
 
 
 def _now_ms() -> int:
@@ -577,9 +688,23 @@ def _pushed(fields: Mapping[str, str], body: bytes) -> StoredMessage:
 
 
 def _receipt(
-    answer: Command, fields: Mapping[str, str], queue: MessageQueue, message_id: str, offset_message_id: str, number: int
+    answer: Command,
+    fields: Mapping[str, str],
+    queue: MessageQueue,
+    message_id: str,
+    offset_message_id: str,
+    number: int,
 ) -> SendReceipt:
     queue_id = int(fields.get("queueId", queue.queue_id))
     queue_offset = int(fields.get("queueOffset", -1))
     status = STATUS_NAMES[int(answer.code)]
-    return SendReceipt(queue.topic, queue.broker_name, queue_id, queue_offset + number, message_id, offset_message_id, status, fields.get("recallHandle"))
+    return SendReceipt(
+        queue.topic,
+        queue.broker_name,
+        queue_id,
+        queue_offset + number,
+        message_id,
+        offset_message_id,
+        status,
+        fields.get("recallHandle"),
+    )

@@ -6,7 +6,8 @@
             ...
             await consumer.commit(queue, result.next_offset)
 
-It takes no part in sharing queues out and sends no heartbeat; the group's offsets are kept at the broker all the same.
+It takes no part in sharing queues out and sends no heartbeat; the group's offsets are kept at the broker all
+the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ MAX_COUNT = 32
 
 
 class PullConsumer:
-    """Reads for a consumer group. `timeout` (seconds) bounds each request; a pull that waits has its wait besides."""
+    """Reads for a consumer group. `timeout` (seconds) bounds each request; a pull that waits has its wait
+    besides."""
 
     def __init__(
         self,
@@ -61,12 +63,15 @@ class PullConsumer:
         tags: str = ALL,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Read from `offset` on. With `wait_ms` the broker waits that long for something new before it answers.
+        """Read from `offset` on. With `wait_ms` the broker waits that long for something new before it
+        answers.
 
         Raises ClientError, FieldError and FormatError when the answer makes no sense.
         """
         # The version 0 tells the broker to take the expression as it is given here.
-        return await self._reader.pull(queue, offset, make_subscription(queue.topic, tags, 0), max_count, wait_ms)
+        return await self._reader.pull(
+            queue, offset, make_subscription(queue.topic, tags, 0), max_count, wait_ms
+        )
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Where the group goes on; None when it never read this queue."""

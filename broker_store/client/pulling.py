@@ -1,4 +1,5 @@
-"""Reading from queues and keeping a group's place in them: the requests that pull and push consumers share."""
+"""Reading from queues and keeping a group's place in them: the requests that pull and push consumers
+share."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class PullStatus(Enum):
 
 @dataclass(slots=True, frozen=True)
 class PullResult:
-    """What a pull found, and the bounds of the queue at that time (`max_offset` is one behind the last message)."""
+    """What a pull found, and the bounds of the queue at that time (`max_offset` is one behind the last
+    message)."""
 
     status: PullStatus
     messages: list[ReceivedMessage]
@@ -60,11 +62,21 @@ class QueueReader:
     async def pull(
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_count: int, wait_ms: int
     ) -> PullResult:
-        """Read from `offset` on; with `wait_ms` the broker holds the request that long while there is nothing new."""
+        """Read from `offset` on; with `wait_ms` the broker holds the request that long while there is nothing
+        new."""
         flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms > 0 else 0)
         expression = subscription.expression, subscription.version, subscription.expression_type
         header = PullHeader(
-            self._group, queue.topic, queue.queue_id, offset, max_count, flags, 0, max(wait_ms, 0), *expression, None
+            self._group,
+            queue.topic,
+            queue.queue_id,
+            offset,
+            max_count,
+            flags,
+            0,
+            max(wait_ms, 0),
+            *expression,
+            None,
         )
         answer = await self._session.ask(
             await self.address(queue),
@@ -74,8 +86,12 @@ class QueueReader:
             accept=_PULL_CODES,
         )
         fields = answer.fields or {}
-        numbers = (read_long(name, fields.get(name)) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
-        messages = decode_messages(answer.body, queue.broker_name) if answer.code == ResponseCode.SUCCESS else []
+        numbers = (
+            read_long(name, fields.get(name)) for name in ("nextBeginOffset", "minOffset", "maxOffset")
+        )
+        messages = (
+            decode_messages(answer.body, queue.broker_name) if answer.code == ResponseCode.SUCCESS else []
+        )
         kept = [message for message in messages if wants(subscription, message.tag)]
         return PullResult(PullStatus(int(answer.code)), kept, *numbers)
 

@@ -5,22 +5,26 @@
             ...
 
     async with PushConsumer("my-group", "127.0.0.1:9876").subscribe("Orders") as consumer:
-        await consumer.start(handle)         # async def handle(message), or a plain function, which runs in a thread
-        ...                                  # up to `concurrency` messages are handled at once until the block ends
+        await consumer.start(handle)         # async def handle(message), or a plain function, which runs in a
+                                             thread
+        ...                                  # up to `concurrency` messages are handled at once until the
+                                             block ends
 
-A message whose handler returns is consumed. When the handler raises, the broker is asked to bring it again later by
-way of the group's retry topic, and after `max_retries` of that it goes to the dead letters; RetryLater and GiveUp say
-which of the two, and when. With `orderly=True` the messages of a queue are handled one after the other, only while the
-broker's lock on the queue is held, and a failed one is tried again here before the next. With `model="broadcasting"`
-every consumer gets everything, places are kept by the consumer itself, and a failed message is passed over.
+A message whose handler returns is consumed. When the handler raises, the broker is asked to bring it again
+later by way of the group's retry topic, and after `max_retries` of that it goes to the dead letters;
+RetryLater and GiveUp say which of the two, and when. With `orderly=True` the messages of a queue are handled
+one after the other, only while the broker's lock on the queue is held, and a failed one is tried again here
+before the next. With `model="broadcasting"` every consumer gets everything, places are kept by the consumer
+itself, and a failed message is passed over.
 
-In a loop nothing is raised to the consumer: `retry` and `give_up` say the same, and `ack` that a message is done before
-the next one is asked for. What a loop left by `break` or an exception was working on is not consumed; it is handed out
-again, to this group's next member, when this one has closed.
+In a loop nothing is raised to the consumer: `retry` and `give_up` say the same, and `ack` that a message is
+done before the next one is asked for. What a loop left by `break` or an exception was working on is not
+consumed; it is handed out again, to this group's next member, when this one has closed.
 
-How it works: a task shares the queues out anew every 20 s and when the broker says that the group has changed; a task
-a queue reads ahead (long polling); `concurrency` workers call the handler. Places are committed every 5 s, when a queue
-goes to another consumer, and at the end. What ends without that is handed out again.
+How it works: a task shares the queues out anew every 20 s and when the broker says that the group has
+changed; a task a queue reads ahead (long polling); `concurrency` workers call the handler. Places are
+committed every 5 s, when a queue goes to another consumer, and at the end. What ends without that is handed
+out again.
 """
 
 from __future__ import annotations
@@ -76,15 +80,15 @@ class PushConsumer:
     """One member of a consumer group.
 
     `model`: "clustering", where the members share the messages, or "broadcasting", where each gets all.
-    `consume_from`: where a group begins that has no place yet: "last", "first", or a time, as an aware datetime or in
-    milliseconds since 1970. (A queue that still holds its very first message begins there in any case, as Apache's broker
-    decides.)
-    `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues, plain functions still in
-    at most so many threads.
-    `max_retries`: how often a message comes again before it goes to the dead letters. None: as often as the group's settings at
-    the broker say (16), or without end for an orderly consumer, as in Java.
-    `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: it begins anew each time.
-    `read_ahead`: how much of a queue is taken before it is handled.
+    `consume_from`: where a group begins that has no place yet: "last", "first", or a time, as an aware
+    datetime or in milliseconds since 1970. (A queue that still holds its very first message begins there in
+    any case, as Apache's broker decides.)
+    `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues, plain
+    functions still in at most so many threads.
+    `max_retries`: how often a message comes again before it goes to the dead letters. None: as often as the
+    group's settings at the broker say (16), or without end for an orderly consumer, as in Java.
+    `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: it begins anew
+    each time. `read_ahead`: how much of a queue is taken before it is handled.
     `timeout`: seconds for one request to a broker.
     `trace`: write records of each message that was handled to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
     """
@@ -137,7 +141,11 @@ class PushConsumer:
         )
         self._reader = QueueReader(self._session, group)
         make_id = UniqueKeys(local_address()).make
-        self._tracer = tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), make_id, group) if trace else None
+        self._tracer = (
+            tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), make_id, group)
+            if trace
+            else None
+        )
         self._giving_back = GivingBack(self._session, self._reader, group, max_retries)
         self._assigned: dict[MessageQueue, AssignedQueue] = {}
         # None wakes a loop that waits, when the consumer closes.
@@ -147,7 +155,8 @@ class PushConsumer:
         self._started = False
         self._handler: Handler | None = None
         self._handler_is_async = False
-        # asyncio's own threads are few on a small machine, and others' as well. None is started before it is needed.
+        # asyncio's own threads are few on a small machine, and others' as well. None is started before it is
+        # needed.
         self._threads = ThreadPoolExecutor(concurrency, f"handler of {group}")
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
@@ -171,7 +180,8 @@ class PushConsumer:
     async def start(self, handler: Handler | None = None) -> PushConsumer:
         """Join the group and begin to call `handler`, or, without one, to read ahead for `async for`.
 
-        Returns when the queues were shared out for the first time. Raises ClientError when no name server answers, MisuseError.
+        Returns when the queues were shared out for the first time. Raises ClientError when no name server
+        answers, MisuseError.
         """
         if self._started or self._closed:
             raise MisuseError("a consumer is started once")
@@ -211,7 +221,8 @@ class PushConsumer:
     async def close(self, timeout: float = 5.0) -> None:
         """Leave the group: stop reading, let running handlers end, commit, say goodbye. Idempotent.
 
-        After `timeout` seconds handlers that still run are left behind: their messages are not consumed and come again.
+        After `timeout` seconds handlers that still run are left behind: their messages are not consumed and
+        come again.
         """
         if self._closed:
             return
@@ -244,7 +255,8 @@ class PushConsumer:
         return Messages(self)
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """A message of an `async for` is consumed, before the loop asks for the next one. Raises MisuseError."""
+        """A message of an `async for` is consumed, before the loop asks for the next one. Raises
+        MisuseError."""
         await self._settle(self._task_of(message), None)
 
     async def retry(self, message: ReceivedMessage, level: int = 0, *, after_s: float | None = None) -> None:
@@ -258,7 +270,10 @@ class PushConsumer:
     def _task_of(self, message: ReceivedMessage) -> _Task:
         task = self._in_hand.get(id(message))
         if task is None:
-            raise MisuseError(f"{message!r} is in no loop's hands: ack, retry and give_up are for a message of `async for`, once")
+            raise MisuseError(
+                f"{message!r} is in no loop's hands: ack, retry and give_up are for a message of "
+                f"`async for`, once"
+            )
         return task
 
     async def _next_task(self) -> _Task | None:
@@ -350,7 +365,8 @@ class PushConsumer:
             await self._rebalance()
 
     async def _rebalance(self) -> None:
-        """Take the queues that are ours, leave those that are not. What cannot be found out changes nothing."""
+        """Take the queues that are ours, leave those that are not. What cannot be found out changes
+        nothing."""
         async with self._rebalancing:
             self._settled = True
             for topic in list(self._subscriptions):
@@ -432,8 +448,8 @@ class PushConsumer:
         release.add_done_callback(lambda _: self._releases.pop(assigned.queue))
 
     async def _release(self, assigned: AssignedQueue) -> None:
-        # Nobody else reads the queue while its lock is ours, or as long as we are in the group; otherwise the next reader
-        # begins now, at what was committed, and must not be set back later by what ends here.
+        # Nobody else reads the queue while its lock is ours, or as long as we are in the group; otherwise the
+        # next reader begins now, at what was committed, and must not be set back later by what ends here.
         ours = self._closed or (self.orderly and not self.broadcasting)
         if not ours:
             await self._commit(assigned)
@@ -458,7 +474,9 @@ class PushConsumer:
                 body = bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, queues))
                 asked_s = time.monotonic()
                 try:
-                    answer = await self._session.ask(lowest_address(broker), RequestCode.LOCK_BATCH_MQ, None, body)
+                    answer = await self._session.ask(
+                        lowest_address(broker), RequestCode.LOCK_BATCH_MQ, None, body
+                    )
                 except ClientError as error:
                     log.info("%s cannot lock queues of %s: %s", self.group, topic, error)
                     continue
@@ -466,8 +484,11 @@ class PushConsumer:
                 locked |= granted
                 for queue in queues:
                     if queue in self._assigned:
-                        # A lock that is another's by now ends at once; one that nobody answered for lasts as long as it would.
-                        self._assigned[queue].locked_until_s = asked_s + LOCK_LIFE_S if queue in granted else 0.0
+                        # A lock that is another's by now ends at once; one that nobody answered for lasts as
+                        # long as it would.
+                        self._assigned[queue].locked_until_s = (
+                            asked_s + LOCK_LIFE_S if queue in granted else 0.0
+                        )
         got = [queue for queue in wanted if queue in locked]
         if len(got) < len(wanted):
             self._settled = False
@@ -476,7 +497,9 @@ class PushConsumer:
     async def _unlock(self, queue: MessageQueue) -> None:
         body = bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, (queue,)))
         try:
-            await self._session.tell(await self._reader.address(queue), RequestCode.UNLOCK_BATCH_MQ, None, body)
+            await self._session.tell(
+                await self._reader.address(queue), RequestCode.UNLOCK_BATCH_MQ, None, body
+            )
         except ClientError as error:
             log.info("%s could not unlock %s: %s", self.group, queue, error)
 
@@ -556,11 +579,18 @@ class PushConsumer:
                 await self._handler(message)
             else:
                 in_context = contextvars.copy_context().run
-                outcome = await asyncio.get_running_loop().run_in_executor(self._threads, in_context, self._handler, message)
+                outcome = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, in_context, self._handler, message
+                )
                 if inspect.isawaitable(outcome):
                     await outcome
         except (RetryLater, GiveUp) as wish:
-            log.info("%s: the handler wants %r %s", self.group, message, "given up" if isinstance(wish, GiveUp) else wish)
+            log.info(
+                "%s: the handler wants %r %s",
+                self.group,
+                message,
+                "given up" if isinstance(wish, GiveUp) else wish,
+            )
             return wish
         except Exception as error:
             log.warning("%s: the handler failed on %r", self.group, message, exc_info=True)
@@ -590,7 +620,8 @@ class PushConsumer:
         return False
 
     async def _handle_in_order(self, assigned: AssignedQueue, message: ReceivedMessage) -> None:
-        """Handle one message, again and again until it is consumed, given up, or the queue is not ours any more."""
+        """Handle one message, again and again until it is consumed, given up, or the queue is not ours any
+        more."""
         task = _Task(assigned, message)
         while not assigned.dropped:
             if not self.broadcasting and time.monotonic() > assigned.locked_until_s:
@@ -599,7 +630,9 @@ class PushConsumer:
                 continue
             assigned.begin_handling()
             try:
-                problem = await (self._handle(message) if self._handler is not None else self._handle_in_loop(task))
+                problem = await (
+                    self._handle(message) if self._handler is not None else self._handle_in_loop(task)
+                )
                 done = problem is None or self.broadcasting
                 if not done and self._is_hopeless(message, problem):
                     done = await self._give_back(task, TO_DEAD_LETTERS)
@@ -620,7 +653,9 @@ class PushConsumer:
         return await task.outcome
 
     def _is_hopeless(self, message: ReceivedMessage, problem: Exception) -> bool:
-        return isinstance(problem, GiveUp) or (self._max_retries is not None and message.attempt > self._max_retries)
+        return isinstance(problem, GiveUp) or (
+            self._max_retries is not None and message.attempt > self._max_retries
+        )
 
     # Places
 
@@ -693,11 +728,15 @@ class PushConsumer:
         """An administrator wants this message handled here and now."""
         header = read_header(command.code, command.fields)
         if self._handler is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, "this consumer is a loop, which takes its messages itself")
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR, "this consumer is a loop, which takes its messages itself"
+            )
         messages = decode_messages(command.body, header.broker_name or "")
         started_ms = _now_ms()
         consumed = bool(messages) and await self._handle(messages[0]) is None
-        return command.answer(body=running_info.encode_consumed(consumed, self.orderly, _now_ms() - started_ms))
+        return command.answer(
+            body=running_info.encode_consumed(consumed, self.orderly, _now_ms() - started_ms)
+        )
 
 
 class Messages:
@@ -721,7 +760,8 @@ class Messages:
 
 
 class _Task:
-    """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop makes of it."""
+    """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop
+    makes of it."""
 
     __slots__ = ("assigned", "handled", "message", "outcome")
 

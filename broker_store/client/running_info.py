@@ -1,4 +1,5 @@
-"""What a consumer says about itself when a broker asks on behalf of an administrator (docs/spec/remoting.md section 4)."""
+"""What a consumer says about itself when a broker asks on behalf of an administrator (docs/spec/remoting.md
+section 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from broker_store.protocol.bodies import MessageQueue, Subscription
 def encode(
     properties: Mapping[str, str], subscriptions: Iterable[Subscription], assigned: Iterable[AssignedQueue]
 ) -> bytes:
-    """ConsumerRunningInfo. Rates are left out: this client does not measure them, and zeros would be a lie."""
+    """ConsumerRunningInfo. Rates are left out: this client does not measure them, and zeros would be a
+    lie."""
     return fastjson.dumps(
         {
             "mqPopTable": {},
@@ -54,4 +56,6 @@ def encode_places(places: Mapping[MessageQueue, int]) -> bytes:
 def encode_consumed(consumed: bool, orderly: bool, spent_ms: int) -> bytes:
     """ConsumeMessageDirectlyResult."""
     result = "CR_SUCCESS" if consumed else "CR_THROW_EXCEPTION"
-    return fastjson.dumps({"autoCommit": True, "consumeResult": result, "order": orderly, "spentTimeMills": spent_ms})
+    return fastjson.dumps(
+        {"autoCommit": True, "consumeResult": result, "order": orderly, "spentTimeMills": spent_ms}
+    )

@@ -1,9 +1,9 @@
 """What every client is: an identity, connections by address, routes by topic, and a heartbeat.
 
-Producer, consumers and Admin each own a session. It opens a link to a server when it is first needed and again after
-it ended; it asks the name servers one after another until one answers, and stays with that one; it fetches the routes
-in use anew every 30 s and after a broker could not be reached; it tells all brokers of those routes every 30 s who it
-is, and at once when a new broker comes into sight.
+Producer, consumers and Admin each own a session. It opens a link to a server when it is first needed and
+again after it ended; it asks the name servers one after another until one answers, and stays with that one;
+it fetches the routes in use anew every 30 s and after a broker could not be reached; it tells all brokers of
+those routes every 30 s who it is, and at once when a new broker comes into sight.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def parse_nameservers(nameservers: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def make_client_id() -> str:
-    """Unique among the clients of a cluster: host, process, and a number no other client of this process had."""
+    """Unique among the clients of a cluster: host, process, and a number no other client of this process
+    had."""
     return f"{local_address()}@{os.getpid()}#{next(_numbers)}{time.time_ns() % 1_000_000_000:09d}"
 
 
@@ -68,7 +69,8 @@ def local_address() -> str:
 
 
 class Session:
-    """`heartbeat` gives what to tell brokers, None for nothing. `handlers` answer what brokers ask, by code."""
+    """`heartbeat` gives what to tell brokers, None for nothing. `handlers` answer what brokers ask, by
+    code."""
 
     def __init__(
         self,
@@ -125,7 +127,9 @@ class Session:
         """Tell all brokers that were told of us that we go; who cannot be reached will notice by itself."""
         header = dict(client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group)
         fields = write_header(RequestCode.UNREGISTER_CLIENT, **header)
-        asked = (self.ask(address, RequestCode.UNREGISTER_CLIENT, fields, timeout=1.0) for address in self._beaten)
+        asked = (
+            self.ask(address, RequestCode.UNREGISTER_CLIENT, fields, timeout=1.0) for address in self._beaten
+        )
         await asyncio.gather(*asked, return_exceptions=True)
 
     async def close(self) -> None:
@@ -176,7 +180,9 @@ class Session:
             raise AnswerError(code, answer.code, answer.remark, address)
         return answer
 
-    async def tell(self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> None:
+    async def tell(
+        self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> None:
         """Send a oneway request. Raises ConnectionLost."""
         link = await self.link(address)
         await link.drained()

@@ -1,7 +1,8 @@
-"""Traces: records of what a client did with each message, which Apache's tools read (`mqadmin queryMsgTraceById`).
+"""Traces: records of what a client did with each message, which Apache's tools read (`mqadmin
+queryMsgTraceById`).
 
-A record is a line of fields joined by \\x01 and ended by \\x02, as in Java's TraceDataEncoder; what is not there is the word
-`null`. Its first field is the kind:
+A record is a line of fields joined by \\x01 and ended by \\x02, as in Java's TraceDataEncoder; what is not
+there is the word `null`. Its first field is the kind:
 
     Pub             a message was sent
     SubBefore       a message is handed to a handler
@@ -11,9 +12,9 @@ A record is a line of fields joined by \\x01 and ended by \\x02, as in Java's Tr
 
 formats/traces.py reads them.
 
-Records go to RMQ_SYS_TRACE_TOPIC, those of a topic together, at most 100 in a message, whose keys are the ids and keys of what
-they tell of. They are sent in the background; a trace is no reason to hold up or fail what it tells of, so records that
-find no room, and those that no broker takes, are counted in the log and lost.
+Records go to RMQ_SYS_TRACE_TOPIC, those of a topic together, at most 100 in a message, whose keys are the ids
+and keys of what they tell of. They are sent in the background; a trace is no reason to hold up or fail what
+it tells of, so records that find no room, and those that no broker takes, are counted in the log and lost.
 """
 
 from __future__ import annotations
@@ -76,25 +77,52 @@ class Tracer:
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
-    def sent(self, receipt: SendReceipt, message: Outgoing, began_ms: int, kind: int, region: str | None) -> None:
+    def sent(
+        self, receipt: SendReceipt, message: Outgoing, began_ms: int, kind: int, region: str | None
+    ) -> None:
         """A broker has the message; without a region it wants no traces."""
         if region is None:
             return
         fields = (
-            "Pub", began_ms, region, self._group, receipt.topic, receipt.message_id, message.tag, " ".join(message.keys), _host(receipt.offset_message_id), len(message.body),
+            "Pub", began_ms, region, self._group, receipt.topic, receipt.message_id, message.tag,
+            " ".join(message.keys), _host(receipt.offset_message_id), len(message.body),
             _now_ms() - began_ms, kind, receipt.offset_message_id, receipt.status == "SEND_OK",
         )  # fmt: skip
         self._add(receipt.topic, fields, (receipt.message_id, *message.keys))
 
-    def ended(self, topic: str, unique_key: str, message: Outgoing | ReceivedMessage, host: str, committed: bool, from_check: bool) -> None:
+    def ended(
+        self,
+        topic: str,
+        unique_key: str,
+        message: Outgoing | ReceivedMessage,
+        host: str,
+        committed: bool,
+        from_check: bool,
+    ) -> None:
         """The word for a half was given."""
         state = "COMMIT_MESSAGE" if committed else "ROLLBACK_MESSAGE"
-        fields = ("EndTransaction", _now_ms(), DEFAULT_REGION, self._group, topic, unique_key, message.tag, " ".join(message.keys), host, COMMITTED, unique_key, state, from_check)
+        fields = (
+            "EndTransaction",
+            _now_ms(),
+            DEFAULT_REGION,
+            self._group,
+            topic,
+            unique_key,
+            message.tag,
+            " ".join(message.keys),
+            host,
+            COMMITTED,
+            unique_key,
+            state,
+            from_check,
+        )
         self._add(topic, fields, (unique_key, *message.keys))
 
     def recalled(self, topic: str, unique_key: str) -> None:
         """A broker will drop a message that waits."""
-        self._add(topic, ("Recall", _now_ms(), DEFAULT_REGION, self._group, topic, unique_key, True), (unique_key,))
+        self._add(
+            topic, ("Recall", _now_ms(), DEFAULT_REGION, self._group, topic, unique_key, True), (unique_key,)
+        )
 
     def handed(self, message: ReceivedMessage) -> Handled | None:
         """A handler gets the message; None when its broker wants no traces."""
@@ -104,7 +132,8 @@ class Tracer:
         handled = Handled(self._make_id(), _now_ms())
         region = pairs.get(properties.MESSAGE_REGION)
         fields = (
-            "SubBefore", handled.began_ms, region, self._group, handled.request_id, message.message_id, message.record.reconsume_times + message.retries_here, " ".join(message.keys),
+            "SubBefore", handled.began_ms, region, self._group, handled.request_id, message.message_id,
+            message.record.reconsume_times + message.retries_here, " ".join(message.keys),
         )  # fmt: skip
         self._add(message.topic, fields, (message.message_id, *message.keys))
         return handled
@@ -114,7 +143,17 @@ class Tracer:
         if handled is None:
             return
         now_ms = _now_ms()
-        fields = ("SubAfter", handled.request_id, message.message_id, now_ms - handled.began_ms, code == CONSUMED, " ".join(message.keys), code, now_ms, self._group)
+        fields = (
+            "SubAfter",
+            handled.request_id,
+            message.message_id,
+            now_ms - handled.began_ms,
+            code == CONSUMED,
+            " ".join(message.keys),
+            code,
+            now_ms,
+            self._group,
+        )
         self._add(message.topic, fields, (message.message_id, *message.keys))
 
     def _add(self, topic: str, fields: Iterable[object], keys: tuple[str, ...]) -> None:
@@ -150,7 +189,9 @@ class Tracer:
             await self._producer.start()
         body = "".join(record.text for record in records).encode("utf-8", "replace")
         try:
-            await self._producer.send(TOPIC, body, keys=_bounded(dict.fromkeys(key for record in records for key in record.keys)))
+            await self._producer.send(
+                TOPIC, body, keys=_bounded(dict.fromkeys(key for record in records for key in record.keys))
+            )
         except ClientError as error:
             log.warning("%d trace records of %s are lost: %s", len(records), self._group, error)
 

@@ -1,14 +1,16 @@
 """Sends messages that are shown only when a local transaction is done.
 
-    def check(message):                      # asked when a word got lost, also after a restart of this program
+    def check(message):                      # asked when a word got lost, also after a restart of this
+                                             program
         return orders.is_paid(message.keys[0])   # True: show it, False: forget it, None: ask again later
 
     async with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
         async with producer.transaction("Paid", b"...", keys=["order-7"]):
             orders.pay(7)
 
-The message is stored as a half first, which nobody sees. When the block ends it is committed, when it raises it is rolled
-back. A word that does not reach the broker is no error: the broker asks `check` until it has one.
+The message is stored as a half first, which nobody sees. When the block ends it is committed, when it raises
+it is rolled back. A word that does not reach the broker is no error: the broker asks `check` until it has
+one.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from broker_store.client.errors import ClientError
-from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt, decode_messages, encode_properties, outgoing
+from broker_store.client.message import (
+    Outgoing,
+    ReceivedMessage,
+    SendReceipt,
+    decode_messages,
+    encode_properties,
+    outgoing,
+)
 from broker_store.client.producer import Producer
 from broker_store.client.session import REQUEST_TIMEOUT_S
 from broker_store.errors import FormatError, MisuseError
@@ -32,14 +41,16 @@ from broker_store.protocol.headers import write_header
 
 log = logging.getLogger(__name__)
 
-# Questions that are being answered, as many as Java's client holds (checkRequestHoldMax). What comes beyond is asked again by the broker.
+# Questions that are being answered, as many as Java's client holds (checkRequestHoldMax). What comes beyond
+# is asked again by the broker.
 MOST_HELD = 2_000
 
 Check = Callable[[ReceivedMessage], bool | None | Awaitable[bool | None]]
 
 
 class Half:
-    """A message that waits for its word. `receipt` says where it is stored; its topic is not the one it will appear in."""
+    """A message that waits for its word. `receipt` says where it is stored; its topic is not the one it will
+    appear in."""
 
     def __init__(self, producer: TransactionProducer, topic: str, receipt: SendReceipt, message: Outgoing):
         self._producer, self._message = producer, message
@@ -60,17 +71,26 @@ class Half:
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages wait for a transaction. `check(message)` tells what became of one: a coroutine function, or a plain one,
-    which runs in a thread.
+    """A producer whose messages wait for a transaction. `check(message)` tells what became of one: a
+    coroutine function, or a plain one, which runs in a thread.
 
     The other arguments are Producer's.
     """
 
     def __init__(
-        self, nameservers: str | Iterable[str], group: str, check: Check, *, timeout: float = REQUEST_TIMEOUT_S, client_id: str | None = None, trace: bool = False
+        self,
+        nameservers: str | Iterable[str],
+        group: str,
+        check: Check,
+        *,
+        timeout: float = REQUEST_TIMEOUT_S,
+        client_id: str | None = None,
+        trace: bool = False,
     ):
         if not callable(check):
-            raise MisuseError("check must be a function of a message: without it a lost word could never be found again")
+            raise MisuseError(
+                "check must be a function of a message: without it a lost word could never be found again"
+            )
         self._check = check
         self._held = 0
         self._is_full = False
@@ -81,9 +101,16 @@ class TransactionProducer(Producer):
 
     @contextlib.asynccontextmanager
     async def transaction(
-        self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        body: bytes | Outgoing,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Half]:
-        """Store a half, run the block, and commit; roll back when the block raises. Raises ClientError before the block runs."""
+        """Store a half, run the block, and commit; roll back when the block raises. Raises ClientError before
+        the block runs."""
         half = await self.begin(topic, body, tag=tag, keys=keys, properties=properties)
         try:
             yield half
@@ -93,26 +120,49 @@ class TransactionProducer(Producer):
         await half.commit()
 
     async def begin(
-        self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        body: bytes | Outgoing,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> Half:
-        """Store a half, which waits for its `commit` or `rollback`. Raises ClientError, MisuseError, NameError_."""
+        """Store a half, which waits for its `commit` or `rollback`. Raises ClientError, MisuseError,
+        NameError_."""
         message = outgoing(body, tag, keys, properties)
         unique_key = self._keys.make()
         own = {"TRAN_MSG": "true", "PGROUP": self.group}
-        encoded = encode_properties(dataclasses.replace(message, properties={**message.properties, **own}), unique_key)
+        encoded = encode_properties(
+            dataclasses.replace(message, properties={**message.properties, **own}), unique_key
+        )
         receipt = await self._send(topic, message, encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
         half = Half(self, topic, receipt, message)
         if receipt.status != "SEND_OK":
             # The local transaction must not rest on what a power cut could take away.
             await half.rollback()
-            raise ClientError(f"the half for topic {topic} is stored, but not as safely as the broker's settings ask ({receipt.status}); it is rolled back")
+            raise ClientError(
+                f"the half for topic {topic} is stored, but not as safely as the broker's settings "
+                f"ask ({receipt.status}); it is rolled back"
+            )
         return half
 
     async def _end(self, half: Half, kind: int) -> bool:
         host, log_offset = message_id.decode_offset_id(half.receipt.offset_message_id)
-        return await self._say(host, half.topic, half.receipt.queue_offset, log_offset, half.message_id, kind, half._message)
+        return await self._say(
+            host, half.topic, half.receipt.queue_offset, log_offset, half.message_id, kind, half._message
+        )
 
-    async def _say(self, host: tuple[bytes, int], topic: str, queue_offset: int, log_offset: int, unique_key: str, kind: int, message: Outgoing | ReceivedMessage) -> bool:
+    async def _say(
+        self,
+        host: tuple[bytes, int],
+        topic: str,
+        queue_offset: int,
+        log_offset: int,
+        unique_key: str,
+        kind: int,
+        message: Outgoing | ReceivedMessage,
+    ) -> bool:
         from_check = isinstance(message, ReceivedMessage)
         fields = write_header(
             RequestCode.END_TRANSACTION,
@@ -131,7 +181,14 @@ class TransactionProducer(Producer):
             log.warning("the word for %s did not get through, the broker will ask: %s", unique_key, error)
             return False
         if self._tracer is not None:
-            self._tracer.ended(topic, unique_key, message, message_id.host_text(host), kind == record.TRANSACTION_COMMIT, from_check)
+            self._tracer.ended(
+                topic,
+                unique_key,
+                message,
+                message_id.host_text(host),
+                kind == record.TRANSACTION_COMMIT,
+                from_check,
+            )
         return True
 
     async def _verdict(self, message: ReceivedMessage) -> bool | None:
@@ -144,7 +201,11 @@ class TransactionProducer(Producer):
         """The broker wants to know what became of a half."""
         if self._held >= MOST_HELD:
             if not self._is_full:
-                log.warning("check has not answered %d questions yet: others are passed over, the broker will ask again", self._held)
+                log.warning(
+                    "check has not answered %d questions yet: others are passed over, the broker "
+                    "will ask again",
+                    self._held,
+                )
             self._is_full = True
             return
         self._held += 1
@@ -169,4 +230,6 @@ class TransactionProducer(Producer):
         if verdict is None:
             return
         half, kind = message.record, record.TRANSACTION_COMMIT if verdict else record.TRANSACTION_ROLLBACK
-        await self._say(half.store_host, half.topic, half.queue_offset, half.log_offset, message.message_id, kind, message)
+        await self._say(
+            half.store_host, half.topic, half.queue_offset, half.log_offset, message.message_id, kind, message
+        )

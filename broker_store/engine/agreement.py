@@ -1,9 +1,10 @@
-"""How far queues and index hold what the log says: compared while recovery reads the log, and nothing is changed.
+"""How far queues and index hold what the log says: compared while recovery reads the log, and nothing is
+changed.
 
-A killed process leaves queues and index as it had them in memory, so mostly they are whole; a power cut may have kept any
-page of them. The scan finds out by comparing byte for byte (`kernels/agreement.py`): up to `end` everything is there, and
-from there on it is made again. Below the first log file that is scanned, what is there is believed: it was synced before
-the stamps that chose that file were set.
+A killed process leaves queues and index as it had them in memory, so mostly they are whole; a power cut may
+have kept any page of them. The scan finds out by comparing byte for byte (`kernels/agreement.py`): up to
+`end` everything is there, and from there on it is made again. Below the first log file that is scanned, what
+is there is believed: it was synced before the stamps that chose that file were set.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _NEVER = 1 << 62
 
 
 class Agreement:
-    """One comparison. `address` is what the scan kernel gets; it asks for what it needs by a stop code (`provide`)."""
+    """One comparison. `address` is what the scan kernel gets; it asks for what it needs by a stop code
+    (`provide`)."""
 
     def __init__(
         self,
@@ -33,8 +35,8 @@ class Agreement:
         place: IndexPlace | None,
         is_buried: Callable[[int, str, ConsumeQueue | None, int], bool],
     ):
-        """`is_buried(log offset, topic, queue, unit)` notes a topic that was deleted before the record, if it was; `queue` is the one
-        whose unit points further on in the log, None where the topic has no queue."""
+        """`is_buried(log offset, topic, queue, unit)` notes a topic that was deleted before the record, if it
+        was; `queue` is the one whose unit points further on in the log, None where the topic has no queue."""
         self._queues, self._index, self._dispatcher, self._is_buried = queues, index, dispatcher, is_buried
         self._words = Words(c.A_WORDS)
         self._words[c.A_WRITER] = context.address
@@ -42,7 +44,8 @@ class Agreement:
         self._words[c.A_INDEX_FROM] = _NEVER if place is None else place.log_offset + 1
         self._words[c.A_ENTRY_AT] = FIRST_ENTRY
         self._file = -1
-        # Queues that begin behind a unit whose record is in the log: retention leaves no such, so a file of theirs is missing.
+        # Queues that begin behind a unit whose record is in the log: retention leaves no such, so a file of
+        # theirs is missing.
         self.headless: list[ConsumeQueue] = []
         self.passed: list[PassedEntries] = []
         if place is not None and self._index.files:
@@ -88,7 +91,8 @@ class Agreement:
         return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
 
     def pass_entries(self, bad: int, log_offset: int) -> None:
-        """Believe the entries of records from `bad` to `log_offset` of the log: that part is damaged, so they cannot be compared."""
+        """Believe the entries of records from `bad` to `log_offset` of the log: that part is damaged, so they
+        cannot be compared."""
         if self._file < 0:
             return
         place = self._index.place_of(log_offset)
@@ -103,7 +107,8 @@ class Agreement:
         self._words[c.A_END] = offset
 
     def provide(self, stopped: int, file: MappedFile, offset: int) -> bool:
-        """What the scan stopped for at the record at `offset`; False when it cannot be had, so the record's part is missing."""
+        """What the scan stopped for at the record at `offset`; False when it cannot be had, so the record's
+        part is missing."""
         words = self._words
         if stopped == c.QUEUE_FILE_END:
             queue, unit = self._queues.by_row(words[c.A_QUEUE]), words[c.A_UNIT]
@@ -142,7 +147,10 @@ class Agreement:
             return False
         if self._words[c.A_LAST_OFFSET] >= 0:
             header = self._index.files[self._file].header()
-            if (header.end_timestamp, header.end_offset) != (self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]):
+            if (header.end_timestamp, header.end_offset) != (
+                self._words[c.A_LAST_MS],
+                self._words[c.A_LAST_OFFSET],
+            ):
                 return False
         self._enter(following, 1)
         return True

@@ -1,7 +1,8 @@
 """The writer: messages into the log, a group by one kernel call, and what the kernel stops for.
 
     put, put_many, put_batch, put_waited ──► append kernel ──► log (──► queues, index with ASYNC_FLUSH)
-                                                └── stops ──► room in the log, a queue, the index; a queue to open; a message to make plain
+                                                └── stops ──► room in the log, a queue, the index; a queue to
+                                                              open; a message to make plain
 
 Loop thread. Every message of a group has a row of its own in the kernel's rows; its results are read there.
 """
@@ -39,7 +40,14 @@ _RESULT = struct.Struct("=5q").unpack_from
 _RESULT_AT = c.D_LOG_OFFSET * 8
 _RESULTS = struct.Struct(f"{_RESULT_AT}x5q")
 _ROW_BYTES = c.D_WORDS * 8
-_INTEGERS = ("queue_id", "flag", "sys_flag", "born_timestamp", "reconsume_times", "prepared_transaction_offset")
+_INTEGERS = (
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "reconsume_times",
+    "prepared_transaction_offset",
+)
 _OK = PutStatus.PUT_OK
 _REFUSED = 100  # D_STATUS of a row that Python refused: this plus the PutStatus
 _STATUS = {
@@ -51,7 +59,12 @@ _STATUS = {
     c.D_NO_PLACE: PutStatus.MESSAGE_ILLEGAL,
 } | {_REFUSED + status: status for status in PutStatus}
 _PUT_OFF = _REFUSED + PutStatus.PUT_OFF
-_WAITS = {c.LOG_FILE_FULL: LOG_ROLL, c.LOG_NOT_ALLOCATED: LOG_ROOM, c.QUEUE_NOT_ALLOCATED: QUEUE_ROOM, c.KEYS_NOT_ALLOCATED: INDEX_ROOM}
+_WAITS = {
+    c.LOG_FILE_FULL: LOG_ROLL,
+    c.LOG_NOT_ALLOCATED: LOG_ROOM,
+    c.QUEUE_NOT_ALLOCATED: QUEUE_ROOM,
+    c.KEYS_NOT_ALLOCATED: INDEX_ROOM,
+}
 T = TypeVar("T")
 
 
@@ -89,17 +102,42 @@ class PutResults(Sequence):
 
 
 class _Waited:
-    """Records that waited, in the place of a group's messages; `times` and `room` are held here while the kernel works."""
+    """Records that waited, in the place of a group's messages; `times` and `room` are held here while the
+    kernel works."""
 
-    def __init__(self, records: bytes, count: int, topic: int, times: np.ndarray | None, room: np.ndarray, forbidden: Collection[str]):
-        self._records, self._count, self._topic, self._times, self._room, self.forbidden = records, count, topic, times, room, forbidden
+    def __init__(
+        self,
+        records: bytes,
+        count: int,
+        topic: int,
+        times: np.ndarray | None,
+        room: np.ndarray,
+        forbidden: Collection[str],
+    ):
+        self._records, self._count, self._topic, self._times, self._room, self.forbidden = (
+            records,
+            count,
+            topic,
+            times,
+            room,
+            forbidden,
+        )
 
     def __len__(self) -> int:
         return self._count
 
     def append(self, context: int, now_ms: int) -> int:
         times = 0 if self._times is None else self._times.ctypes.data
-        return append_waited(context, self._records, len(self._records), self._count, now_ms, self._topic, times, self._room.ctypes.data)
+        return append_waited(
+            context,
+            self._records,
+            len(self._records),
+            self._count,
+            now_ms,
+            self._topic,
+            times,
+            self._room.ctypes.data,
+        )
 
 
 class Surroundings(Protocol):
@@ -124,14 +162,17 @@ class Surroundings(Protocol):
         """Dispatch what was appended below `position`, and tell who waits for it."""
 
     def appended(self, needs_blocks: bool) -> None:
-        """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to prepare."""
+        """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to
+        prepare."""
 
 
 @dataclass(slots=True)
 class NewFiles:
-    """How long puts may make files of queues that have none: each takes up to a millisecond of the caller's thread.
+    """How long puts may make files of queues that have none: each takes up to a millisecond of the caller's
+    thread.
 
-    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts these since the start.
+    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts these since
+    the start.
     """
 
     until_s: float = math.inf
@@ -152,7 +193,13 @@ class Appender:
         around: Surroundings,
         write_path: WritePath,
     ):
-        self._settings, self._context, self._log, self._queues, self._index = settings, context, log, queues, index
+        self._settings, self._context, self._log, self._queues, self._index = (
+            settings,
+            context,
+            log,
+            queues,
+            index,
+        )
         self._clock, self._around, self._write_path = clock, around, write_path
         self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
         self.refused: dict[str, int] = {}
@@ -190,7 +237,7 @@ class Appender:
         self._store_host = (bytes(host[0]), int(host[1]))
         self._view[c.STORE_HOST] = id(self._store_host)
 
-    # Putting ------------------------------------------------------------------------------------------------------
+    # Putting --------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
         """Append one message; with ASYNC_FLUSH it is dispatched when this returns."""
@@ -215,7 +262,8 @@ class Appender:
         return results
 
     def put_batch(self, message: Message) -> PutResult:
-        """Append an encoded batch (docs/spec/store-format.md section 2.6): all of its messages with consecutive queue offsets, or none.
+        """Append an encoded batch (docs/spec/store-format.md section 2.6): all of its messages with
+        consecutive queue offsets, or none.
 
         The properties of `message` are written behind each inner message's own.
         """
@@ -234,18 +282,28 @@ class Appender:
         log_offsets = tuple(self._offsets.array[:records].tolist())
         return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
 
-    def put_waited(self, records: bytes, count: int, topic: str, forbidden: Collection[str], written_ms: Sequence[int] | None = None) -> MovedOn:
-        """Append records that waited in `topic`, back to back and at most 1,024, where their REAL_TOPIC and REAL_QID say.
+    def put_waited(
+        self,
+        records: bytes,
+        count: int,
+        topic: str,
+        forbidden: Collection[str],
+        written_ms: Sequence[int] | None = None,
+    ) -> MovedOn:
+        """Append records that waited in `topic`, back to back and at most 1,024, where their REAL_TOPIC and
+        REAL_QID say.
 
-        Those that do not say it, or name a forbidden topic, are MESSAGE_ILLEGAL. With `written_ms`, a time each, their properties
-        tell when they were put on the timer wheel and taken off.
+        Those that do not say it, or name a forbidden topic, are MESSAGE_ILLEGAL. With `written_ms`, a time
+        each, their properties tell when they were put on the timer wheel and taken off.
         """
         if self.refusal is not None:
             return MovedOn([self._count_refusal(self.refusal) for _ in range(count)])
         times = None if written_ms is None else np.array(written_ms, dtype=np.int64)
         if times is not None and len(self._room) < len(records) + count * MOST_ADDED:
             self._room = np.empty(len(records) + count * MOST_ADDED, dtype=np.uint8)
-        self._append_group(_Waited(records, count, self._context.topics[topic].row.address, times, self._room, forbidden))
+        self._append_group(
+            _Waited(records, count, self._context.topics[topic].row.address, times, self._room, forbidden)
+        )
         rows = self._rows[:count]
         if not self._view[c.REFUSED_ROWS]:
             statuses = [_OK] * count
@@ -254,17 +312,28 @@ class Appender:
         totals: dict[int, list[int]] = {}
         log_end = 0
         for status, (queue, _, length), (log_offset, _, size) in zip(
-            statuses, rows[:, c.D_QUEUE : c.D_BODY_LENGTH + 1].tolist(), rows[:, c.D_LOG_OFFSET : c.D_SIZE + 1].tolist(), strict=True
+            statuses,
+            rows[:, c.D_QUEUE : c.D_BODY_LENGTH + 1].tolist(),
+            rows[:, c.D_LOG_OFFSET : c.D_SIZE + 1].tolist(),
+            strict=True,
         ):
             if status is _OK:
                 total = totals.setdefault(queue, [0, 0])
                 total[0] += 1
                 total[1] += length
                 log_end = log_offset + size
-        return MovedOn(statuses, log_end, [(self._queues.by_row(queue).topic, messages, size) for queue, (messages, size) in totals.items()])
+        return MovedOn(
+            statuses,
+            log_end,
+            [
+                (self._queues.by_row(queue).topic, messages, size)
+                for queue, (messages, size) in totals.items()
+            ],
+        )
 
     def put_apart(self, put: Callable[[], T], lap: Lap) -> T:
-        """What `put` gives, which puts a group by the doors above; how long appending and dispatching it took goes to `lap`.
+        """What `put` gives, which puts a group by the doors above; how long appending and dispatching it took
+        goes to `lap`.
 
         The kernel is told to wait with the dispatch, as for a sync, and that follows in a call of its own.
         """
@@ -287,9 +356,14 @@ class Appender:
         view = self._view
         now_ms = self._clock()
         if now_ms < self.last_ms:
-            # The clock stepped back: store times never decrease along the log, or recovery would start too late.
+            # The clock stepped back: store times never decrease along the log, or recovery would start too
+            # late.
             now_ms = self.last_ms
-        stopped = append_group(self._address, messages, now_ms, is_batch) if messages.__class__ is tuple else messages.append(self._address, now_ms)
+        stopped = (
+            append_group(self._address, messages, now_ms, is_batch)
+            if messages.__class__ is tuple
+            else messages.append(self._address, now_ms)
+        )
         while stopped:
             if stopped >= c.LOG_FILE_END:
                 self._around.settle(stopped)
@@ -321,7 +395,7 @@ class Appender:
         self.refused[status.name] = self.refused.get(status.name, 0) + 1
         return status
 
-    # What the kernel stops for ------------------------------------------------------------------------------------
+    # What the kernel stops for --------------------------------------------------------------------
 
     def _help_describe(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
         """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
@@ -352,7 +426,11 @@ class Appender:
     def _open_queue(self, topic: str, queue_id: int) -> bool:
         """False for a name that no message may have. Raises NameError_ and ValueError."""
         length = len(topic.encode())
-        if length > names.MAX_TOPIC and not topic.startswith(names.RETRY_PREFIX) or length > names.MAX_RETRY_TOPIC:
+        if (
+            length > names.MAX_TOPIC
+            and not topic.startswith(names.RETRY_PREFIX)
+            or length > names.MAX_RETRY_TOPIC
+        ):
             return False
         self._queues.open(topic, queue_id)
         self._context.topics[topic].row[c.T_TAKES] = 1
@@ -380,7 +458,10 @@ class Appender:
                     self._refuse(row, number, PutStatus.PUT_OFF)
                     return
                 if not queue.files and queue.disk.spare_maps() <= 0:
-                    raise MapLimitError("so many files are mapped that a queue without one gets no message; delete topics, or raise vm.max_map_count and start again")
+                    raise MapLimitError(
+                        "so many files are mapped that a queue without one gets no message; delete "
+                        "topics, or raise vm.max_map_count and start again"
+                    )
                 queue.give_room(int(row[c.D_COUNT]))
             else:
                 self._index.adopt_prepared()
@@ -408,7 +489,9 @@ class Appender:
     def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | _Waited) -> int:
         """Index entries the row's records will get, counted as dispatch will count them."""
         if not row[c.D_BATCH]:
-            return HashIndex.keys_of(ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH])))
+            return HashIndex.keys_of(
+                ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH]))
+            )
         message = messages[0]
         keys = at = 0
         while at < len(message.body):
@@ -422,7 +505,8 @@ class Appender:
 
 
 def _make_plain(message: Message) -> bool:
-    """Turn the fields into exactly str, bytes, int and (bytes, int); False when kernels cannot have them even so."""
+    """Turn the fields into exactly str, bytes, int and (bytes, int); False when kernels cannot have them even
+    so."""
     message.topic = str(message.topic)
     message.body, message.properties = bytes(message.body), bytes(message.properties)
     for name in _INTEGERS:

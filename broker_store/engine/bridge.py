@@ -1,7 +1,7 @@
 """Going on after a bad record in the middle of the log, for a start that was started with `--accept-damage`.
 
-Nothing of the log is changed. Units of the messages that lay there lead to the bad bytes, so offsets stay dense and a read of one
-is answered as damaged; `check_store --apply` puts placeholders there.
+Nothing of the log is changed. Units of the messages that lay there lead to the bad bytes, so offsets stay
+dense and a read of one is answered as damaged; `check_store --apply` puts placeholders there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _LOST_SIZE = 1  # of a unit that leads to bad bytes: no record is so short
 
 @dataclass
 class Bridge:
-    """`begins_record` says whether a good record, or a blank, begins at a log offset. `passed` are the bad parts that were found."""
+    """`begins_record` says whether a good record, or a blank, begins at a log offset. `passed` are the bad
+    parts that were found."""
 
     log: CommitLog
     begins_record: Callable[[int], bool]
     passed: list[tuple[int, int]] = field(default_factory=list)
 
     def following(self, offset: int) -> int | None:
-        """Where the log goes on behind the bad record at `offset`: in its file, or in the next; None at the end of the log."""
+        """Where the log goes on behind the bad record at `offset`: in its file, or in the next; None at the
+        end of the log."""
         file = self.log.file_at(offset)
         found = next((at for at in self._candidates(offset) if self.begins_record(at)), file.end)
         if self.log.file_at(found) is None:
@@ -39,9 +41,12 @@ class Bridge:
         return found
 
     def _candidates(self, offset: int) -> Iterator[int]:
-        """Places behind `offset` where a magic number stands as in a record or a blank, to the end of the file."""
+        """Places behind `offset` where a magic number stands as in a record or a blank, to the end of the
+        file."""
         file = self.log.file_at(offset)
-        magics = [magic.to_bytes(4, "big", signed=True) for magic in (*record.TOPIC_LENGTH, record.BLANK_MAGIC)]
+        magics = [
+            magic.to_bytes(4, "big", signed=True) for magic in (*record.TOPIC_LENGTH, record.BLANK_MAGIC)
+        ]
         for start in range(offset + 1 - file.base, file.size, _CHUNK):
             raw = file.map().read(start, min(_CHUNK + 8, file.size - start))
             places = set()
@@ -53,10 +58,12 @@ class Bridge:
             yield from (file.base + start + at for at in sorted(places) if at >= 0)
 
     def fill(self, queue: ConsumeQueue, unit: int, at: int, *, is_begin_lost: bool) -> bool:
-        """Let the queue's units up to `unit`, whose record begins at `at`, lead to where their records lay; False when there is no room for them.
+        """Let the queue's units up to `unit`, whose record begins at `at`, lead to where their records lay;
+        False when there is no room for them.
 
-        That is a bad part behind the queue's last record. Without one it is the stretch behind that record: what lies there
-        states another place, which is damaged. `is_begin_lost`: that stretch may begin with the log.
+        That is a bad part behind the queue's last record. Without one it is the stretch behind that record:
+        what lies there states another place, which is damaged. `is_begin_lost`: that stretch may begin with
+        the log.
         """
         after, count = queue.row[c.Q_LOG_END], unit - queue.maximum
         parts = ((max(low, after), high) for low, high in sorted(self.passed) if after < high <= at)
@@ -94,5 +101,9 @@ def _step(queue: ConsumeQueue) -> None:
 
 
 def are_lost(queue: ConsumeQueue, first: int, end: int) -> bool:
-    """Whether the units [first, end) in a queue's files are those that `Bridge.fill` writes for lost messages."""
-    return first < end and all((unit := queue.unit_in_files(number)) is not None and unit.size == _LOST_SIZE for number in range(first, end))
+    """Whether the units [first, end) in a queue's files are those that `Bridge.fill` writes for lost
+    messages."""
+    return first < end and all(
+        (unit := queue.unit_in_files(number)) is not None and unit.size == _LOST_SIZE
+        for number in range(first, end)
+    )

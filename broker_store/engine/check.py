@@ -1,17 +1,20 @@
 """Checks a store directory from end to end and changes nothing: is everything there, and does it agree?
 
-    commit log  ── a slice at a time ──►  rows (a record each)  ──►  the unit of its queue, at its queue offset
+    commit log  ── a slice at a time ──►  rows (a record each)  ──►  the unit of its queue, at its queue
+                                                                     offset
                                                                 └──►  the entries of the index, in order
 
-Each record must be sound (length, magic, own place, body CRC, topic); each that has a place in a queue must have its
-unit there, and nothing else may stand in the queue; each key must be in the index, and no entry may point at nothing.
-So damage of one file is told from the two others. Memory is bounded by a slice of the log, not by the store.
+Each record must be sound (length, magic, own place, body CRC, topic); each that has a place in a queue must
+have its unit there, and nothing else may stand in the queue; each key must be in the index, and no entry may
+point at nothing. So damage of one file is told from the two others. Memory is bounded by a slice of the log,
+not by the store.
 
-What the engine's next start would mend by itself (a torn tail, queues or index behind the log, after a stop that was
-not orderly) is a *warning*; what needs a decision, or is wrong in a store that was closed, is an *error*. Of many
-findings of one kind the first hundred are told, all are counted.
+What the engine's next start would mend by itself (a torn tail, queues or index behind the log, after a stop
+that was not orderly) is a *warning*; what needs a decision, or is wrong in a store that was closed, is an
+*error*. Of many findings of one kind the first hundred are told, all are counted.
 
-A store that is in use is checked up to `log_end`: what lies behind is not looked at, nor what waits for its time (`check_timer.py`).
+A store that is in use is checked up to `log_end`: what lies behind is not looked at, nor what waits for its
+time (`check_timer.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +34,14 @@ from broker_store.engine import check_rules, config_files
 from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_places import PlaceCheck
-from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
+from broker_store.engine.check_report import (
+    ERROR,
+    MOST_TOLD_OF_A_KIND,
+    NOTE,
+    WARNING,
+    CheckReport,
+    CheckSizes,
+)
 from broker_store.engine.check_timer import TimerFilesCheck
 from broker_store.engine.config_files import ConfigReader, judged
 from broker_store.engine.disk import Disk, Reader
@@ -52,7 +62,9 @@ from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
 
-SLICE_BYTES = 32 << 20  # log read at once where a record is so large; at least two of the largest must fit, and a usual slice with what is taken over
+# Log read at once where a record is so large; at least two of the largest must fit, and a usual slice with
+# what is taken over
+SLICE_BYTES = 32 << 20
 USUAL_SLICE_BYTES = 8 << 20
 REST_BYTES = 8 << 20  # at most so much of a slice is taken over into the next
 ROOMS = 3  # slices in memory: one that is compared, one that becomes rows, one that is copied
@@ -97,17 +109,26 @@ def check_store(
     """Walk a store and report what is wrong with it.
 
     `sizes` has the attributes of `CheckSizes` (StoreSettings has them); without it the files show their own.
-    `on_progress(done bytes, total bytes, step)` is called between slices, `should_stop()` too: when it is true the report
-    is given as far as it got, with `stopped` set. StoreError only when `root` is no directory that can be read.
+    `on_progress(done bytes, total bytes, step)` is called between slices, `should_stop()` too: when it is
+    true the report is given as far as it got, with `stopped` set. StoreError only when `root` is no directory
+    that can be read.
     """
     return StoreCheck(
-        root, sizes, on_progress, should_stop, log_directory=log_directory, log_end=log_end, delay_levels_ms=delay_levels_ms, disk=disk
+        root,
+        sizes,
+        on_progress,
+        should_stop,
+        log_directory=log_directory,
+        log_end=log_end,
+        delay_levels_ms=delay_levels_ms,
+        disk=disk,
     ).run()
 
 
 @dataclass(slots=True)
 class StoreFile:
-    """A file of a sequence that is named by its start offset. It should have `size` bytes, and has `actual`."""
+    """A file of a sequence that is named by its start offset. It should have `size` bytes, and has
+    `actual`."""
 
     path: Path
     base: int
@@ -116,7 +137,8 @@ class StoreFile:
 
 
 class Stretch(NamedTuple):
-    """A part [low, high) of the log that holds no good record but should: good ones follow, unless it is the log's tail."""
+    """A part [low, high) of the log that holds no good record but should: good ones follow, unless it is the
+    log's tail."""
 
     low: int
     high: int
@@ -125,7 +147,8 @@ class Stretch(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Queue offsets [first, end) that no record has, between the records at log offsets `after` (-1: none) and `before`."""
+    """Queue offsets [first, end) that no record has, between the records at log offsets `after` (-1: none)
+    and `before`."""
 
     topic: str
     queue_id: int
@@ -136,7 +159,8 @@ class Gap(NamedTuple):
 
 
 class Queue:
-    """The units of one queue, read by number. `next` is the queue offset the log's next record of it must have."""
+    """The units of one queue, read by number. `next` is the queue offset the log's next record of it must
+    have."""
 
     def __init__(self, disk: Disk, key: tuple[str, int], name: str, files: list[StoreFile]):
         self._disk, self.key, self.name, self.files = disk, key, name, files
@@ -144,7 +168,9 @@ class Queue:
         self.next: int | None = None
         self.last_at = -1  # log offset of the record before that
         self.covered_from: int | None = None
-        self.covered_to = 0  # behind the highest number of its units that a record states; one of a damaged record may lower `next`
+        # Behind the highest number of its units that a record states; one of a damaged record may lower
+        # `next`
+        self.covered_to = 0
         self.life: tuple[int, int] | None = None  # first unit and its record's place, when known
         self.missing: list[list[int]] = []  # runs [first, last] of units the log has records for
         self.end = self._find_end()
@@ -157,7 +183,8 @@ class Queue:
         return found
 
     def read_units(self, target: memoryview, first: int) -> None:
-        """Fill `target`, which has the length of whole units, with those from `first` on; zeros where there is no file."""
+        """Fill `target`, which has the length of whole units, with those from `first` on; zeros where there
+        is no file."""
         start = first * queue_unit.SIZE
         end = start + len(target)
         files = [file for file in self.files if file.base < end and start < file.base + file.size]
@@ -172,13 +199,15 @@ class Queue:
             except StoreError:
                 if self._disk.exists(file.path):
                     raise  # else a store in use has deleted it since
-            # Of a file that is cut within a unit: its first 12 bytes say where the message is, so its number was given.
+            # Of a file that is cut within a unit: its first 12 bytes say where the message is, so its number
+            # was given.
             cut = count % queue_unit.SIZE
             kept = low + count - (cut if cut < _TAGS_AT else 0)
             target[kept - start : high - start] = bytes(high - kept)
 
     def spans(self, first: int, end: int, most: int) -> Iterator[tuple[int, int]]:
-        """(first unit, count) of the parts of [first, end) that lie in files, of at most `most` units: a name may be far from the others."""
+        """(first unit, count) of the parts of [first, end) that lie in files, of at most `most` units: a name
+        may be far from the others."""
         for file in self.files:
             low = max(first, file.base // queue_unit.SIZE)
             high = min(end, (file.base + file.size) // queue_unit.SIZE)
@@ -193,7 +222,9 @@ class Queue:
             while end > lowest:
                 first = max(lowest, end - UNITS_AT_THE_END)
                 units = self.units(first, end - first)
-                data = np.flatnonzero((units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0))
+                data = np.flatnonzero(
+                    (units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0)
+                )
                 if len(data):
                     return first + int(data[-1]) + 1
                 end = first
@@ -243,10 +274,11 @@ class _Ahead(NamedTuple):
 
 
 class _Slices:
-    """Slices of one log file. While one is compared, a thread makes rows of the next, and another copies those after it out of the file.
+    """Slices of one log file. While one is compared, a thread makes rows of the next, and another copies
+    those after it out of the file.
 
-    They run ahead as long as records follow on records. Where they do not, whoever compares says where to go on, and they begin anew there.
-    Rows take the most time of the three, so their thread waits for nobody.
+    They run ahead as long as records follow on records. Where they do not, whoever compares says where to go
+    on, and they begin anew there. Rows take the most time of the three, so their thread waits for nobody.
     """
 
     def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: list[_Room]):
@@ -258,7 +290,9 @@ class _Slices:
         self._ahead: deque[_Ahead] = deque()
         self._following = 0  # where the first slice ahead begins
         self._copied_to = 0  # where the next one to be copied begins
-        self._rest: memoryview | None = None  # of the slice that was walked last, behind its last record; None where the next does not go on with it
+        # Of the slice that was walked last, behind its last record; None where the next does not go on with
+        # it
+        self._rest: memoryview | None = None
 
     def take(self, at: int) -> _Slice:
         """The slice at a position. What was taken before is gone then."""
@@ -292,12 +326,17 @@ class _Slices:
         while self._free and self._copied_to < self._end:
             room, at = self._free.pop(), self._copied_to
             length = min(USUAL_SLICE_BYTES, self._end - at)
-            copied = self._copier.submit(self._reader.read_into, room.buffer[REST_BYTES : REST_BYTES + length], at)
-            self._ahead.append(_Ahead(room, copied, self._walker.submit(self._walk, room, at, length, copied)))
+            copied = self._copier.submit(
+                self._reader.read_into, room.buffer[REST_BYTES : REST_BYTES + length], at
+            )
+            self._ahead.append(
+                _Ahead(room, copied, self._walker.submit(self._walk, room, at, length, copied))
+            )
             self._copied_to = at + length
 
     def _walk(self, room: _Room, at: int, length: int, copied: Future[int]) -> _Slice | None:
-        """Rows of what was copied, with the rest of the slice before in front of it; None when the records do not just go on here."""
+        """Rows of what was copied, with the rest of the slice before in front of it; None when the records do
+        not just go on here."""
         rest, self._rest = self._rest, None
         if rest is None or len(rest) > REST_BYTES:
             return None
@@ -330,7 +369,8 @@ class _Slices:
 
 
 class StoreCheck:
-    """One walk. Afterwards its parts say what a repair needs: `log_files`, `queues`, `stretches`, `gaps`, `newest_ms`, `log_end`."""
+    """One walk. Afterwards its parts say what a repair needs: `log_files`, `queues`, `stretches`, `gaps`,
+    `newest_ms`, `log_end`."""
 
     def __init__(
         self,
@@ -347,9 +387,11 @@ class StoreCheck:
         config_readers: Mapping[str, ConfigReader] = MappingProxyType({}),
         disk: Disk | None = None,
     ):
-        """`last_start` is the newest start of a broker that opened this store, `noted` are the sizes that it used (see `file_sizes.py`).
+        """`last_start` is the newest start of a broker that opened this store, `noted` are the sizes that it
+        used (see `file_sizes.py`).
 
-        `config_readers` are those of the broker (broker/config_readers.py), by the name of the file in config/."""
+        `config_readers` are those of the broker (broker/config_readers.py), by the name of the file in
+        config/."""
         self.root, self.disk = Path(root), disk or Disk()
         self.wanted, self.noted, self._last_start = sizes, noted or CheckSizes(), last_start or LastStart()
         self.on_progress, self.should_stop = on_progress, should_stop
@@ -364,17 +406,22 @@ class StoreCheck:
         self.stretches: list[Stretch] = []
         self.gaps: list[Gap] = []
         self._topic_begins: dict[str, int] = {}
-        self.deleted_to: dict[str, int] = {}  # where the records of a deleted topic end, by what the queues say
+        # Where the records of a deleted topic end, by what the queues say
+        self.deleted_to: dict[str, int] = {}
         self._deleted_records: Counter[str] = Counter()  # by topic
-        self._misplaced_records: dict[str, set[int]] = {}  # by the topic that they state, log offsets of records that another queue's unit leads to
+        # By the topic that they state, log offsets of records that another queue's unit leads to
+        self._misplaced_records: dict[str, set[int]] = {}
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
         self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
-        self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # queue files whose name is no multiple of the file size
+        # Queue files whose name is no multiple of the file size
+        self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}
         self.newest_ms = 0
         self.last_ms = 0  # store time of the last good record in the order of the log
-        self.is_synced_beyond = False  # whether the checkpoint says that a record younger than all that are left was on the disk
+        # Whether the checkpoint says that a record younger than all that are left was on the disk
+        self.is_synced_beyond = False
         self.units_before_log = 0
-        self._has_later: dict[int, bool] = {}  # by the base of a log file: whether files after it hold records
+        # By the base of a log file: whether files after it hold records
+        self._has_later: dict[int, bool] = {}
         self.done_bytes = self.total_bytes = 0
 
     def load(self) -> CheckReport:
@@ -401,7 +448,13 @@ class StoreCheck:
         for directory in (self.root, self.root / config_files.DIRECTORY):
             for name in self.disk.list_names(directory):
                 if name.endswith(".tmp") and self.disk.is_directory(directory / name):
-                    self.report.add(ERROR, "unreadable", str(directory / name), None, "is a directory, where a temporary file is written")
+                    self.report.add(
+                        ERROR,
+                        "unreadable",
+                        str(directory / name),
+                        None,
+                        "is a directory, where a temporary file is written",
+                    )
 
     def run(self) -> CheckReport:
         report = self.report
@@ -409,7 +462,14 @@ class StoreCheck:
             self.load()
             self._check_log()
             was_clean = not self.unclean and self.limit is None
-            self.ends.finish(self.log_directory, self.log_start, self.file_sizes.get(self.log_directory, 0), was_clean, self._is_end, self._last_start.started_ms)
+            self.ends.finish(
+                self.log_directory,
+                self.log_start,
+                self.file_sizes.get(self.log_directory, 0),
+                was_clean,
+                self._is_end,
+                self._last_start.started_ms,
+            )
             self._check_queue_ends()
             self._count_deleted()
             self.index.finish()
@@ -418,22 +478,42 @@ class StoreCheck:
             self._check_lock()
             self._check_offsets()
             if self.limit is None:
-                TimerFilesCheck(self, self.queues.get((TIMER_TOPIC, 0)), getattr(self.wanted, "mapped_file_size_timer_log", None)).run()
+                TimerFilesCheck(
+                    self,
+                    self.queues.get((TIMER_TOPIC, 0)),
+                    getattr(self.wanted, "mapped_file_size_timer_log", None),
+                ).run()
         except _Stopped:
             report.stopped = True
-        for name in ("records", "blanks", "units", "entries", "log_files", "queue_files", "queues", "index_files", "log_bytes"):
+        for name in (
+            "records",
+            "blanks",
+            "units",
+            "entries",
+            "log_files",
+            "queue_files",
+            "queues",
+            "index_files",
+            "log_bytes",
+        ):
             report.counts.setdefault(name, 0)
         return report
 
-    # Names and lengths -----------------------------------------------------------------------------------------
+    # Names and lengths ----------------------------------------------------------------------------
 
     def _load(self) -> None:
         log_size = getattr(self.wanted, "mapped_file_size_commit_log", None)
         self.ends = EndsCheck(self.disk, self.root, self.report, self.behind)
         expired = self.ends.expired(self.disk.list_names(self.log_directory), self.log_directory)
         self.places = PlaceCheck(self)
-        files = [file for file in self._listed(self.log_directory, 20, "commitlog") if file.path.name not in expired]
-        log_size = log_size or likely_size([_named(files)], self.noted.mapped_file_size_commit_log, least=LEAST_LOG_FILE_BYTES)
+        files = [
+            file
+            for file in self._listed(self.log_directory, 20, "commitlog")
+            if file.path.name not in expired
+        ]
+        log_size = log_size or likely_size(
+            [_named(files)], self.noted.mapped_file_size_commit_log, least=LEAST_LOG_FILE_BYTES
+        )
         self.log_files = self._in_order(self.log_directory, self.places.log_files(files, log_size), log_size)
         self.report.count("log_files", len(self.log_files))
         if self.log_files:
@@ -460,54 +540,89 @@ class StoreCheck:
     def _check_missing_log(self) -> None:
         """Say of a store without a byte of a log whether it had one."""
         where = str(self.log_directory)
-        messages = sum(max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items())
+        messages = sum(
+            max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items()
+        )
         messages += self.ends.missing_messages(self.queues)
-        if self._last_start.started_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
+        if self._last_start.started_ms is not None and holds_nothing(
+            self.disk, self.root, self.log_directory
+        ):
             what = store_gone(self._last_start.started_ms)
         else:
-            what = missing_log(self.ends.position, self.stamps()[1].physic_msg_timestamp, messages, self.index.reaches_to > 0)
+            what = missing_log(
+                self.ends.position, self.stamps()[1].physic_msg_timestamp, messages, self.index.reaches_to > 0
+            )
         if what is None:
             self.report.add(NOTE, "empty", where, None, "there is no commit log file")
         else:
             self.report.add(ERROR, "log-missing", where, None, what)
 
     def stamps(self) -> tuple[bytes | None, checkpoint.Checkpoint]:
-        """Content of the checkpoint (None: there is none), and its stamps, which are zero where it cannot be read."""
+        """Content of the checkpoint (None: there is none), and its stamps, which are zero where it cannot be
+        read."""
         try:
             content = self.disk.read_file(self.root / "checkpoint")
         except StoreError:
             content = b""
-        return content, checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else checkpoint.Checkpoint()
+        return content, checkpoint.decode(content) if content is not None and len(
+            content
+        ) >= checkpoint.LAYOUT.size else checkpoint.Checkpoint()
 
     def sequence(self, directory: Path, digits: int, what: str, wanted: int | None) -> list[StoreFile]:
         """The files of a directory in order, with findings for whatever does not belong there."""
         files = self._listed(directory, digits, what)
         return self._in_order(directory, files, wanted or likely_size([_named(files)]))
 
-    def _listed(self, directory: Path, digits: int, what: str, queue: tuple[str, int] | None = None) -> list[StoreFile]:
+    def _listed(
+        self, directory: Path, digits: int, what: str, queue: tuple[str, int] | None = None
+    ) -> list[StoreFile]:
         """The files of a directory by name; their `size` is not known yet."""
         files: list[StoreFile] = []
         for name in self.disk.list_names(directory):
             path = directory / name
             is_named = len(name) == digits and name.isascii() and name.isdigit()
             if not is_named and self.disk.is_directory(path):
-                continue  # Apache passes over directories; one in the place of a file keeps a broker from making it
+                # Apache passes over directories; one in the place of a file keeps a broker from making it
+                continue
             if not is_named:
-                self.report.add(ERROR, "stray-file", str(path), None, f"does not belong into {what}/, Apache refuses to start with it")
+                self.report.add(
+                    ERROR,
+                    "stray-file",
+                    str(path),
+                    None,
+                    f"does not belong into {what}/, Apache refuses to start with it",
+                )
                 continue
             size = self.size_of(path, queue)
             if size is not None:
                 files.append(StoreFile(path, int(name), size, size))
         if files and files[-1].actual == 0:
-            self.report.add(WARNING, "empty-file", str(files[-1].path), None, "has no bytes, the next start deletes it", queue=queue)
+            self.report.add(
+                WARNING,
+                "empty-file",
+                str(files[-1].path),
+                None,
+                "has no bytes, the next start deletes it",
+                queue=queue,
+            )
             files.pop()
         return files
 
-    def _in_order(self, directory: Path, files: list[StoreFile], size: int | None, queue: tuple[str, int] | None = None) -> list[StoreFile]:
-        """The files of a directory, each of which should have `size` bytes; None when nothing shows how many."""
+    def _in_order(
+        self, directory: Path, files: list[StoreFile], size: int | None, queue: tuple[str, int] | None = None
+    ) -> list[StoreFile]:
+        """The files of a directory, each of which should have `size` bytes; None when nothing shows how
+        many."""
         if size is None:
             for file in files:
-                self.report.add(ERROR, "file-length", str(file.path), None, f"is {file.actual} bytes long, and no file shows how long it should be", queue=queue)
+                self.report.add(
+                    ERROR,
+                    "file-length",
+                    str(file.path),
+                    None,
+                    f"is {file.actual} bytes long, and no file shows how long it should be",
+                    queue=queue,
+                )
             return []
         if files:
             self.file_sizes[directory] = size
@@ -521,11 +636,22 @@ class StoreCheck:
                     str(file.path),
                     None,
                     f"is {file.actual} bytes long, not {size}; "
-                    + ("a start makes it again from the log" if queue is not None and not file.actual else "a start is refused until it has its length again or is moved away"),
+                    + (
+                        "a start makes it again from the log"
+                        if queue is not None and not file.actual
+                        else "a start is refused until it has its length again or is moved away"
+                    ),
                     queue=queue,
                 )
             if file.base % size:
-                self.report.add(ERROR, "file-name", str(file.path), None, f"its name is no multiple of the file size {size}", queue=queue)
+                self.report.add(
+                    ERROR,
+                    "file-name",
+                    str(file.path),
+                    None,
+                    f"its name is no multiple of the file size {size}",
+                    queue=queue,
+                )
                 if queue is not None:
                     self.misnamed.setdefault(queue, []).append(file)
                 continue
@@ -539,7 +665,9 @@ class StoreCheck:
         try:
             return self.disk.size_of(path)
         except StoreError as error:
-            self.report.add(ERROR, "unreadable", str(path), None, getattr(error, "what", str(error)), queue=queue)
+            self.report.add(
+                ERROR, "unreadable", str(path), None, getattr(error, "what", str(error)), queue=queue
+            )
             return None
 
     def _load_queues(self) -> Iterator[tuple[tuple[str, int], Queue]]:
@@ -565,8 +693,13 @@ class StoreCheck:
                 key = (topic, int(queue))
                 listed[key] = directory, self._listed(directory, 20, f"consumequeue/{topic}/{queue}", key)
         # Of all queues together, since many have one file and nothing beside it to compare.
-        wanted, noted = getattr(self.wanted, "mapped_file_size_consume_queue", None), self.noted.mapped_file_size_consume_queue
-        self._queue_file_size = wanted or likely_size((_named(files) for _, files in listed.values()), noted, queue_unit.SIZE)
+        wanted, noted = (
+            getattr(self.wanted, "mapped_file_size_consume_queue", None),
+            self.noted.mapped_file_size_consume_queue,
+        )
+        self._queue_file_size = wanted or likely_size(
+            (_named(files) for _, files in listed.values()), noted, queue_unit.SIZE
+        )
         self.places.queue_files(listed, self._queue_file_size)
         for key, (directory, files) in listed.items():
             files = self._in_order(directory, files, self._queue_file_size, key)
@@ -575,21 +708,26 @@ class StoreCheck:
 
     def _is_end(self, log_offset: int) -> bool:
         """Whether nothing lies at a log offset: zeros, or the end of the last file."""
-        file = next((file for file in self.log_files if file.base <= log_offset < file.base + file.size), None)
+        file = next(
+            (file for file in self.log_files if file.base <= log_offset < file.base + file.size), None
+        )
         if file is None:
             return bool(self.log_files) and log_offset == self.log_files[-1].base + self.log_files[-1].size
         with self.disk.open_reader(file.path) as reader:
             return not any(reader.read(log_offset - file.base, 8))
 
-    # The log ---------------------------------------------------------------------------------------------------
+    # The log --------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
         self._table = np.empty((4 * QUEUES_A_SLICE, compare.Q_WORDS), dtype=np.int64)
         self._groups = np.empty((QUEUES_A_SLICE, compare.G_WORDS), dtype=np.int64)
-        self._room = [np.empty(ROWS_A_SLICE * each, dtype=np.uint8) for each in (queue_unit.SIZE, 1, 8)]  # for units, whether they agree, numbers of rows
+        # For units, whether they agree, numbers of rows
+        self._room = [np.empty(ROWS_A_SLICE * each, dtype=np.uint8) for each in (queue_unit.SIZE, 1, 8)]
         self._units = memoryview(self._room[0])
         self._words = np.zeros(compare.U_WORDS, dtype=np.int64)
-        self._words[[compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = [room.ctypes.data for room in self._room]
+        self._words[[compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = [
+            room.ctypes.data for room in self._room
+        ]
         self._words[[compare.U_TABLE, compare.U_MASK]] = self._table.ctypes.data, len(self._table) - 1
         self.referenced_to = self.find_referenced_to()
         self.broken_at: int | None = None
@@ -599,7 +737,9 @@ class StoreCheck:
         for number, file in enumerate(self.log_files):
             if self.limit is not None and file.base >= self.limit:
                 break
-            expected = self.log_files[number - 1].base + self.file_sizes[self.log_directory] if number else file.base
+            expected = (
+                self.log_files[number - 1].base + self.file_sizes[self.log_directory] if number else file.base
+            )
             if file.base > expected:
                 self._lost(expected, file.base, closes_file=True)
             self.log_end = file.base
@@ -607,7 +747,10 @@ class StoreCheck:
                 # A store in use has deleted it since: what points into it is neither good nor bad.
                 self.damaged.append((file.base, file.base + file.size))
                 continue
-            with self.disk.open_reader(file.path) as reader, _Slices(file, reader, self.limit, rooms) as slices:
+            with (
+                self.disk.open_reader(file.path) as reader,
+                _Slices(file, reader, self.limit, rooms) as slices,
+            ):
                 ended = self._check_log_file(file, reader, slices, last=number == len(self.log_files) - 1)
             self.report.count("log_bytes", file.size)
             if ended:
@@ -615,14 +758,17 @@ class StoreCheck:
         self.report.log_end = self.log_end if self.broken_at is None else self.broken_at
 
     def find_referenced_to(self) -> int:
-        """Return the log offset up to which the record of ends, the index and the queues refer to records; 0 when none does.
+        """Return the log offset up to which the record of ends, the index and the queues refer to records; 0
+        when none does.
 
-        After a stop in order the index says as much as queues do. After another one Apache's may lead to old records behind a cut
-        end of the log; ours, which has a record of ends, is cut with the log.
+        After a stop in order the index says as much as queues do. After another one Apache's may lead to old
+        records behind a cut end of the log; ours, which has a record of ends, is cut with the log.
         """
         is_cut_with_log = not self.unclean or self.ends.position > 0
         indexed_to = self.index.reaches_to if is_cut_with_log and self.limit is None else 0
-        return max([self.ends.position, indexed_to, *(queue.last_record_end for queue in self.queues.values())])
+        return max(
+            [self.ends.position, indexed_to, *(queue.last_record_end for queue in self.queues.values())]
+        )
 
     def _check_log_file(self, file: StoreFile, reader: Reader, slices: _Slices, last: bool) -> bool:
         """Walk one file; True when the log ends in it."""
@@ -664,40 +810,67 @@ class StoreCheck:
             self._check_rows(rows, found.data, file)
             self.index.check_rows(rows, room.keys)
         elif stopped == c.EXHAUSTED:
-            stopped, reason = c.BAD_RECORD, c.REASON_LENGTH  # a record longer than the limit or than what was read
+            # A record longer than the limit or than what was read
+            stopped, reason = c.BAD_RECORD, c.REASON_LENGTH
             if self.limit is not None and file.base + at + len(found.data) >= self.limit:
                 return c.EXHAUSTED, self.limit - file.base, 0
         return stopped, at + room.at, reason
 
     def _check_times(self, rows: np.ndarray, file: StoreFile) -> None:
-        """Store times go up along the log, apart from clocks that were set back (not with this broker) and changed bytes."""
+        """Store times go up along the log, apart from clocks that were set back (not with this broker) and
+        changed bytes."""
         times = rows[:, k.ROW_STORE_MS]
         before = np.concatenate(([self.last_ms], times[:-1]))
         for place in np.flatnonzero(times < before):
             back_ms = int(before[place] - times[place])
-            self.report.add(NOTE, check_rules.STORE_TIME, str(file.path), int(rows[place, k.ROW_LOG_OFFSET]) - file.base, check_rules.time_goes_back(back_ms))
+            self.report.add(
+                NOTE,
+                check_rules.STORE_TIME,
+                str(file.path),
+                int(rows[place, k.ROW_LOG_OFFSET]) - file.base,
+                check_rules.time_goes_back(back_ms),
+            )
 
-    def _after_bad_record(self, file: StoreFile, reader: Reader, at: int, reason: int, last: bool) -> int | None:
-        """Tell what the bad record is: the ordinary end, a torn tail or damage. Returns where good records go on."""
+    def _after_bad_record(
+        self, file: StoreFile, reader: Reader, at: int, reason: int, last: bool
+    ) -> int | None:
+        """Tell what the bad record is: the ordinary end, a torn tail or damage. Returns where good records go
+        on."""
         offset = file.base + at
         if self._is_zero(file, reader, at):
             if self._later_records(file):
-                self._broken(ERROR, file, at, "the file is zero from here on, but the log goes on in the next file")
+                self._broken(
+                    ERROR, file, at, "the file is zero from here on, but the log goes on in the next file"
+                )
                 self._lost(offset, file.base + self.file_sizes[file.path.parent], closes_file=True)
             return None
         following = self._next_record(file, reader, at)
-        is_unknown = following is not None and last and self.referenced_to <= file.base + following and self.broken_at is None
+        is_unknown = (
+            following is not None
+            and last
+            and self.referenced_to <= file.base + following
+            and self.broken_at is None
+        )
         if is_unknown and self._last_start.started_ms is None:
-            # Nothing refers to what follows: old bytes behind an end that was cut, not the log. A broker of ours leaves zeros there.
-            self.report.add(WARNING, "stale-tail", str(file.path), at, "old records lie behind the end of the log")
+            # Nothing refers to what follows: old bytes behind an end that was cut, not the log. A broker of
+            # ours leaves zeros there.
+            self.report.add(
+                WARNING, "stale-tail", str(file.path), at, "old records lie behind the end of the log"
+            )
             self.stretches.append(Stretch(offset, file.base + file.size, is_tail=True))
             return None
         if following is None and not self._later_records(file):
             severity = self.beyond if self.referenced_to > offset else WARNING
-            self._broken(severity, file, at, f"{REASONS[reason]}; nothing good follows, the log ends here", "torn-tail")
+            self._broken(
+                severity, file, at, f"{REASONS[reason]}; nothing good follows, the log ends here", "torn-tail"
+            )
             self._lost(offset, file.base + file.size, is_tail=True)
             return None
-        goes_on = f"good records go on at {following}" if following is not None else "the log goes on in the next file"
+        goes_on = (
+            f"good records go on at {following}"
+            if following is not None
+            else "the log goes on in the next file"
+        )
         self._broken(self.beyond if is_unknown else ERROR, file, at, f"{REASONS[reason]}; {goes_on}")
         if following is None:
             self._lost(offset, file.base + self.file_sizes[file.path.parent], closes_file=True)
@@ -717,7 +890,9 @@ class StoreCheck:
     def _later_records(self, file: StoreFile) -> bool:
         """Whether any later file holds a good record: damage in one file says nothing of those after it."""
         if file.base not in self._has_later:
-            self._has_later[file.base] = any(self._holds_record(later) for later in self.log_files if later.base > file.base)
+            self._has_later[file.base] = any(
+                self._holds_record(later) for later in self.log_files if later.base > file.base
+            )
         return self._has_later[file.base]
 
     def _holds_record(self, file: StoreFile) -> bool:
@@ -729,7 +904,9 @@ class StoreCheck:
     def _good_at(self, file: StoreFile, reader: Reader, at: int) -> bool:
         try:
             head = record.read_head(reader.read(at, record.BLANK_BYTES))
-            if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(MAX_RECORD, file.size - at):
+            if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(
+                MAX_RECORD, file.size - at
+            ):
                 return False
             record.decode(reader.read(at, head.total_size), log_offset=file.base + at, max_size=MAX_RECORD)
         except FormatError:
@@ -737,7 +914,8 @@ class StoreCheck:
         return True
 
     def _next_record(self, file: StoreFile, reader: Reader, at: int) -> int | None:
-        """Position of the next good record or blank behind a bad one, found by its magic and its own place."""
+        """Position of the next good record or blank behind a bad one, found by its magic and its own
+        place."""
         position = at + 1
         window = 1 << 20
         end = _data_end(self.disk, file)
@@ -751,15 +929,22 @@ class StoreCheck:
         return None
 
     def records_between(self, low: int, high: int, at_most: int) -> Iterator[record.StoredMessage]:
-        """The good records that lie in a part of one log file which the walk has left out, found by their magic."""
+        """The good records that lie in a part of one log file which the walk has left out, found by their
+        magic."""
         file = next((file for file in self.log_files if file.base <= low < file.base + file.size), None)
         if file is None or not file.actual:
             return
         at, found = low - file.base - 1, 0
         with self.disk.open_reader(file.path) as reader:
-            while found < at_most and (place := self._next_record(file, reader, at)) is not None and file.base + place < high:
+            while (
+                found < at_most
+                and (place := self._next_record(file, reader, at)) is not None
+                and file.base + place < high
+            ):
                 size = record.read_head(reader.read(place, record.BLANK_BYTES)).total_size
-                yield record.decode(reader.read(place, size), log_offset=file.base + place, max_size=MAX_RECORD)
+                yield record.decode(
+                    reader.read(place, size), log_offset=file.base + place, max_size=MAX_RECORD
+                )
                 at, found = place + size - 1, found + 1
 
     def _is_zero(self, file: StoreFile, reader: Reader, at: int) -> bool:
@@ -777,16 +962,26 @@ class StoreCheck:
         if not self._is_zero(file, reader, at):
             self.report.add(NOTE, "stale-tail", str(file.path), at, "old bytes lie behind the last blank")
 
-    # Queues ----------------------------------------------------------------------------------------------------
+    # Queues ---------------------------------------------------------------------------------------
 
     def _check_rows(self, rows: np.ndarray, data: memoryview, file: StoreFile) -> None:
-        """The records of a slice against the units of their queues: in compiled code, and what does not agree there by queue."""
-        found = compare.group_rows(rows.ctypes.data, len(rows), self._table.ctypes.data, len(self._table) - 1, self._groups.ctypes.data, len(self._groups))
+        """The records of a slice against the units of their queues: in compiled code, and what does not agree
+        there by queue."""
+        found = compare.group_rows(
+            rows.ctypes.data,
+            len(rows),
+            self._table.ctypes.data,
+            len(self._table) - 1,
+            self._groups.ctypes.data,
+            len(self._groups),
+        )
         if found >= 0 and self._units_agree(rows, data, self._groups[:found], file):
             return
         kind = rows[:, k.ROW_SYS_FLAG] & record.SYS_TRANSACTION_MASK
         queued = rows[(kind == record.TRANSACTION_NONE) | (kind == record.TRANSACTION_COMMIT)]
-        order = np.lexsort((queued[:, k.ROW_LOG_OFFSET], queued[:, k.ROW_QUEUE_ID], queued[:, k.ROW_TOPIC_HASH]))
+        order = np.lexsort(
+            (queued[:, k.ROW_LOG_OFFSET], queued[:, k.ROW_QUEUE_ID], queued[:, k.ROW_TOPIC_HASH])
+        )
         queued = queued[order]
         if not len(queued):
             return
@@ -795,9 +990,11 @@ class StoreCheck:
             self._check_group(group, data, file)
 
     def _units_agree(self, rows: np.ndarray, data: memoryview, groups: np.ndarray, file: StoreFile) -> bool:
-        """Whether all units of the queues in `groups` are as their rows make them; nothing was told when they are not.
+        """Whether all units of the queues in `groups` are as their rows make them; nothing was told when they
+        are not.
 
-        Queues that need a closer look (deliveries, deleted topics, numbers that were not expected) are looked at one by one then.
+        Queues that need a closer look (deliveries, deleted topics, numbers that were not expected) are looked
+        at one by one then.
         """
         plain, others, at, place = [], [], 0, self._groups.ctypes.data
         for group in groups.tolist():
@@ -808,7 +1005,9 @@ class StoreCheck:
             count = group[compare.G_COUNT] if is_plain else 0
             compare.place_units(place, at, count)
             if is_plain:
-                queue.read_units(self._units[at * queue_unit.SIZE : (at + count) * queue_unit.SIZE], group[compare.G_FIRST])
+                queue.read_units(
+                    self._units[at * queue_unit.SIZE : (at + count) * queue_unit.SIZE], group[compare.G_FIRST]
+                )
             at, place = at + count, place + groups.strides[0]
         if not plain:
             return not others
@@ -819,18 +1018,28 @@ class StoreCheck:
         for queue, group in plain:
             if queue.covered_from is None:
                 queue.covered_from = group[compare.G_FIRST]
-            queue.next, queue.last_at = group[compare.G_FIRST] + group[compare.G_COUNT], group[compare.G_LAST_AT]
+            queue.next, queue.last_at = (
+                group[compare.G_FIRST] + group[compare.G_COUNT],
+                group[compare.G_LAST_AT],
+            )
             queue.covered_to = max(queue.covered_to, queue.next)
         self.report.count("units", at)
         for _, group in others:
             kind = rows[:, k.ROW_SYS_FLAG] & record.SYS_TRANSACTION_MASK
             queued = (kind == record.TRANSACTION_NONE) | (kind == record.TRANSACTION_COMMIT)
-            own = (rows[:, k.ROW_TOPIC_HASH] == group[compare.G_HASH]) & (rows[:, k.ROW_QUEUE_ID] == group[compare.G_ID])
+            own = (rows[:, k.ROW_TOPIC_HASH] == group[compare.G_HASH]) & (
+                rows[:, k.ROW_QUEUE_ID] == group[compare.G_ID]
+            )
             self._check_group(rows[own & queued], data, file)
         return True
 
     def _is_plain(self, topic: str, queue: Queue, group: list[int], first_at: int) -> bool:
-        if topic == queue_unit.SCHEDULE_TOPIC or not queue.files or queue.next not in (None, group[compare.G_FIRST]) or group[compare.G_FIRST] < 0:
+        if (
+            topic == queue_unit.SCHEDULE_TOPIC
+            or not queue.files
+            or queue.next not in (None, group[compare.G_FIRST])
+            or group[compare.G_FIRST] < 0
+        ):
             return False
         if queue.life is None:
             queue.life = self._begin_of_life(*queue.key, queue)
@@ -872,10 +1081,11 @@ class StoreCheck:
             self._tell_units(queue, rows[~good], units[~good])
 
     def _without_deleted(self, topic: str, queue_id: int, queue: Queue, rows: np.ndarray) -> np.ndarray:
-        """The rows that belong into the queue: records of a topic that was deleted stay in the log and have no units.
+        """The rows that belong into the queue: records of a topic that was deleted stay in the log and have
+        no units.
 
-        Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0: then the first
-        unit points behind the records of the life before.
+        Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0:
+        then the first unit points behind the records of the life before.
         """
         offsets, numbers = rows[:, k.ROW_LOG_OFFSET], rows[:, k.ROW_QUEUE_OFFSET]
         if queue.life is None:
@@ -883,7 +1093,8 @@ class StoreCheck:
         first, begin = queue.life
         deleted = (offsets < self.deleted_before.get(topic, 0)) | ((offsets < begin) & (numbers >= first))
         if deleted.any():
-            # A topic is deleted with all its queues: a record behind the first of any of them states a damaged queue.
+            # A topic is deleted with all its queues: a record behind the first of any of them states a
+            # damaged queue.
             deleted &= (offsets < self.deleted_before.get(topic, 0)) | (offsets < self._begin_of_topic(topic))
         if not queue.files and self.known_topics and topic not in self.known_topics:
             deleted[:] = True
@@ -893,7 +1104,8 @@ class StoreCheck:
         return rows[~deleted]
 
     def _count_deleted(self) -> None:
-        """Count the records of deleted topics. A topic whose every such record has a unit in another queue never was: its name is damaged."""
+        """Count the records of deleted topics. A topic whose every such record has a unit in another queue
+        never was: its name is damaged."""
         for topic, offsets in self._misplaced_records.items():
             if len(offsets) >= self._deleted_records[topic]:
                 del self._deleted_records[topic]
@@ -902,14 +1114,20 @@ class StoreCheck:
             self.report.count("records_of_deleted_topics", self._deleted_records.total())
 
     def _begin_of_topic(self, topic: str) -> int:
-        """Log offset of the first record to which a unit of a queue of the topic leads, above all offsets without one."""
+        """Log offset of the first record to which a unit of a queue of the topic leads, above all offsets
+        without one."""
         if topic not in self._topic_begins:
-            begins = [begin for queue in self.queues.values() if queue.key[0] == topic and (begin := self._first_led_to(queue)) is not None]
+            begins = [
+                begin
+                for queue in self.queues.values()
+                if queue.key[0] == topic and (begin := self._first_led_to(queue)) is not None
+            ]
             self._topic_begins[topic] = min(begins, default=_NEVER)
         return self._topic_begins[topic]
 
     def _first_led_to(self, queue: Queue) -> int | None:
-        """Log offset of the record to which the queue's first unit leads; None when that unit leads to none of its topic."""
+        """Log offset of the record to which the queue's first unit leads; None when that unit leads to none
+        of its topic."""
         unit = self._first_unit(queue)
         found = None if unit is None else self.record_at(unit[1], unit[2])
         return unit[1] if found is not None and found.topic == queue.key[0] else None
@@ -925,13 +1143,18 @@ class StoreCheck:
         return None
 
     def _begin_of_life(self, topic: str, queue_id: int, queue: Queue) -> tuple[int, int]:
-        """(number of the first unit, log offset of its record), (0, 0) when that unit and a record do not agree."""
+        """(number of the first unit, log offset of its record), (0, 0) when that unit and a record do not
+        agree."""
         unit = self._first_unit(queue)
         if unit is None:
             return 0, 0
         number, offset, size = unit
         found = self.record_at(offset, size)
-        states_it = found is not None and (found.topic, found.queue_id, found.queue_offset) == (topic, queue_id, number)
+        states_it = found is not None and (found.topic, found.queue_id, found.queue_offset) == (
+            topic,
+            queue_id,
+            number,
+        )
         return (number, offset) if states_it else (0, 0)
 
     def _tell_units(self, queue: Queue, rows: np.ndarray, units: np.ndarray) -> None:
@@ -947,14 +1170,26 @@ class StoreCheck:
             found = (int(unit["log_offset"]), int(unit["size"]), int(unit["tags_code"]))
             expected = (int(row[k.ROW_LOG_OFFSET]), int(row[k.ROW_SIZE]), int(row[k.ROW_TAGS_CODE]))
             if found[0] != expected[0] and self._is_record_of(queue, number, *found[:2]):
-                continue  # the unit is right: `_check_density` reports this record, which states the number of another one
+                # The unit is right: `_check_density` reports this record, which states the number of another
+                # one
+                continue
             what = f"unit {number} is (offset, size, tags code) {found}, the record makes it {expected}"
             self.report.add(ERROR, "unit-wrong", path, at, what, queue=queue.key)
 
-    def _check_density(self, topic: str, queue_id: int, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: StoreFile) -> None:
+    def _check_density(
+        self,
+        topic: str,
+        queue_id: int,
+        queue: Queue,
+        numbers: np.ndarray,
+        offsets: np.ndarray,
+        file: StoreFile,
+    ) -> None:
         """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
         if queue.covered_from is None:
-            queue.covered_from = queue.next = self._first_number(queue, numbers, int(offsets[0]), self.ends.next_offset(topic, queue_id))
+            queue.covered_from = queue.next = self._first_number(
+                queue, numbers, int(offsets[0]), self.ends.next_offset(topic, queue_id)
+            )
         expected = np.concatenate(([queue.next], numbers[:-1] + 1))
         for place in np.flatnonzero(numbers != expected):
             wanted, found, offset = int(expected[place]), int(numbers[place]), int(offsets[place])
@@ -964,11 +1199,20 @@ class StoreCheck:
                 after = int(offsets[place - 1]) if place else queue.last_at
                 if len(self.gaps) < MOST_GAPS:
                     self.gaps.append(Gap(topic, queue_id, wanted, found, after, offset))
-                if self._in_damage(queue, wanted, found, self.damaged) or any(after < low and high <= offset for low, high in self.damaged):
+                if self._in_damage(queue, wanted, found, self.damaged) or any(
+                    after < low and high <= offset for low, high in self.damaged
+                ):
                     continue
                 what = check_rules.offsets_in_no_record(wanted, found - 1, f"{topic}/{queue_id}")
                 self._note_misplaced(queue, wanted, found)
-            self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), offset - file.base, what, queue=(topic, queue_id))
+            self.report.add(
+                ERROR,
+                check_rules.QUEUE_OFFSET,
+                str(file.path),
+                offset - file.base,
+                what,
+                queue=(topic, queue_id),
+            )
         queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
         queue.covered_to = max(queue.covered_to, int(numbers[numbers < queue.end].max(initial=-1)) + 1)
 
@@ -980,9 +1224,11 @@ class StoreCheck:
 
     @staticmethod
     def _first_number(queue: Queue, numbers: np.ndarray, offset: int, recorded: int) -> int:
-        """The number of a queue's first record in the log, at `offset`: that of the unit which leads to it, else what it states if there is room for it.
+        """The number of a queue's first record in the log, at `offset`: that of the unit which leads to it,
+        else what it states if there is room for it.
 
-        `recorded` is the queue's next offset by the record of ends: so many records may have been before it, and be lost.
+        `recorded` is the queue's next offset by the record of ends: so many records may have been before it,
+        and be lost.
         """
         stated, following = int(numbers[0]), numbers[1:]
         has_room = (stated - recorded) * record.MIN_RECORD <= offset
@@ -1009,9 +1255,15 @@ class StoreCheck:
         """In the schedule topic the tags code is the time of delivery, which hangs on a property."""
         base = int(rows[0, k.ROW_LOG_OFFSET]) - self._position(rows[0], data)
         for row in rows:
-            message = record.decode(data, int(row[k.ROW_LOG_OFFSET]) - base, max_size=MAX_RECORD, check_crc=False)
+            message = record.decode(
+                data, int(row[k.ROW_LOG_OFFSET]) - base, max_size=MAX_RECORD, check_crc=False
+            )
             row[k.ROW_TAGS_CODE] = queue_unit.tags_code(
-                message.topic, message.tags, message.properties.get("DELAY"), message.store_timestamp, self.delay_levels_ms
+                message.topic,
+                message.tags,
+                message.properties.get("DELAY"),
+                message.store_timestamp,
+                self.delay_levels_ms,
             )
 
     def _position(self, row: np.ndarray, data: memoryview) -> int:
@@ -1029,7 +1281,10 @@ class StoreCheck:
             if queue.covered_from is not None and queue.covered_to < queue.end:
                 self._check_behind(queue, queue.covered_to, queue.end)
         if self.units_before_log and self.log_files:
-            what = f"the log begins at {self.log_start}; queues hold {self.units_before_log} units of older records, which became too old or are lost"
+            what = (
+                f"the log begins at {self.log_start}; queues hold {self.units_before_log} units of older "
+                f"records, which became too old or are lost"
+            )
             self.report.add(NOTE, "log-start", str(self.log_files[0].path), None, what)
 
     def _tell_missing(self, queue: Queue) -> None:
@@ -1038,7 +1293,9 @@ class StoreCheck:
             severity = check_rules.missing_severity(self.behind, first >= queue.end, self.unclean)
             path, at = queue.file_of(first)
             what = f"unit {first} is missing" if first == last else f"units {first} to {last} are missing"
-            self.report.add(severity, "unit-missing", path, at, f"{what}, the log has the records", queue=queue.key)
+            self.report.add(
+                severity, "unit-missing", path, at, f"{what}, the log has the records", queue=queue.key
+            )
 
     def _check_before(self, queue: Queue, covered_from: int) -> None:
         """Units whose records are not in the log: it must be because the log begins later."""
@@ -1054,7 +1311,8 @@ class StoreCheck:
             self._tell_extra(queue, first, units, extra)
 
     def _pass_light(self, queue: Queue, first: int, units: np.ndarray, extra: np.ndarray) -> None:
-        """Take away from `extra` the units of a light queue whose records name it, and those that a store in use has just added."""
+        """Take away from `extra` the units of a light queue whose records name it, and those that a store in
+        use has just added."""
         for place in np.flatnonzero(extra).tolist():
             if place % 1024 == 0:
                 self.progress(None, "queues")
@@ -1062,7 +1320,10 @@ class StoreCheck:
             if self.limit is not None and offset >= self.limit:
                 extra[place] = False
             elif (found := self.record_at(offset, size)) is not None:
-                names, numbers = (found.properties.get(name, "").split(",") for name in (properties.LIGHT_QUEUES, properties.LIGHT_QUEUE_OFFSETS))
+                names, numbers = (
+                    found.properties.get(name, "").split(",")
+                    for name in (properties.LIGHT_QUEUES, properties.LIGHT_QUEUE_OFFSETS)
+                )
                 extra[place] = (queue.key[0], str(first + place)) not in zip(names, numbers, strict=False)
                 self.report.count("units", int(not extra[place]))
 
@@ -1072,7 +1333,9 @@ class StoreCheck:
             if file.base <= offset < file.base + file.size and record.MIN_RECORD <= size <= MAX_RECORD:
                 try:
                     with self.disk.open_reader(file.path) as reader:
-                        return record.decode(reader.read(offset - file.base, size), log_offset=offset, max_size=size)
+                        return record.decode(
+                            reader.read(offset - file.base, size), log_offset=offset, max_size=size
+                        )
                 except (FormatError, StoreError):
                     return None  # damage is told where the log is walked
         return None
@@ -1097,9 +1360,18 @@ class StoreCheck:
             for place in np.flatnonzero(wrong & ~beyond)[: self._records_to_read].tolist():
                 elsewhere[place] = self._is_misplaced(int(offsets[place]), int(units["size"][place]))
         for low, high in _runs(np.flatnonzero(elsewhere) + first):
-            file = next(file for file in self.log_files if file.base <= offsets[low - first] < file.base + file.size)
+            file = next(
+                file for file in self.log_files if file.base <= offsets[low - first] < file.base + file.size
+            )
             what = check_rules.offsets_in_no_record(low, high, f"{queue.key[0]}/{queue.key[1]}")
-            self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), int(offsets[low - first]) - file.base, what, queue=queue.key)
+            self.report.add(
+                ERROR,
+                check_rules.QUEUE_OFFSET,
+                str(file.path),
+                int(offsets[low - first]) - file.base,
+                what,
+                queue=queue.key,
+            )
         for mask, severity, what in (
             (beyond, self.beyond, "behind the end of the log"),
             (wrong & ~beyond & ~elsewhere, ERROR, "at no record of this queue"),
@@ -1118,7 +1390,8 @@ class StoreCheck:
         return found is not None and (found.topic, found.queue_id, found.queue_offset) == (*queue.key, number)
 
     def _is_misplaced(self, offset: int, size: int) -> bool:
-        """Whether a good record of that size lies at `offset` to which no unit of the place leads that it states: then the record is wrong, not its unit."""
+        """Whether a good record of that size lies at `offset` to which no unit of the place leads that it
+        states: then the record is wrong, not its unit."""
         self._records_to_read -= 1
         found = self.record_at(offset, size)
         if found is None:
@@ -1131,7 +1404,7 @@ class StoreCheck:
         self._misplaced_records.setdefault(found.topic, set()).add(offset)
         return True
 
-    # The rest --------------------------------------------------------------------------------------------------
+    # The rest -------------------------------------------------------------------------------------
 
     def _check_checkpoint(self) -> None:
         path = self.root / "checkpoint"
@@ -1142,21 +1415,40 @@ class StoreCheck:
             return
         if content is None:
             if self.log_files:
-                self.report.add(WARNING, "checkpoint", str(path), None, "is missing: an unclean start would read the whole log")
+                self.report.add(
+                    WARNING,
+                    "checkpoint",
+                    str(path),
+                    None,
+                    "is missing: an unclean start would read the whole log",
+                )
             return
         if len(content) != checkpoint.FILE_BYTES:
-            self.report.add(ERROR, "checkpoint", str(path), None, f"is {len(content)} bytes long, not {checkpoint.FILE_BYTES}")
+            self.report.add(
+                ERROR,
+                "checkpoint",
+                str(path),
+                None,
+                f"is {len(content)} bytes long, not {checkpoint.FILE_BYTES}",
+            )
             if len(content) < checkpoint.LAYOUT.size:
                 return
         stamps = checkpoint.decode(content)
         if self.limit is not None:
             return
-        known_ms = stamps.physic_msg_timestamp if self.unclean else max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp)
+        known_ms = (
+            stamps.physic_msg_timestamp
+            if self.unclean
+            else max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp)
+        )
         self.is_synced_beyond = self.log_end > self.log_start and known_ms > self.newest_ms
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
             at, value = checkpoint.LAYOUT.offset[name], getattr(stamps, name)
             if value > self.newest_ms and self.log_end > self.log_start:
-                what = f"{name} is {value}, newer than the newest record ({self.newest_ms}): what was synced is gone"
+                what = (
+                    f"{name} is {value}, newer than the newest record ({self.newest_ms}): what was "
+                    f"synced is gone"
+                )
                 self.report.add(ERROR, "checkpoint-ahead", str(path), at, what)
         at, value = checkpoint.LAYOUT.offset["logics_physical_offset"], stamps.logics_physical_offset
         if value > self.report.log_end:
@@ -1164,9 +1456,11 @@ class StoreCheck:
             self.report.add(ERROR, "checkpoint-ahead", str(path), at, what)
 
     def _check_config(self) -> None:
-        """As a start reads the files (engine/config_files.py): an error where it refuses one, a warning where it goes on without.
+        """As a start reads the files (engine/config_files.py): an error where it refuses one, a warning where
+        it goes on without.
 
-        A file that a start does not read and that is not JSON gets a note. Without the readers of a start it is an error.
+        A file that a start does not read and that is not JSON gets a note. Without the readers of a start it
+        is an error.
         """
         directory = self.root / config_files.DIRECTORY
         found = {name for name in self.disk.list_names(directory) if name.endswith(".json")}
@@ -1176,19 +1470,39 @@ class StoreCheck:
             if bad is None:
                 if self.disk.exists(path):
                     self.report.count("config_files")
-                elif reader is not None and self._was_closed_by_broker and (gone := reader.gone({topic for topic, _ in self.queues})):
+                elif (
+                    reader is not None
+                    and self._was_closed_by_broker
+                    and (gone := reader.gone({topic for topic, _ in self.queues}))
+                ):
                     self.report.add(WARNING, "config-missing", str(path), None, gone)
             elif bad.is_in_the_way:
                 self.report.add(ERROR, "unreadable", str(path), None, bad.problem)
             elif reader is None and self._knows_readers:
-                self.report.add(NOTE, "config", str(path), None, f"{bad.problem}; this broker does not read the file")
+                self.report.add(
+                    NOTE, "config", str(path), None, f"{bad.problem}; this broker does not read the file"
+                )
             elif bad.backup is not None:
-                self.report.add(WARNING, "config", str(path), None, f"{bad.problem}; its .bak is good and is taken instead")
+                self.report.add(
+                    WARNING,
+                    "config",
+                    str(path),
+                    None,
+                    f"{bad.problem}; its .bak is good and is taken instead",
+                )
             elif reader is None or reader.is_needed:
                 is_there = self.disk.exists(path)
-                self.report.add(ERROR, "config", str(path if is_there else path.with_name(f"{name}{config_files.BACKUP}")), None, bad.both)
+                self.report.add(
+                    ERROR,
+                    "config",
+                    str(path if is_there else path.with_name(f"{name}{config_files.BACKUP}")),
+                    None,
+                    bad.both,
+                )
             else:
-                self.report.add(NOTE, "config", str(path), None, f"{bad.both}: a start begins its counts at 0")
+                self.report.add(
+                    NOTE, "config", str(path), None, f"{bad.both}: a start begins its counts at 0"
+                )
         if not self.unclean and self.log_files:
             for doubt in beyond(self.deleted_before, self.report.log_end):
                 self.report.add(WARNING, "config", str(directory / TOMBSTONES), None, doubt)
@@ -1202,7 +1516,12 @@ class StoreCheck:
 
     @property
     def _was_closed_by_broker(self) -> bool:
-        return self.ends.is_final and self._last_start.started_ms is not None and not self.unclean and self.limit is None
+        return (
+            self.ends.is_final
+            and self._last_start.started_ms is not None
+            and not self.unclean
+            and self.limit is None
+        )
 
     def _check_lock(self) -> None:
         if self.disk.exists(self.root / "lock"):
@@ -1216,22 +1535,35 @@ class StoreCheck:
             end = self.end_of(topic, queue_id)
             if offset > end:
                 reader = f"group {group}" if group else f"delay level {queue_id + 1}"
-                what = f"{reader} is at {offset} of {topic}/{queue_id}, which ends at {end}: a start sets it back"
-                self.report.add(WARNING, "offset-ahead", str(self.root / "config" / name), None, what, queue=(topic, queue_id))
+                what = (
+                    f"{reader} is at {offset} of {topic}/{queue_id}, which ends at {end}: a start sets "
+                    f"it back"
+                )
+                self.report.add(
+                    WARNING,
+                    "offset-ahead",
+                    str(self.root / "config" / name),
+                    None,
+                    what,
+                    queue=(topic, queue_id),
+                )
 
     def offsets(self) -> Iterator[tuple[str, str, int, str, int]]:
-        """(file, topic, queue, group, offset) of the offsets in config/, group "" for those of delay levels."""
+        """(file, topic, queue, group, offset) of the offsets in config/, group "" for those of delay
+        levels."""
         for place, queues in _table(self._read_json("consumerOffset.json").get("offsetTable")).items():
             topic, _, group = str(place).partition("@")
             for queue_id, offset in _numbers(queues):
-                is_deleted = topic in self.deleted_before and topic not in self.known_topics  # a start leaves such positions alone
+                # A start leaves such positions alone
+                is_deleted = topic in self.deleted_before and topic not in self.known_topics
                 if not is_deleted and ((topic, queue_id) in self.queues or topic in self.known_topics):
                     yield "consumerOffset.json", topic, queue_id, group, offset
         for level, offset in _numbers(self._read_json("delayOffset.json").get("offsetTable")):
             yield "delayOffset.json", queue_unit.SCHEDULE_TOPIC, level - 1, "", offset
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """The queue offset that comes next, as the log has it, or the queue when the log holds none of its records."""
+        """The queue offset that comes next, as the log has it, or the queue when the log holds none of its
+        records."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             return 0
@@ -1243,9 +1575,14 @@ class StoreCheck:
         return queue.next
 
     def _read_tombstones(self) -> dict[str, int]:
-        """Log offset by deleted topic, as a start reads it: of the file, else of its .bak; none where both are bad."""
+        """Log offset by deleted topic, as a start reads it: of the file, else of its .bak; none where both
+        are bad."""
         sound: list[dict[str, int]] = []
-        judged(self.disk, self.root / config_files.DIRECTORY / TOMBSTONES, lambda text: sound.append(read_tombstones(text)))
+        judged(
+            self.disk,
+            self.root / config_files.DIRECTORY / TOMBSTONES,
+            lambda text: sound.append(read_tombstones(text)),
+        )
         return sound[-1] if sound else {}
 
     def _read_json(self, name: str) -> dict:
@@ -1270,7 +1607,8 @@ def _named(files: list[StoreFile]) -> list[NamedFile]:
 
 
 def _data_end(disk: Disk, file: StoreFile) -> int:
-    """Position behind the last byte of a file that was ever written; holes are not read to learn that they are zero."""
+    """Position behind the last byte of a file that was ever written; holes are not read to learn that they
+    are zero."""
     if not file.actual:
         return 0
     region = disk.open_region(file.path, writable=False)

@@ -1,8 +1,8 @@
 """The part of the check that reads the index files, once from front to back, beside the walk over the log.
 
-Entries stand in the order of the log, so the entries that point into a slice are the next ones: `check_rows` takes them
-and compares them with the keys of the slice's records. On the way each entry must name the one before it in its slot,
-which is computed anew, and in the end each slot its newest.
+Entries stand in the order of the log, so the entries that point into a slice are the next ones: `check_rows`
+takes them and compares them with the keys of the slice's records. On the way each entry must name the one
+before it in its slot, which is computed anew, and in the end each slot its newest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ ENTRIES_AT_ONCE = 1 << 15  # so few that they stay near the processor until they
 SLOTS_AT_ONCE = 1 << 18
 ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT = np.dtype(">i4")
-_CHUNK_WORDS = [compare.E_ENTRIES, compare.E_END, compare.E_AT, compare.E_FIRST_NUMBER, compare.E_BEGIN_MS, compare.E_LATE_COUNT]
+_CHUNK_WORDS = [
+    compare.E_ENTRIES,
+    compare.E_END,
+    compare.E_AT,
+    compare.E_FIRST_NUMBER,
+    compare.E_BEGIN_MS,
+    compare.E_LATE_COUNT,
+]
 
 
 @dataclass(slots=True)
@@ -51,14 +58,19 @@ class IndexCheck:
         self._disk = self._check.disk
         self._file = self._entry = 0  # the cursor: file number, next entry number
         self._chunks: deque[_Chunk] = deque()  # read, and not all of them taken
-        self._words, self._late = np.zeros(compare.E_WORDS, dtype=np.int64), np.empty(ENTRIES_AT_ONCE, dtype=np.int64)
+        self._words, self._late = (
+            np.zeros(compare.E_WORDS, dtype=np.int64),
+            np.empty(ENTRIES_AT_ONCE, dtype=np.int64),
+        )
         self._words[compare.E_LATE] = self._late.ctypes.data
         self._first_offset: int | None = None
-        self.after_log = np.empty(0, dtype=np.int64)  # log offsets of entries that point behind the log's end, when it was read
+        # Log offsets of entries that point behind the log's end, when it was read
+        self.after_log = np.empty(0, dtype=np.int64)
         self._last_offset = -1
         self._unindexed = 0
         self._unindexed_from: int | None = None
-        self._beyond_log: list[tuple[np.ndarray, np.ndarray]] = []  # offsets and places of entries that point behind all files of the log
+        # Offsets and places of entries that point behind all files of the log
+        self._beyond_log: list[tuple[np.ndarray, np.ndarray]] = []
         files = check.log_files
         self._log_limit = files[-1].base + files[-1].size if files else 0
         self._read_to = 0  # log offset of the last entry that was read
@@ -70,13 +82,21 @@ class IndexCheck:
         for name in self._check.disk.list_names(directory):
             path = directory / name
             if not index_file.is_name(name):
-                report.add(ERROR, "stray-file", str(path), None, "does not belong into index/, Apache refuses to start with it")
+                report.add(
+                    ERROR,
+                    "stray-file",
+                    str(path),
+                    None,
+                    "does not belong into index/, Apache refuses to start with it",
+                )
                 continue
             size = self._check.size_of(path)
             if size is None:
                 continue
             if size < index_file.HEADER.size + index_file.SLOT.size + index_file.ENTRY.size:
-                report.add(ERROR, "file-length", str(path), None, f"is {size} bytes long, less than any index file")
+                report.add(
+                    ERROR, "file-length", str(path), None, f"is {size} bytes long, less than any index file"
+                )
                 continue
             with self._check.disk.open_reader(path) as reader:
                 header = index_file.decode_header(reader.read(0, index_file.HEADER.size))
@@ -85,17 +105,32 @@ class IndexCheck:
         if not self.files:
             return
         self.geometry = self._find_geometry()
-        if self.geometry is None and all(header.count == index_file.FIRST_ENTRY for _, _, header in self.files):
-            self.files = []  # nothing was ever put in, so there is nothing to see the sizes from, and nothing to check
+        if self.geometry is None and all(
+            header.count == index_file.FIRST_ENTRY for _, _, header in self.files
+        ):
+            # Nothing was ever put in, so there is nothing to see the sizes from, and nothing to check
+            self.files = []
             return
         if self.geometry is None:
             path, size, _ = self.files[0]
-            report.add(ERROR, "index-geometry", str(path), None, f"its {size} bytes fit no number of slots and entries, give the sizes")
+            report.add(
+                ERROR,
+                "index-geometry",
+                str(path),
+                None,
+                f"its {size} bytes fit no number of slots and entries, give the sizes",
+            )
             self.files = []
             return
         for path, size, header in list(self.files):
             if size != self.geometry.file_bytes:
-                report.add(ERROR, "file-length", str(path), None, f"is {size} bytes long, not {self.geometry.file_bytes}")
+                report.add(
+                    ERROR,
+                    "file-length",
+                    str(path),
+                    None,
+                    f"is {size} bytes long, not {self.geometry.file_bytes}",
+                )
                 self.files.remove((path, size, header))
             elif header.count > self.geometry.entries:
                 what = f"states {header.count} entries, there is room for {self.geometry.entries}"
@@ -105,7 +140,10 @@ class IndexCheck:
     @property
     def reaches_to(self) -> int:
         """A log offset in the last record that the headers state; 0 without an entry."""
-        return max((header.end_offset + 1 for _, _, header in self.files if header.count > index_file.FIRST_ENTRY), default=0)
+        return max(
+            (header.end_offset + 1 for _, _, header in self.files if header.count > index_file.FIRST_ENTRY),
+            default=0,
+        )
 
     def _find_geometry(self) -> IndexGeometry | None:
         wanted = self._check.wanted
@@ -115,8 +153,13 @@ class IndexCheck:
         if noted.max_hash_slot_num and noted.max_index_num:
             geometry = IndexGeometry(noted.max_hash_slot_num, noted.max_index_num)
             is_empty = all(header.count == index_file.FIRST_ENTRY for _, _, header in self.files)
-            # The only file may have lost or got bytes: what lies in it says then that the noted sizes are its own.
-            if is_empty or any(size == geometry.file_bytes for _, size, _ in self.files) or self._is_laid_out_as(geometry):
+            # The only file may have lost or got bytes: what lies in it says then that the noted sizes are its
+            # own.
+            if (
+                is_empty
+                or any(size == geometry.file_bytes for _, size, _ in self.files)
+                or self._is_laid_out_as(geometry)
+            ):
                 return geometry
         # The most common length first: all files of an index are alike, and one may have lost or got bytes.
         sizes = Counter(size for _, size, _ in self.files)
@@ -130,9 +173,13 @@ class IndexCheck:
         return next(_usual_geometries(sizes.most_common(1)[0][0]), None)
 
     def _is_laid_out_as(self, geometry: IndexGeometry) -> bool:
-        """Whether the entries of a file that holds some lie where this geometry has them, whatever its length."""
+        """Whether the entries of a file that holds some lie where this geometry has them, whatever its
+        length."""
         for path, size, header in self.files:
-            if index_file.FIRST_ENTRY < header.count <= geometry.entries and geometry.entry_at(header.count) <= size:
+            if (
+                index_file.FIRST_ENTRY < header.count <= geometry.entries
+                and geometry.entry_at(header.count) <= size
+            ):
                 with self._check.disk.open_reader(path) as reader:
                     if _fits(reader, geometry, header):
                         return True
@@ -169,18 +216,32 @@ class IndexCheck:
         self._compare(offsets, hashes, places, key_offsets, wanted_hashes, is_tag)
 
     def _agree(self, rows: np.ndarray, keys: np.ndarray, end: int) -> bool:
-        """Whether the next entries are those of the rows' keys, and no more below `end`, seen by compiled code; they are taken then.
+        """Whether the next entries are those of the rows' keys, and no more below `end`, seen by compiled
+        code; they are taken then.
 
         The ends of a file are left to the other way, for its header.
         """
         if self._unindexed:
             return False
         words = self._words
-        words[[compare.E_ROWS, compare.E_COUNT, compare.E_ROW, compare.E_KEY, compare.E_KEYS]] = rows.ctypes.data, len(rows), 0, 0, keys.ctypes.data
+        words[[compare.E_ROWS, compare.E_COUNT, compare.E_ROW, compare.E_KEY, compare.E_KEYS]] = (
+            rows.ctypes.data,
+            len(rows),
+            0,
+            0,
+            keys.ctypes.data,
+        )
         last = None
         for number, chunk in enumerate(self._each_chunk()):
             header = self.files[chunk.file][2]
-            words[_CHUNK_WORDS] = chunk.entries.ctypes.data, len(chunk.entries), chunk.at, chunk.first, header.begin_timestamp, 0
+            words[_CHUNK_WORDS] = (
+                chunk.entries.ctypes.data,
+                len(chunk.entries),
+                chunk.at,
+                chunk.first,
+                header.begin_timestamp,
+                0,
+            )
             differs = compare.compare_entries(words.ctypes.data) == c.DIFFERS
             at = int(words[compare.E_AT])
             if differs or words[compare.E_LATE_COUNT]:
@@ -200,7 +261,8 @@ class IndexCheck:
         return False  # behind the last file
 
     def _compare(self, offsets, hashes, places, key_offsets, wanted_hashes, is_tag) -> None:
-        """Which entries are too many and which are missing; tags may be missing, and entries may stand twice."""
+        """Which entries are too many and which are missing; tags may be missing, and entries may stand
+        twice."""
         found = _pairs(offsets, hashes)
         wanted = _pairs(key_offsets, wanted_hashes)
         for place in np.flatnonzero((offsets >= self._check.log_start) & ~np.isin(found, wanted)):
@@ -208,7 +270,9 @@ class IndexCheck:
             if any(low <= offset < high for low, high in self._check.damaged):
                 continue
             path, at = self._place(int(places[place]))
-            what = f"the record at {offset} has no key with the hash {int(hashes[place])}, or there is no record"
+            what = (
+                f"the record at {offset} has no key with the hash {int(hashes[place])}, or there is no record"
+            )
             self._check.report.add(ERROR, "index-entry", path, at, what)
         missing = ~np.isin(wanted, found) & ~is_tag
         late = missing & (key_offsets >= self._last_offset)
@@ -223,7 +287,10 @@ class IndexCheck:
             self._check.report.count("keys_before_index", int(early.sum()))
         path = str(self.files[max(0, min(self._file, len(self.files) - 1))][0])
         for place in np.flatnonzero(inner):
-            what = f"the key with the hash {int(wanted_hashes[place])} of the record at {int(key_offsets[place])} is in no index file"
+            what = (
+                f"the key with the hash {int(wanted_hashes[place])} of the record at "
+                f"{int(key_offsets[place])} is in no index file"
+            )
             self._check.report.add(self._check.behind, "index-missing", path, None, what)
 
     def _check_times(self, rows, offsets, hashes, seconds, begins, places) -> None:
@@ -239,7 +306,10 @@ class IndexCheck:
         self._check_stamps(numbers, places, known, rows[at, k.ROW_STORE_MS])
         for place in np.flatnonzero(known & ~first & (seconds != expected)):
             path, where = self._place(int(places[place]))
-            what = f"the entry of the record at {int(offsets[place])} has time {int(seconds[place])} s, expected {int(expected[place])} s"
+            what = (
+                f"the entry of the record at {int(offsets[place])} has time {int(seconds[place])} s, "
+                f"expected {int(expected[place])} s"
+            )
             self._check.report.add(ERROR, "index-time", path, where, what)
 
     def _check_stamps(self, numbers, places, known, store_ms) -> None:
@@ -263,7 +333,8 @@ class IndexCheck:
         return str(self.files[file][0]), self.geometry.entry_at(number)
 
     def _take(self, end: int) -> tuple[np.ndarray, ...]:
-        """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were not yet taken.
+        """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were
+        not yet taken.
 
         Entries that point behind all files of the log keep no others back.
         """
@@ -275,7 +346,10 @@ class IndexCheck:
             cut = int(beyond[0]) if len(beyond) else len(left)
             taken, first = left[:cut], chunk.first + chunk.at
             columns = [taken[name].astype(np.int64) for name in ("log_offset", "key_hash", "seconds")]
-            columns += [np.full(cut, self.files[chunk.file][2].begin_timestamp, dtype=np.int64), chunk.file << 32 | np.arange(first, first + cut, dtype=np.int64)]
+            columns += [
+                np.full(cut, self.files[chunk.file][2].begin_timestamp, dtype=np.int64),
+                chunk.file << 32 | np.arange(first, first + cut, dtype=np.int64),
+            ]
             kept = has_place[:cut]
             parts.append(tuple(column[kept] for column in columns))
             if not kept.all():
@@ -320,19 +394,30 @@ class IndexCheck:
         return None
 
     def _check_chains(self, path: Path, entries: np.ndarray) -> None:
-        """Each entry names the one before it in its slot, has a hash that is none below zero, and stands in the order of the log."""
+        """Each entry names the one before it in its slot, has a hash that is none below zero, and stands in
+        the order of the log."""
         flaws = compare.flaws_of(entries.ctypes.data, len(entries))
         for place in np.flatnonzero(entries["key_hash"] < 0) if flaws & compare.HAS_NEGATIVE else ():
             at = self.geometry.entry_at(self._entry + int(place))
-            self._check.report.add(ERROR, "index-entry", str(path), at, f"the hash {int(entries['key_hash'][place])} is negative")
+            self._check.report.add(
+                ERROR, "index-entry", str(path), at, f"the hash {int(entries['key_hash'][place])} is negative"
+            )
         wrong = np.empty((len(entries), 2), dtype=np.int64)
         count = compare.wrong_links(
-            entries.ctypes.data, self._entry, len(entries), self.geometry.slots, self._heads.ctypes.data, wrong.ctypes.data, len(wrong)
+            entries.ctypes.data,
+            self._entry,
+            len(entries),
+            self.geometry.slots,
+            self._heads.ctypes.data,
+            wrong.ctypes.data,
+            len(wrong),
         )
         for number, expected in wrong[:count].tolist():
             previous = int(entries["previous"][number - self._entry])
             what = f"entry {number} names {previous} as the one before it in its slot, that is {expected}"
-            self._check.report.add(self._chain_severity(), "index-chain", str(path), self.geometry.entry_at(number), what)
+            self._check.report.add(
+                self._chain_severity(), "index-chain", str(path), self.geometry.entry_at(number), what
+            )
         if flaws & compare.STEPS_BACK or entries["log_offset"][0] < self._read_to:
             self._check_order(path, entries["log_offset"].astype(np.int64))
         self._read_to = int(entries["log_offset"][-1])
@@ -345,18 +430,32 @@ class IndexCheck:
         with self._disk.open_reader(path) as reader:
             for first in range(0, self.geometry.slots, SLOTS_AT_ONCE):
                 heads = self._heads[first : first + SLOTS_AT_ONCE]
-                read = reader.read_into(room[: len(heads) * SLOT.itemsize], self.geometry.slot_at(first)) // SLOT.itemsize
+                read = (
+                    reader.read_into(room[: len(heads) * SLOT.itemsize], self.geometry.slot_at(first))
+                    // SLOT.itemsize
+                )
                 if compare.wrong_slots(found.ctypes.data, heads.ctypes.data, read):
                     self._tell_slots(path, header, first, found[:read], heads[:read], severity)
         used = int(np.count_nonzero(self._heads))
         if used != header.slots_used:
             at = index_file.HEADER.offset["slots_used"]
-            self._check.report.add(severity, "index-header", str(path), at, f"states {header.slots_used} slots in use, there are {used}")
-        if header.count > index_file.FIRST_ENTRY and self._entries_ends(path, header) != (header.begin_offset, header.end_offset):
+            self._check.report.add(
+                severity,
+                "index-header",
+                str(path),
+                at,
+                f"states {header.slots_used} slots in use, there are {used}",
+            )
+        if header.count > index_file.FIRST_ENTRY and self._entries_ends(path, header) != (
+            header.begin_offset,
+            header.end_offset,
+        ):
             at = index_file.HEADER.offset["begin_offset"]
             self._check.report.add(severity, "index-header", str(path), at, check_rules.WRONG_ENDS)
 
-    def _tell_slots(self, path: Path, header: IndexHeader, first: int, found: np.ndarray, heads: np.ndarray, severity: str) -> None:
+    def _tell_slots(
+        self, path: Path, header: IndexHeader, first: int, found: np.ndarray, heads: np.ndarray, severity: str
+    ) -> None:
         wrong = found != heads
         if self._check.limit is not None and self._file == len(self.files) - 1:
             wrong &= found < header.count  # a running broker goes on adding entries; those are not looked at
@@ -371,8 +470,12 @@ class IndexCheck:
 
     def _entries_ends(self, path: Path, header: IndexHeader) -> tuple[int, int]:
         with self._disk.open_reader(path) as reader:
-            first = index_file.decode_entry(reader.read(self.geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size))
-            last = index_file.decode_entry(reader.read(self.geometry.entry_at(header.count - 1), index_file.ENTRY.size))
+            first = index_file.decode_entry(
+                reader.read(self.geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size)
+            )
+            last = index_file.decode_entry(
+                reader.read(self.geometry.entry_at(header.count - 1), index_file.ENTRY.size)
+            )
         return first.log_offset, last.log_offset
 
     def _check_order(self, path: Path, offsets: np.ndarray) -> None:
@@ -380,13 +483,21 @@ class IndexCheck:
         behind = np.concatenate(([self._read_to], offsets[:-1]))
         for place in np.flatnonzero(offsets < behind):
             at = self.geometry.entry_at(self._entry + int(place))
-            self._check.report.add(ERROR, "index-entry", str(path), at, check_rules.points_back(int(offsets[place]), int(behind[place])))
+            self._check.report.add(
+                ERROR,
+                "index-entry",
+                str(path),
+                at,
+                check_rules.points_back(int(offsets[place]), int(behind[place])),
+            )
 
     def finish(self) -> None:
         """What is left when the log has ended: entries that point behind it, keys that no file holds."""
         report = self._check.report
         offsets, _, _, _, places = self._take(1 << 62)
-        offsets, places = (np.concatenate(columns) for columns in zip((offsets, places), *self._beyond_log, strict=True))
+        offsets, places = (
+            np.concatenate(columns) for columns in zip((offsets, places), *self._beyond_log, strict=True)
+        )
         outside = np.ones(len(offsets), dtype=bool)
         for low, high in self._check.damaged:
             outside &= (offsets < low) | (offsets >= high)
@@ -398,7 +509,13 @@ class IndexCheck:
         self.after_log = np.unique(offsets[is_after])
         if outside.any():
             path, at = self._place(int(places[outside][0]))
-            report.add(WARNING, "index-extra", path, at, f"{int(outside.sum())} entries from here on point behind the end of the log")
+            report.add(
+                WARNING,
+                "index-extra",
+                path,
+                at,
+                f"{int(outside.sum())} entries from here on point behind the end of the log",
+            )
         if self._unindexed:
             self._tell_unindexed("index-behind")
         if report.counts.get("keys_without_index"):
@@ -406,7 +523,13 @@ class IndexCheck:
             report.add(WARNING, check_rules.NO_INDEX, str(self._check.root / "index"), None, what)
         early = report.counts.get("keys_before_index")
         if early:
-            report.add(self._check.behind, "index-starts-late", str(self.files[0][0]), None, f"{early} keys of older records are in no index file")
+            report.add(
+                self._check.behind,
+                "index-starts-late",
+                str(self.files[0][0]),
+                None,
+                f"{early} keys of older records are in no index file",
+            )
 
     def _tell_unindexed(self, kind: str) -> None:
         """Keys that no entry was found for, told when it is known whether more entries follow."""
@@ -417,7 +540,9 @@ class IndexCheck:
 
 
 def _same(offsets, hashes, wanted_offsets, wanted_hashes) -> bool:
-    return len(offsets) == len(wanted_offsets) and bool((offsets == wanted_offsets).all() and (hashes == wanted_hashes).all())
+    return len(offsets) == len(wanted_offsets) and bool(
+        (offsets == wanted_offsets).all() and (hashes == wanted_hashes).all()
+    )
 
 
 def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
@@ -428,8 +553,11 @@ def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def find_geometry(reader: Reader, size: int, header: IndexHeader) -> IndexGeometry | None:
-    """The numbers of slots and entries of a file that holds entries, seen from where they lie; None when none fit."""
-    return next((geometry for geometry in _geometries(reader, size, header) if _fits(reader, geometry, header)), None)
+    """The numbers of slots and entries of a file that holds entries, seen from where they lie; None when none
+    fit."""
+    return next(
+        (geometry for geometry in _geometries(reader, size, header) if _fits(reader, geometry, header)), None
+    )
 
 
 def _usual_geometries(size: int) -> Iterator[IndexGeometry]:
@@ -440,7 +568,8 @@ def _usual_geometries(size: int) -> Iterator[IndexGeometry]:
 
 
 def _geometries(reader: Reader, size: int, header: IndexHeader) -> Iterator[IndexGeometry]:
-    """What the numbers of slots and entries may be: the usual ones, then wherever the last entry's offset stands."""
+    """What the numbers of slots and entries may be: the usual ones, then wherever the last entry's offset
+    stands."""
     yield from _usual_geometries(size)
     wanted = header.end_offset.to_bytes(8, "big", signed=True)
     content = reader.read(0, size) if size <= 64 << 20 else b""
@@ -452,8 +581,8 @@ def _geometries(reader: Reader, size: int, header: IndexHeader) -> Iterator[Inde
 
 
 def _places(content: bytes, wanted: bytes) -> Iterator[int]:
-    """Where `wanted` stands behind the header, the last place first: a message has several entries, and the last one is looked for.
-    Zeros, which fill the rest of the file, are looked for from the front."""
+    """Where `wanted` stands behind the header, the last place first: a message has several entries, and the
+    last one is looked for. Zeros, which fill the rest of the file, are looked for from the front."""
     if not any(wanted):
         at = content.find(wanted, index_file.HEADER.size)
         while at >= 0:
@@ -470,9 +599,13 @@ def _fits(reader: Reader, geometry: IndexGeometry, header: IndexHeader) -> bool:
     """Whether first and last entry lie where this geometry has them, and the last one's slot names it."""
     if geometry.slots < 1 or header.count > geometry.entries:
         return False
-    first = index_file.decode_entry(reader.read(geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size))
+    first = index_file.decode_entry(
+        reader.read(geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size)
+    )
     last = index_file.decode_entry(reader.read(geometry.entry_at(header.count - 1), index_file.ENTRY.size))
     if (first.log_offset, last.log_offset) != (header.begin_offset, header.end_offset) or last.key_hash < 0:
         return False
-    slot = index_file.decode_slot(reader.read(geometry.slot_at(last.key_hash % geometry.slots), index_file.SLOT.size))
+    slot = index_file.decode_slot(
+        reader.read(geometry.slot_at(last.key_hash % geometry.slots), index_file.SLOT.size)
+    )
     return slot == header.count - 1

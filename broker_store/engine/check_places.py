@@ -1,16 +1,19 @@
 """Files of the log and of queues that lie under another name than their content states.
 
-A log file's records state their own log offset, so a good record at byte `at` of a file says where the file begins. A unit of a
-queue file points to a record that states its topic, queue and number, so the unit says the same of its file. A file that was
-renamed, swapped with another or copied over another is found by this, and its content is worth more than its name:
+A log file's records state their own log offset, so a good record at byte `at` of a file says where the file
+begins. A unit of a queue file points to a record that states its topic, queue and number, so the unit says
+the same of its file. A file that was renamed, swapped with another or copied over another is found by this,
+and its content is worth more than its name:
 
     its right place is free (or the file there goes elsewhere)    it is read there, and a repair renames it
     its right place has a file none of whose units leads to a
-    record, as it is empty or may be the one of its own name      both are read at each other's place, and a repair swaps them
+    record, as it is empty or may be the one of its own name      both are read at each other's place, and a
+                                                                  repair swaps them
     its right place has its own file                              it is left out, and a repair sets it aside
 
-Nothing is concluded from one record alone where the names around it are in order: one changed bit makes a record state another
-place. Queue files of light queues are left as they are: their records state the queue of another topic.
+Nothing is concluded from one record alone where the names around it are in order: one changed bit makes a
+record state another place. Queue files of light queues are left as they are: their records state the queue of
+another topic.
 """
 
 from __future__ import annotations
@@ -46,14 +49,16 @@ _MAGIC_BYTES = b"\xda\xa3\x20"  # both magics begin so
 
 @dataclass
 class Misplaced:
-    """`moves`: the right path of each file that a repair renames; `aside`: files whose right place is taken or unknown."""
+    """`moves`: the right path of each file that a repair renames; `aside`: files whose right place is taken
+    or unknown."""
 
     moves: dict[Path, Path] = field(default_factory=dict)
     aside: list[Path] = field(default_factory=list)
 
 
 class PlaceCheck:
-    """The places of the files of one check, found when their names and lengths are known and before their content is compared."""
+    """The places of the files of one check, found when their names and lengths are known and before their
+    content is compared."""
 
     def __init__(self, check: StoreCheck):
         self._check, self._disk = check, check.disk
@@ -85,8 +90,11 @@ class PlaceCheck:
         holds_records.update(file.base for file in files if file.path in self.found.moves)
         return self._without_far_ones(files, holds_records, size)
 
-    def _without_far_ones(self, files: list[StoreFile], holds_records: set[int], size: int) -> list[StoreFile]:
-        """Without files at the end that hold no record and lie after a hole, and after all that the store knows of its log."""
+    def _without_far_ones(
+        self, files: list[StoreFile], holds_records: set[int], size: int
+    ) -> list[StoreFile]:
+        """Without files at the end that hold no record and lie after a hole, and after all that the store
+        knows of its log."""
         known_end = self._known_end()
         first = len(files)
         while first and files[first - 1].base not in holds_records and files[first - 1].base >= known_end:
@@ -94,19 +102,28 @@ class PlaceCheck:
         for number in range(max(first, 1), len(files)):
             if files[number].base > files[number - 1].base + size:
                 for file in files[number:]:
-                    self._set_aside(file, "it holds no record, and the log does not reach as far as its name says")
+                    self._set_aside(
+                        file, "it holds no record, and the log does not reach as far as its name says"
+                    )
                 return files[:number]
         return files
 
     def _known_end(self) -> int:
-        """Log offset up to which the record of ends and the checkpoint know of the log; 0 when neither does."""
+        """Log offset up to which the record of ends and the checkpoint know of the log; 0 when neither
+        does."""
         position = self._check.ends.position
-        content = self._disk.read_file(self._check.root / "checkpoint") if self._disk.exists(self._check.root / "checkpoint") else None
+        content = (
+            self._disk.read_file(self._check.root / "checkpoint")
+            if self._disk.exists(self._check.root / "checkpoint")
+            else None
+        )
         if content is not None and len(content) == checkpoint.FILE_BYTES:
             return max(position, min(checkpoint.decode(content).logics_physical_offset, 1 << 62))
         return position
 
-    def queue_files(self, listed: dict[tuple[str, int], tuple[Path, list[StoreFile]]], size: int | None) -> None:
+    def queue_files(
+        self, listed: dict[tuple[str, int], tuple[Path, list[StoreFile]]], size: int | None
+    ) -> None:
         """Put the files of all queues where they belong, in `listed`."""
         check = self._check
         if size is None or check.limit is not None:
@@ -120,7 +137,11 @@ class PlaceCheck:
             keys[directory] = key
             for file in own:
                 files.append(file)
-                place = queue_place(self._disk, file.path, key, file.base, size, check.record_at) if file.actual else None
+                place = (
+                    queue_place(self._disk, file.path, key, file.base, size, check.record_at)
+                    if file.actual
+                    else None
+                )
                 if place is None:
                     silent.add(file.path)
                     place = self._only_place_left(key, own, file, size)
@@ -140,7 +161,8 @@ class PlaceCheck:
             listed.setdefault(key, (directory, []))[1].append(file)
 
     def _may_be_swapped(self, path: Path, right: Path) -> bool:
-        """Whether the file at `right`, none of whose units leads to a record, may belong under the name `path` of its queue: it is empty, or its units are in order there."""
+        """Whether the file at `right`, none of whose units leads to a record, may belong under the name
+        `path` of its queue: it is empty, or its units are in order there."""
         if path.parent != right.parent:
             return False
         stating, silent = _log_offsets(self._disk, path), _log_offsets(self._disk, right)
@@ -148,10 +170,17 @@ class PlaceCheck:
             return silent is not None
         if stating is None or not len(stating) or (np.diff(silent) <= 0).any():
             return False
-        return bool(stating.max() < silent.min()) if right.name < path.name else bool(silent.max() < stating.min())
+        return (
+            bool(stating.max() < silent.min())
+            if right.name < path.name
+            else bool(silent.max() < stating.min())
+        )
 
-    def _only_place_left(self, key: tuple[str, int], own: list[StoreFile], file: StoreFile, size: int) -> tuple[str, int, int] | None:
-        """The place of the one file that the queue had by the record of ends and lacks, for the one file whose name is beyond all that it had."""
+    def _only_place_left(
+        self, key: tuple[str, int], own: list[StoreFile], file: StoreFile, size: int
+    ) -> tuple[str, int, int] | None:
+        """The place of the one file that the queue had by the record of ends and lacks, for the one file
+        whose name is beyond all that it had."""
         recorded = self._check.ends.first_numbers(*key)
         if recorded is None:
             return None
@@ -162,7 +191,8 @@ class PlaceCheck:
         return (*key, lacking[0]) if len(lacking) == 1 and beyond == [file] else None
 
     def _moved(self, files: list[StoreFile], stated: dict[Path, Path], far: set[Path]) -> list[StoreFile]:
-        """`files` in the order of their right places; `stated` has the right paths of those that lie elsewhere."""
+        """`files` in the order of their right places; `stated` has the right paths of those that lie
+        elsewhere."""
         taken = {file.path for file in files if file.path not in stated}
         kept = []
         for file in files:
@@ -170,7 +200,11 @@ class PlaceCheck:
             if right is None:
                 kept.append(file)
                 continue
-            name = f"{right.parent.parent.name}/{right.parent.name}/{right.name}" if right.parent != file.path.parent else right.name
+            name = (
+                f"{right.parent.parent.name}/{right.parent.name}/{right.name}"
+                if right.parent != file.path.parent
+                else right.name
+            )
             if right in taken or file.path in far:
                 there = "which is far from the other files" if file.path in far else "where another file lies"
                 self._set_aside(file, f"by its content or by the record of ends it is {name}, {there}")
@@ -178,15 +212,25 @@ class PlaceCheck:
             taken.add(right)
             self.found.moves[file.path] = right
             file.base = int(right.name)
-            self._check.report.add(ERROR, MISPLACED, str(file.path), None, f"by its content or by the record of ends it is {name}")
+            self._check.report.add(
+                ERROR,
+                MISPLACED,
+                str(file.path),
+                None,
+                f"by its content or by the record of ends it is {name}",
+            )
             kept.append(file)
-        return sorted(kept, key=lambda file: (str(self.found.moves.get(file.path, file.path).parent), file.base))
+        return sorted(
+            kept, key=lambda file: (str(self.found.moves.get(file.path, file.path).parent), file.base)
+        )
 
     def _set_aside(self, file: StoreFile, why: str) -> None:
         self.found.aside.append(file.path)
         parent = file.path.parent
         queue = (parent.parent.name, int(parent.name)) if parent != self._check.log_directory else None
-        self._check.report.add(ERROR, MISPLACED, str(file.path), None, f"{why}: it is no part of the store", queue=queue)
+        self._check.report.add(
+            ERROR, MISPLACED, str(file.path), None, f"{why}: it is no part of the store", queue=queue
+        )
 
 
 def _at(path: Path, base: int) -> Path:
@@ -225,10 +269,13 @@ def _stated_places(reader: Reader) -> Iterator[tuple[int, int]]:
 
 
 def good_record(reader: Reader, at: int) -> record.StoredMessage | None:
-    """The good record at byte `at` of a log file, wherever it states that it lies; None when there is none."""
+    """The good record at byte `at` of a log file, wherever it states that it lies; None when there is
+    none."""
     try:
         head = record.read_head(reader.read(at, record.BLANK_BYTES))
-        if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(MAX_RECORD, reader.size - at):
+        if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(
+            MAX_RECORD, reader.size - at
+        ):
             return None
         return record.decode(reader.read(at, head.total_size), max_size=MAX_RECORD)
     except FormatError:
@@ -238,7 +285,8 @@ def good_record(reader: Reader, at: int) -> record.StoredMessage | None:
 def queue_place(
     disk: Disk, path: Path, key: tuple[str, int], base: int, size: int, record_at: RecordAt
 ) -> tuple[str, int, int] | None:
-    """(topic, queue, first byte) of a queue file by the records that its units point to; None when they do not say.
+    """(topic, queue, first byte) of a queue file by the records that its units point to; None when they do
+    not say.
 
     `record_at(log offset, bytes)` gives the good record of that size there, or None.
     """
@@ -267,7 +315,8 @@ def queue_place(
 
 
 def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
-    """Log offsets to which the first units of a queue file lead; None when one of them has no size of a record, or the file cannot be read."""
+    """Log offsets to which the first units of a queue file lead; None when one of them has no size of a
+    record, or the file cannot be read."""
     try:
         with disk.open_reader(path) as reader:
             raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
@@ -275,7 +324,9 @@ def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
         return None  # the check of the queue says so
     units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=_UNIT)
     units = units[(units["size"] != 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE)]
-    is_possible = (units["size"] >= record.MIN_RECORD) & (units["size"] <= MAX_RECORD) & (units["log_offset"] >= 0)
+    is_possible = (
+        (units["size"] >= record.MIN_RECORD) & (units["size"] <= MAX_RECORD) & (units["log_offset"] >= 0)
+    )
     return units["log_offset"].astype(np.int64) if is_possible.all() else None
 
 

@@ -10,7 +10,8 @@ MOST_TOLD_OF_A_KIND = 100
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it must be; `offset` counts in the file, None when it is about the whole file."""
+    """One thing that is not as it must be; `offset` counts in the file, None when it is about the whole
+    file."""
 
     severity: str
     kind: str
@@ -59,7 +60,16 @@ class CheckReport:
         """Whether the whole store was looked at and nothing is wrong."""
         return not self.stopped and not self.errors
 
-    def add(self, severity: str, kind: str, file: str, offset: int | None, what: str, *, queue: tuple[str, int] | None = None) -> None:
+    def add(
+        self,
+        severity: str,
+        kind: str,
+        file: str,
+        offset: int | None,
+        what: str,
+        *,
+        queue: tuple[str, int] | None = None,
+    ) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
         if queue is not None and severity == ERROR:
             self.bad_queues.add(queue)

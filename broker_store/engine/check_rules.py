@@ -1,7 +1,9 @@
-"""Rules that `check_store` and the pipeline's audit share: kinds of findings, how grave each is, and its sentence.
+"""Rules that `check_store` and the pipeline's audit share: kinds of findings, how grave each is, and its
+sentence.
 
 One walks a store in order, the other shares it out among tasks; what they say of the same fault is the same.
-`late` is what the next start makes again by itself: a warning after a stop that was not in order, else an error.
+`late` is what the next start makes again by itself: a warning after a stop that was not in order, else an
+error.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ def late_severity(is_unclean_or_in_use: bool) -> str:
 
 
 def missing_severity(behind: str, is_at_end: bool, is_unclean: bool) -> str:
-    """How grave it is that the log has a record whose unit is missing; `behind` is `late_severity` of the store."""
+    """How grave it is that the log has a record whose unit is missing; `behind` is `late_severity` of the
+    store."""
     return behind if is_at_end or is_unclean else ERROR
 
 
 def time_goes_back(back_ms: int) -> str:
-    return f"was stored {back_ms:,} ms before the record before it: a search by time may miss messages near here"
+    return (
+        f"was stored {back_ms:,} ms before the record before it: a search by time may miss messages near here"
+    )
 
 
 def times_go_back_more(count: int) -> str:
@@ -46,7 +51,10 @@ def offset_given_again(found: int, wanted: int) -> str:
 
 def offsets_given_again(count: int, first: int, queue: str, unit_at: int) -> str:
     which = f"queue offset {first}" if count == 1 else f"{count} queue offsets from {first} on"
-    return f"{which} of {queue} {'is' if count == 1 else 'are'} given again: the unit leads to the record at {unit_at} of the log"
+    return (
+        f"{which} of {queue} {'is' if count == 1 else 'are'} given again: the unit leads to the record "
+        f"at {unit_at} of the log"
+    )
 
 
 def offsets_in_no_record(first: int, last: int, queue: str) -> str:
@@ -54,7 +62,8 @@ def offsets_in_no_record(first: int, last: int, queue: str) -> str:
 
 
 def entry_seconds(store_ms: np.ndarray, begin_ms: np.ndarray | int) -> np.ndarray:
-    """Return the seconds that index entries state, of records stored at `store_ms` in files that begin at `begin_ms`; as `seconds_since` of kernels/index.py."""
+    """Return the seconds that index entries state, of records stored at `store_ms` in files that begin at
+    `begin_ms`; as `seconds_since` of kernels/index.py."""
     return np.where(begin_ms > 0, np.clip((store_ms - begin_ms) // 1000, 0, index_file.MAX_SECONDS), 0)
 
 

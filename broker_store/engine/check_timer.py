@@ -1,9 +1,11 @@
 """The part of the check that looks at what waits for its time: timerlog/, timerwheel and config/timercheck.
 
-    queue of the timer topic ──► timerlog: a unit a message, chained by second ──► timerwheel: the end of each second's chain
+    queue of the timer topic ──► timerlog: a unit a message, chained by second ──► timerwheel: the end of each
+                                 second's chain
 
-All of it can be made from the queue again. So what a start cuts or makes anew is a warning or a note; an error is what a start would
-believe: a unit that names another message or second, a chain that leads elsewhere. A store in use is not looked at: all of it moves.
+All of it can be made from the queue again. So what a start cuts or makes anew is a warning or a note; an
+error is what a start would believe: a unit that names another message or second, a chain that leads
+elsewhere. A store in use is not looked at: all of it moves.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Walk(Protocol):
     newest_ms: int  # when the newest record was stored
 
     def sequence(self, directory: Path, digits: int, what: str, wanted: int | None) -> list[StoreFile]:
-        """The files of a directory that are named by where they begin, of the length `wanted`; what does not belong there is told."""
+        """The files of a directory that are named by where they begin, of the length `wanted`; what does not
+        belong there is told."""
 
     def size_of(self, path: Path) -> int | None:
         """A file's length; None, and told, when it has none."""
@@ -61,7 +64,8 @@ class Walk(Protocol):
 
 
 class TimerFilesCheck:
-    """For when the log and the queues were walked. `queue` is that of the timer topic; `file_size` how long files of the timer log are, if that is known."""
+    """For when the log and the queues were walked. `queue` is that of the timer topic; `file_size` how long
+    files of the timer log are, if that is known."""
 
     def __init__(self, walk: Walk, queue: Queue | None, file_size: int | None):
         self._walk, self._queue, self._file_size = walk, queue, file_size
@@ -73,16 +77,20 @@ class TimerFilesCheck:
     def run(self) -> None:
         self._files = self._walk.sequence(self._directory, 20, timer_log.PATH, self._file_size)
         self._first = self._end = self._files[0].base if self._files else 0
-        self._seconds = np.zeros(SLOTS, dtype=np.int64)  # a ring, as the wheel: which second, and its newest unit
+        # A ring, as the wheel: which second, and its newest unit
+        self._seconds = np.zeros(SLOTS, dtype=np.int64)
         self._lasts = np.full(SLOTS, timer_log.NONE, dtype=np.int64)
         self._units = 0
-        if not any(finding.severity == ERROR and Path(finding.file).parent == self._directory for finding in self._report.findings):
+        if not any(
+            finding.severity == ERROR and Path(finding.file).parent == self._directory
+            for finding in self._report.findings
+        ):
             self._check_log()
         if self._units:
             self._report.count("timer_units", self._units)
         self._check_wheel(self._check_page())
 
-    # The timer log ----------------------------------------------------------------------------------------------------
+    # The timer log --------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
         self._check_begin()
@@ -102,8 +110,14 @@ class TimerFilesCheck:
             return
         log_offset = int(units["log_offset"][0])
         number = self._number_of(log_offset)
-        if number > self._number_of(self._walk.log_start) and int(self._queue.units(number, 1)["log_offset"][0]) == log_offset:
-            what = "the files of the timer log before this one are missing, though the log has messages of theirs: the next start takes all from the queue again"
+        if (
+            number > self._number_of(self._walk.log_start)
+            and int(self._queue.units(number, 1)["log_offset"][0]) == log_offset
+        ):
+            what = (
+                "the files of the timer log before this one are missing, though the log has messages of "
+                "theirs: the next start takes all from the queue again"
+            )
             self._report.add(WARNING, "timer-log", str(file.path), 0, what)
 
     def _check_file(self, file: StoreFile, reader: Reader) -> bool:
@@ -129,7 +143,13 @@ class TimerFilesCheck:
         if magic == timer_log.BLANK_MAGIC and left == file.size - at:
             return True
         if any(reader.read(at, timer_log.SIZE)) or file is not self._files[-1]:
-            self._report.add(WARNING, "timer-log", str(file.path), at, "no unit stands here: the timer log ends, what follows is not read")
+            self._report.add(
+                WARNING,
+                "timer-log",
+                str(file.path),
+                at,
+                "no unit stands here: the timer log ends, what follows is not read",
+            )
         return False
 
     def _check_units(self, file: StoreFile, at: int, units: np.ndarray) -> bool:
@@ -139,16 +159,26 @@ class TimerFilesCheck:
         if len(beyond):
             units, offsets, sizes = (part[: beyond[0]] for part in (units, offsets, sizes))
             where = at + int(beyond[0]) * timer_log.SIZE
-            self._report.add(WARNING, "timer-log", str(file.path), where, "the units from here on name messages behind the end of the log")
+            self._report.add(
+                WARNING,
+                "timer-log",
+                str(file.path),
+                where,
+                "the units from here on name messages behind the end of the log",
+            )
         self._units += len(units)
         for place in np.flatnonzero(~self._are_named(offsets, sizes)):
-            what = f"names the message of {int(sizes[place])} bytes at {int(offsets[place])}, and there is no timer message like this"
+            what = (
+                f"names the message of {int(sizes[place])} bytes at {int(offsets[place])}, and there is "
+                f"no timer message like this"
+            )
             self._report.add(ERROR, "timer-unit", str(file.path), at + int(place) * timer_log.SIZE, what)
         self._check_chains(file, at, units)
         return bool(len(beyond))
 
     def _are_named(self, offsets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Which of these (log offset, size) are messages of the timer topic's queue, or may be: their part of the log is gone or damaged."""
+        """Which of these (log offset, size) are messages of the timer topic's queue, or may be: their part of
+        the log is gone or damaged."""
         named = offsets < self._walk.log_start
         for low, high in self._walk.damaged:
             named |= (offsets >= low) & (offsets < high)
@@ -171,7 +201,11 @@ class TimerFilesCheck:
         low, high = self._queue.first, self._queue.end
         while low < high:
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if int(self._queue.units(middle, 1)["log_offset"][0]) < log_offset else (low, middle)
+            low, high = (
+                (middle + 1, high)
+                if int(self._queue.units(middle, 1)["log_offset"][0]) < log_offset
+                else (low, middle)
+            )
         return low
 
     def _check_chains(self, file: StoreFile, at: int, units: np.ndarray) -> None:
@@ -185,61 +219,96 @@ class TimerFilesCheck:
         expected[order[1:]] = positions[order[:-1]]
         firsts = order[np.concatenate(([True], np.diff(seconds[order]) != 0))]
         slots = seconds[firsts] % SLOTS
-        expected[firsts] = np.where(self._seconds[slots] == seconds[firsts], self._lasts[slots], timer_log.NONE)
+        expected[firsts] = np.where(
+            self._seconds[slots] == seconds[firsts], self._lasts[slots], timer_log.NONE
+        )
         previous = units["previous"].astype(np.int64)
         gone = (expected == timer_log.NONE) & (previous < self._first)  # with the file it was in
         for place in np.flatnonzero((previous != expected) & ~gone):
-            what = f"names the unit at {int(previous[place])} as the one before it of its second {int(seconds[place])}, that is {int(expected[place])}"
+            what = (
+                f"names the unit at {int(previous[place])} as the one before it of its second "
+                f"{int(seconds[place])}, that is {int(expected[place])}"
+            )
             self._report.add(ERROR, "timer-chain", str(file.path), at + int(place) * timer_log.SIZE, what)
         ends = order[np.concatenate((np.diff(seconds[order]) != 0, [True]))]
         self._seconds[seconds[ends] % SLOTS] = seconds[ends]
         self._lasts[seconds[ends] % SLOTS] = positions[ends]
 
-    # timercheck -------------------------------------------------------------------------------------------------------
+    # timercheck -----------------------------------------------------------------------------------
 
     def _check_page(self) -> int:
         """The first second that was not delivered."""
         content = self._disk.read_file(self._path)
         if content is None or len(content) < timer_check.FILE_BYTES:
             if self._units:
-                what = "is missing" if content is None else f"is {len(content)} bytes long, not {timer_check.FILE_BYTES}"
-                self._report.add(WARNING, "timer-check", str(self._path), None, f"{what}: nobody knows what was delivered")
+                what = (
+                    "is missing"
+                    if content is None
+                    else f"is {len(content)} bytes long, not {timer_check.FILE_BYTES}"
+                )
+                self._report.add(
+                    WARNING, "timer-check", str(self._path), None, f"{what}: nobody knows what was delivered"
+                )
             return 0
         page: TimerCheck = timer_check.decode(content)
         now_ms = max(time.time_ns() // 1_000_000, self._walk.newest_ms)
         if page.read_ms > now_ms + _CLOCKS_DIFFER_MS:
-            at, what = timer_check.LAYOUT.offset["read_ms"], f"states that all up to {page.read_ms} is delivered, and it is {now_ms}"
+            at, what = (
+                timer_check.LAYOUT.offset["read_ms"],
+                f"states that all up to {page.read_ms} is delivered, and it is {now_ms}",
+            )
             self._report.add(ERROR, "timer-check", str(self._path), at, what)
         if page.queue_offset > self._walk.end_of(TIMER_TOPIC, 0):
-            at, what = timer_check.LAYOUT.offset["queue_offset"], f"is at {page.queue_offset} of the queue of {TIMER_TOPIC}, which ends before"
+            at, what = (
+                timer_check.LAYOUT.offset["queue_offset"],
+                f"is at {page.queue_offset} of the queue of {TIMER_TOPIC}, which ends before",
+            )
             self._report.add(NOTE, "timer-check", str(self._path), at, what)
         if timer_check.is_sealed(content) and page.log_flushed > self._end:
-            at, what = timer_check.LAYOUT.offset["log_flushed"], f"the timer log was sure up to {page.log_flushed} and ends at {self._end}"
+            at, what = (
+                timer_check.LAYOUT.offset["log_flushed"],
+                f"the timer log was sure up to {page.log_flushed} and ends at {self._end}",
+            )
             self._report.add(NOTE, "timer-check", str(self._path), at, what)
         return page.read_ms // PRECISION_MS
 
-    # The wheel --------------------------------------------------------------------------------------------------------
+    # The wheel ------------------------------------------------------------------------------------
 
     def _check_wheel(self, read_s: int) -> None:
-        """Of seconds that were not delivered; a slot may be older than the log, since Apache's broker writes the wheel once a second."""
+        """Of seconds that were not delivered; a slot may be older than the log, since Apache's broker writes
+        the wheel once a second."""
         path = self._wheel
         size = self._walk.size_of(path) if self._disk.exists(path) else None
         if size is None:
             return
         if size == 0:
-            self._report.add(WARNING, "empty-file", str(path), None, "has no bytes, the next start deletes it")
+            self._report.add(
+                WARNING, "empty-file", str(path), None, "has no bytes, the next start deletes it"
+            )
         elif size != SLOTS * timer_wheel.SLOT_BYTES:
-            self._report.add(ERROR, "timer-wheel", str(path), None, f"is {size} bytes long, not {SLOTS * timer_wheel.SLOT_BYTES}")
+            self._report.add(
+                ERROR,
+                "timer-wheel",
+                str(path),
+                None,
+                f"is {size} bytes long, not {SLOTS * timer_wheel.SLOT_BYTES}",
+            )
         else:
             self._bad_slots = self._passed_over = 0
             self._passed_over_at: int | None = None
             with self._disk.open_reader(path) as reader:
                 for first in range(0, SLOTS, SLOTS_AT_ONCE):
                     self._walk.progress(None, "timer")
-                    raw = reader.read(first * timer_wheel.SLOT_BYTES, min(SLOTS_AT_ONCE, SLOTS - first) * timer_wheel.SLOT_BYTES)
+                    raw = reader.read(
+                        first * timer_wheel.SLOT_BYTES,
+                        min(SLOTS_AT_ONCE, SLOTS - first) * timer_wheel.SLOT_BYTES,
+                    )
                     self._check_slots(first, np.frombuffer(raw, dtype=SLOT), read_s)
             if self._passed_over:
-                what = f"at least {self._bad_slots} slots are wrong; {self._passed_over} more that differ from the timer log were not looked at, the first of them here"
+                what = (
+                    f"at least {self._bad_slots} slots are wrong; {self._passed_over} more that differ "
+                    f"from the timer log were not looked at, the first of them here"
+                )
                 self._report.add(WARNING, "timer-slots", str(path), self._passed_over_at, what)
 
     def _check_slots(self, first: int, slots: np.ndarray, read_s: int) -> None:
@@ -255,7 +324,11 @@ class TimerFilesCheck:
             slot, at = slots[place], (first + place) * timer_wheel.SLOT_BYTES
             time_s, last = int(slot["time_s"]), int(slot["last"])
             unit = self._unit_at(last)
-            if unit is not None and unit.slot_ms // PRECISION_MS == time_s and time_s % SLOTS == first + place:
+            if (
+                unit is not None
+                and unit.slot_ms // PRECISION_MS == time_s
+                and time_s % SLOTS == first + place
+            ):
                 continue  # an older one of its chain
             self._bad_slots += 1
             if unit is not None and not unit.rolls and self._asked_ms(unit) == time_s * PRECISION_MS:
@@ -263,7 +336,13 @@ class TimerFilesCheck:
                 what = f"is of second {unit.slot_ms // PRECISION_MS}, its message and the wheel say {time_s}"
                 self._report.add(ERROR, "timer-unit", str(file.path), last - file.base, what)
             else:
-                self._report.add(WARNING, "timer-slot", str(self._wheel), at, f"the newest unit of second {time_s} is not at {last}")
+                self._report.add(
+                    WARNING,
+                    "timer-slot",
+                    str(self._wheel),
+                    at,
+                    f"the newest unit of second {time_s} is not at {last}",
+                )
 
     def _file_at(self, position: int) -> StoreFile | None:
         return next((file for file in self._files if file.base <= position < file.base + file.size), None)

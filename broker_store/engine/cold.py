@@ -1,7 +1,7 @@
 """Cold reads: what may not be in memory is read by position, in a small pool of threads.
 
-A page fault on the loop would stop every connection for the time of a disk access; here it stops one thread. Each
-group has a bound on bytes in flight, so that one replaying group cannot fill the pool's queue.
+A page fault on the loop would stop every connection for the time of a disk access; here it stops one thread.
+Each group has a bound on bytes in flight, so that one replaying group cannot fill the pool's queue.
 """
 
 from __future__ import annotations
@@ -76,9 +76,15 @@ class LogReaders:
 
 
 class ColdReads:
-    """The pool. `wake(function)` runs a function on the loop; `on_damage(cause, log offset)` is called there."""
+    """The pool. `wake(function)` runs a function on the loop; `on_damage(cause, log offset)` is called
+    there."""
 
-    def __init__(self, readers: LogReaders, wake: Callable[[Callable[[], None]], None], on_damage: Callable[[str, int], None]):
+    def __init__(
+        self,
+        readers: LogReaders,
+        wake: Callable[[Callable[[], None]], None],
+        on_damage: Callable[[str, int], None],
+    ):
         self._readers, self._wake, self._on_damage = readers, wake, on_damage
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
         self._in_flight: dict[str, int] = {}
@@ -94,8 +100,8 @@ class ColdReads:
         done: Callable[[GetResult], None],
         suspect: int | None = None,
     ) -> bool:
-        """Read `limited(queue, request)`, which the thread asks for. False when the group has too many under way; then nothing
-        was started."""
+        """Read `limited(queue, request)`, which the thread asks for. False when the group has too many under
+        way; then nothing was started."""
         busy = self._in_flight.get(request.group, 0)
         if busy >= MOST_IN_FLIGHT_A_GROUP:
             return False
@@ -135,17 +141,28 @@ class ColdReads:
         """Anything else that may wait for the disk, in a thread of the pool."""
         return self._pool.submit(work, *arguments)
 
-    def read(self, queue: ConsumeQueue, request: GetRequest, confirmed: int, suspect: int | None = None) -> GetResult:
-        """The read itself, in the caller's thread. The caller has checked the offset against the queue's range.
+    def read(
+        self, queue: ConsumeQueue, request: GetRequest, confirmed: int, suspect: int | None = None
+    ) -> GetResult:
+        """The read itself, in the caller's thread. The caller has checked the offset against the queue's
+        range.
 
-        Each record must be as it was stored and agree with its unit; unit `suspect` is looked at whatever the filter says.
+        Each record must be as it was stored and agree with its unit; unit `suspect` is looked at whatever the
+        filter says.
         """
         offset = request.offset
         is_damaged = not is_file_sound(queue, offset)
         if is_damaged:
-            request = replace(request, tag_codes=None)  # a tag that has changed must not hide a message; the client filters too
+            # A tag that has changed must not hide a message; the client filters too
+            request = replace(request, tag_codes=None)
             log_end = max(queue.damaged.values(), default=_NOWHERE)
-            self._wake(lambda: self._on_damage(f"a file of {queue.topic}/{queue.queue_id} is not as it was recorded, from unit {offset} on or before", log_end))
+            self._wake(
+                lambda: self._on_damage(
+                    f"a file of {queue.topic}/{queue.queue_id} is not as it was recorded, from unit "
+                    f"{offset} on or before",
+                    log_end,
+                )
+            )
         raw = queue.read_units(offset, max(_MOST_UNITS, request.max_count))
         wanted: list[_Unit] = []
         taken = looked = 0
@@ -154,7 +171,11 @@ class ColdReads:
         for log_offset, size, tags_code in _UNIT.iter_unpack(raw[: len(raw) // UNIT * UNIT]):
             if len(wanted) >= request.max_count or (wanted and taken + size > request.max_bytes):
                 break
-            if request.tag_codes is not None and _signed(tags_code) not in request.tag_codes and offset + looked != suspect:
+            if (
+                request.tag_codes is not None
+                and _signed(tags_code) not in request.tag_codes
+                and offset + looked != suspect
+            ):
                 looked += 1
                 continue
             if log_offset < minimum and not (is_damaged and offset + looked >= queue.minimum):
@@ -174,24 +195,31 @@ class ColdReads:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, offset, queue.minimum, queue.maximum)
         records = self._fetch(queue, wanted)
         if len(records) < len(wanted):
-            # A file went away between the look and the read, or a record is not sound: what follows is asked for again.
+            # A file went away between the look and the read, or a record is not sound: what follows is asked
+            # for again.
             lacking, _, following, _ = wanted[len(records)]
             bad = lacking >= self._readers._log.minimum
         if not records and bad:
-            what = f"unit {following} of {queue.topic}/{queue.queue_id} leads to no record that is as it was stored and agrees with the unit"
+            what = (
+                f"unit {following} of {queue.topic}/{queue.queue_id} leads to no record that is as it "
+                f"was stored and agrees with the unit"
+            )
             self._tell_damage(what, raw, following - offset)
             return GetResult(GetStatus.MESSAGE_DAMAGED, following, queue.minimum, queue.maximum)
         if not records:
             status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, following, queue.minimum, queue.maximum)
-        return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records), True)
+        return GetResult(
+            GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records), True
+        )
 
     def _tell_damage(self, what: str, raw: bytes, number: int) -> None:
         log_offset = _UNIT.unpack_from(raw, number * UNIT)[0]
         self._wake(lambda: self._on_damage(f"{what}, at {log_offset} of the log", log_offset))
 
     def _fetch(self, queue: ConsumeQueue, wanted: list[_Unit]) -> list[bytes]:
-        """The records, neighbours by one read; ends at the first that is not there, not as it was stored or not what its unit says."""
+        """The records, neighbours by one read; ends at the first that is not there, not as it was stored or
+        not what its unit says."""
         records: list[bytes] = []
         at = 0
         while at < len(wanted):
@@ -208,7 +236,9 @@ class ColdReads:
             span = self._readers.read(start, end - start)
             asked = [unit for unit in wanted[at : last + 1] if unit[0] + unit[1] - start <= len(span)]
             sound = _count_agreeing(span, start, asked, queue)
-            records += [span[log_offset - start : log_offset - start + size] for log_offset, size, *_ in asked[:sound]]
+            records += [
+                span[log_offset - start : log_offset - start + size] for log_offset, size, *_ in asked[:sound]
+            ]
             if sound <= last - at:
                 return records
             at = last + 1
@@ -219,19 +249,34 @@ class ColdReads:
 
 
 def _count_agreeing(span: bytes, start: int, units: list[_Unit], queue: ConsumeQueue) -> int:
-    """How many of the first units lead to records that are as they were stored and agree with them; `span` is the log from `start` on."""
+    """How many of the first units lead to records that are as they were stored and agree with them; `span` is
+    the log from `start` on."""
     if not units:
         return 0
-    table, content, topic = np.array(units, dtype=np.int64), np.frombuffer(span, dtype=np.uint8), np.frombuffer(queue.topic.encode(), dtype=np.uint8)
+    table, content, topic = (
+        np.array(units, dtype=np.int64),
+        np.frombuffer(span, dtype=np.uint8),
+        np.frombuffer(queue.topic.encode(), dtype=np.uint8),
+    )
     words = np.zeros(of_unit.O_WORDS, dtype=np.int64)
-    words[[of_unit.O_BYTES, of_unit.O_BASE, of_unit.O_TABLE, of_unit.O_COUNT]] = content.ctypes.data, start, table.ctypes.data, len(units)
-    words[[of_unit.O_TOPIC, of_unit.O_TOPIC_LENGTH, of_unit.O_QUEUE_ID]] = topic.ctypes.data, len(topic), queue.queue_id
+    words[[of_unit.O_BYTES, of_unit.O_BASE, of_unit.O_TABLE, of_unit.O_COUNT]] = (
+        content.ctypes.data,
+        start,
+        table.ctypes.data,
+        len(units),
+    )
+    words[[of_unit.O_TOPIC, of_unit.O_TOPIC_LENGTH, of_unit.O_QUEUE_ID]] = (
+        topic.ctypes.data,
+        len(topic),
+        queue.queue_id,
+    )
     words[of_unit.O_IS_DELAYED] = queue.topic == SCHEDULE_TOPIC
     return of_unit.count_agreeing(words.ctypes.data)
 
 
 def _count_sound(span: bytes, start: int, places: list[tuple[int, int]]) -> int:
-    """How many of the first records at `places` are whole and have the CRC they were stored with; `span` is the log from `start` on."""
+    """How many of the first records at `places` are whole and have the CRC they were stored with; `span` is
+    the log from `start` on."""
     if not places:
         return 0
     table, content = np.array(places, dtype=np.int64), np.frombuffer(span, dtype=np.uint8)
@@ -244,8 +289,12 @@ def is_sound(raw: bytes, log_offset: int) -> bool:
 
 
 def agrees(raw: bytes, unit: QueueUnit, number: int, queue: ConsumeQueue) -> bool:
-    """True if a record is as it was stored and states what unit `number` of the queue, which leads to it, states."""
-    return _count_agreeing(raw, unit.log_offset, [(unit.log_offset, unit.size, number, unit.tags_code)], queue) == 1
+    """True if a record is as it was stored and states what unit `number` of the queue, which leads to it,
+    states."""
+    return (
+        _count_agreeing(raw, unit.log_offset, [(unit.log_offset, unit.size, number, unit.tags_code)], queue)
+        == 1
+    )
 
 
 def _signed(tags_code: int) -> int:

@@ -2,9 +2,9 @@
 
     minimum ........ files ........ [ current: wrote | allocated | ... ]  [ next, made ahead ]
 
-The loop appends through the kernel; `wrote` is the kernel's word LOG_AT. The preallocator makes the next file and
-gives blocks ahead of the writer; when it is late the loop does the same itself. A record never spans files: the
-last bytes of a file are a blank (docs/spec/store-format.md section 2.5).
+The loop appends through the kernel; `wrote` is the kernel's word LOG_AT. The preallocator makes the next file
+and gives blocks ahead of the writer; when it is late the loop does the same itself. A record never spans
+files: the last bytes of a file are a blank (docs/spec/store-format.md section 2.5).
 """
 
 from __future__ import annotations
@@ -23,35 +23,41 @@ from broker_store.kernels.append import write_blank
 STRIDE = 64 << 20  # blocks given at a time
 POPULATE_AHEAD = 32 << 20  # pages touched ahead of the writer; more would only wait in the first sync
 POPULATE_STEP = 4 << 20
-# Beside a sync after each group a step must be short: new memory may take 3 ms a MiB, and the flusher waits for the CPU.
+# Beside a sync after each group a step must be short: new memory may take 3 ms a MiB, and the flusher waits
+# for the CPU.
 SYNCED_POPULATE_STEP = 256 << 10
 _ROOM_FOR_BLANK = 8
 
 
 class CommitLog:
-    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls, and `sync`.
+    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls, and
+    `sync`.
 
-    `is_sync`: it is synced after each group of appends (SYNC_FLUSH), so a sync must write little more than the group.
+    `is_sync`: it is synced after each group of appends (SYNC_FLUSH), so a sync must write little more than
+    the group.
     """
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext, is_sync: bool = False):
+    def __init__(
+        self, disk: Disk, directory: Path, file_size: int, context: WriterContext, is_sync: bool = False
+    ):
         self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
         self._is_sync = is_sync
         self.files: list[MappedFile] = []
-        self.expired: list[Path] = []  # files that retention had begun to remove when the broker ended; found by `load`
+        # Files that retention had begun to remove when the broker ended; found by `load`
+        self.expired: list[Path] = []
         self.current: MappedFile | None = None
         self.prepared: MappedFile | None = None
         # Guards `prepared` and the blocks of the current file against the preallocator.
         self._guard = threading.Lock()
         self.flushed = 0
-        # One thread syncs at a time. A file that is synced to its end may be unmapped at once, and a second sync of the
-        # same range, begun before that, would find no map there.
+        # One thread syncs at a time. A file that is synced to its end may be unmapped at once, and a second
+        # sync of the same range, begun before that, would find no map there.
         self._syncing = threading.Lock()
         self._maps, self._residency = Words(16), Words(16)
         context.view[c.LOG_FILE_BYTES] = file_size
         self._let_go: deque[Region] = deque()  # maps that nobody uses any more; the preallocator ends them
 
-    # Positions, absolute ------------------------------------------------------------------------------------------
+    # Positions, absolute --------------------------------------------------------------------------
 
     @property
     def minimum(self) -> int:
@@ -63,9 +69,11 @@ class CommitLog:
         return view[c.LOG_BASE] + view[c.LOG_AT]
 
     def stored_ms(self, offset: int) -> int | None:
-        """Store time of the first record at or behind log offset `offset`, where one or a blank begins; None in a file that is not mapped.
+        """Store time of the first record at or behind log offset `offset`, where one or a blank begins; None
+        in a file that is not mapped.
 
-        For what was written within the last half minute or so: it reads the map, and must not wait for the disk.
+        For what was written within the last half minute or so: it reads the map, and must not wait for the
+        disk.
         """
         file = self.file_at(offset)
         if file is None or file.region is None:
@@ -75,19 +83,24 @@ class CommitLog:
         if not record.read_head(raw).is_record:
             return self.stored_ms(file.end)  # a blank
         (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
-        (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, record.FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"])
+        (stored_ms,) = record.STORE_TIMESTAMP.unpack(
+            raw, record.FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"]
+        )
         return stored_ms
 
-    # Opening ------------------------------------------------------------------------------------------------------
+    # Opening --------------------------------------------------------------------------------------
 
     def load(self, delete: bool = True, minimum: int = 0) -> None:
-        """Find the files. Those that end at or below `minimum`, where the log is known to begin, are left out when a file begins there.
+        """Find the files. Those that end at or below `minimum`, where the log is known to begin, are left out
+        when a file begins there.
 
         Raises DamagedStoreError for a gap, another length or another name.
         """
         names = self.disk.list_names(self.directory)
         self.expired = [self.directory / name for name in names if is_expired_name(name, minimum, names)]
-        self.files, hole = load_up_to_hole(self.disk, self.directory, self.file_size, "mappedFileSizeCommitLog", delete, self.expired)
+        self.files, hole = load_up_to_hole(
+            self.disk, self.directory, self.file_size, "mappedFileSizeCommitLog", delete, self.expired
+        )
         if hole is not None:
             raise hole.error
 
@@ -98,7 +111,8 @@ class CommitLog:
         return self.files[number] if 0 <= number < len(self.files) else None
 
     def start_writing(self, end: int) -> None:
-        """Make ready to append at `end`; files wholly behind it are gone already. The first file is made here."""
+        """Make ready to append at `end`; files wholly behind it are gone already. The first file is made
+        here."""
         file = self.file_at(end)
         if file is None:
             file = self._create(end // self.file_size * self.file_size)
@@ -128,8 +142,9 @@ class CommitLog:
         try:
             self._fault_singly(file)
             file.allocate(self._stride)
-            # Its length before its name, and both before the file is used: a file of length 0, or none, can then only be the
-            # last of the log. A directory's sync alone brings the length to the disk on ext4, and not on XFS or btrfs.
+            # Its length before its name, and both before the file is used: a file of length 0, or none, can
+            # then only be the last of the log. A directory's sync alone brings the length to the disk on
+            # ext4, and not on XFS or btrfs.
             file.region.sync(0, 1)
             self.disk.sync_directory(self.directory)
         except BaseException:
@@ -154,17 +169,20 @@ class CommitLog:
         view[c.LOG_AT] = at
         self._publish_files()
 
-    # Room ---------------------------------------------------------------------------------------------------------
+    # Room -----------------------------------------------------------------------------------------
 
     def give_room(self, needed: int) -> None:
         """Blocks for `needed` more bytes in the current file. Raises DiskFullError."""
         view = self._context.view
         with self._guard:
-            self.current.allocate(max(view[c.LOG_AT] + needed + _ROOM_FOR_BLANK, self.current.allocated + self._stride))
+            self.current.allocate(
+                max(view[c.LOG_AT] + needed + _ROOM_FOR_BLANK, self.current.allocated + self._stride)
+            )
             view[c.LOG_ALLOCATED] = self.current.allocated
 
     def roll(self) -> None:
-        """Close the current file with a blank and go on in the next. Raises DiskFullError before a byte is written."""
+        """Close the current file with a blank and go on in the next. Raises DiskFullError before a byte is
+        written."""
         with self._guard:
             following, self.prepared = self.prepared, None
             if following is None:
@@ -177,7 +195,8 @@ class CommitLog:
         self._enter(following, 0)
 
     def prepare(self) -> bool:
-        """The preallocator's step: blocks and pages ahead of the writer, then the next file. True when it did any."""
+        """The preallocator's step: blocks and pages ahead of the writer, then the next file. True when it did
+        any."""
         while self._let_go:
             self._let_go.popleft().close()
         view = self._context.view
@@ -193,19 +212,24 @@ class CommitLog:
         if self._populate(file, at, at + POPULATE_AHEAD):
             did = True
         if self.prepared is None and at > file.size // 2:
-            # Under the guard: a writer that comes to the end meanwhile waits for this file instead of making its own.
+            # Under the guard: a writer that comes to the end meanwhile waits for this file instead of making
+            # its own.
             with self._guard:
                 if file is self.current and self.prepared is None:
                     self.prepared = self._create(file.end)
             did = True
         following = self.prepared
-        # The pages ahead go on in the next file, a step at a time: all at once, after the roll, they would hold up the syncs.
-        if following is not None and self._populate(following, 0, max(at + POPULATE_AHEAD - file.size, POPULATE_STEP)):
+        # The pages ahead go on in the next file, a step at a time: all at once, after the roll, they would
+        # hold up the syncs.
+        if following is not None and self._populate(
+            following, 0, max(at + POPULATE_AHEAD - file.size, POPULATE_STEP)
+        ):
             did = True
         return did
 
     def _populate(self, file: MappedFile, at: int, ahead: int) -> bool:
-        """Touch the next step of pages between `at` and `ahead`, as far as there are blocks; False when less than a step is left."""
+        """Touch the next step of pages between `at` and `ahead`, as far as there are blocks; False when less
+        than a step is left."""
         step = SYNCED_POPULATE_STEP if self._is_sync else POPULATE_STEP
         start, end = max(at, file.populated), min(ahead, file.allocated)
         if start >= end or (end - start < step and end < file.allocated):
@@ -214,21 +238,23 @@ class CommitLog:
         file.map().populate(start, file.populated - start)
         return True
 
-    # Syncing ---------------------------------------------------------------------------------------------------------
+    # Syncing --------------------------------------------------------------------------------------
 
     def sync(self, to: int) -> None:
-        """Bring the log up to `to` to the disk, file by file. Any thread: it waits for a sync that another began. Raises SyncError."""
+        """Bring the log up to `to` to the disk, file by file. Any thread: it waits for a sync that another
+        began. Raises SyncError."""
         with self._syncing:
             for file in list(self.files):
                 if file.end <= self.flushed:
                     continue
                 if file.base >= to:
                     break
-                file.map().demand_in_place()  # before the sync: until that is done retention leaves the file alone
+                # Before the sync: until that is done retention leaves the file alone
+                file.map().demand_in_place()
                 file.sync(min(to, file.end) - file.base)
             self.flushed = max(self.flushed, to)
 
-    # Reading ------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def _publish_files(self) -> None:
         """Tell the kernels that read which files there are and where they are mapped."""
@@ -250,7 +276,8 @@ class CommitLog:
         self._publish_files()
 
     def unmap_before(self, offset: int) -> None:
-        """Let go of maps of files that end at or before `offset` and are on disk. To unmap a GiB takes 20 ms: not on the loop."""
+        """Let go of maps of files that end at or before `offset` and are on disk. To unmap a GiB takes 20 ms:
+        not on the loop."""
         for file in self.files:
             if file.end > offset or file.flushed < file.size or file is self.current:
                 break

@@ -1,11 +1,13 @@
-"""The files of `config/`: each is replaced as a whole, the version before is kept as `.bak`, and a bad one is never believed.
+"""The files of `config/`: each is replaced as a whole, the version before is kept as `.bak`, and a bad one is
+never believed.
 
-A file that is missing, empty, torn or of a wrong content is taken from its `.bak`, as by Apache's `ConfigManager.loadBak`, and
-the start's report says which and why. The bad file is copied to `lost+found/` and replaced by the sound text at once: the
-next change would make it the `.bak`. When both are bad, the start stops if messages depend on the file. A file that is
-there and bad never counts as an empty table.
+A file that is missing, empty, torn or of a wrong content is taken from its `.bak`, as by Apache's
+`ConfigManager.loadBak`, and the start's report says which and why. The bad file is copied to `lost+found/`
+and replaced by the sound text at once: the next change would make it the `.bak`. When both are bad, the start
+stops if messages depend on the file. A file that is there and bad never counts as an empty table.
 
-What was taken from a `.bak` is older: a group's offsets then lie further back, and messages are delivered again.
+What was taken from a `.bak` is older: a group's offsets then lie further back, and messages are delivered
+again.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ _MISSING = "is missing"
 
 
 class ConfigReader(NamedTuple):
-    """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a start.
+    """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a
+    start.
 
-    `without` says what happens without the file; `is_of_each_stop`: a stop always writes it. `of_topic`: nothing depends on the file
-    while this topic has no queue.
+    `without` says what happens without the file; `is_of_each_stop`: a stop always writes it. `of_topic`:
+    nothing depends on the file while this topic has no queue.
     """
 
     read: Callable[[str], object]
@@ -40,7 +43,8 @@ class ConfigReader(NamedTuple):
     of_topic: str = ""
 
     def gone(self, topics: Container[str]) -> str:
-        """Say that the file is not there though the last stop wrote it; "" where that means nothing. `topics` are those that have queues."""
+        """Say that the file is not there though the last stop wrote it; "" where that means nothing. `topics`
+        are those that have queues."""
         if not self.is_of_each_stop or (self.of_topic and self.of_topic not in topics):
             return ""
         return f"{_MISSING}, though each stop writes it: {self.without}"
@@ -69,8 +73,18 @@ def judged(disk: Disk, path: Path, read: Callable[[str], object]) -> Judged | No
     backup_raw, backup_problem, _ = _read(disk, backup, read)
     if problem == backup_problem == _MISSING:
         return None
-    both = f"{problem}; and {backup.name} {'has the same error' if backup_problem == problem else backup_problem}"
-    return Judged(raw, problem, backup_raw if backup_problem is None else None, both, advice, problem != _MISSING and not _is_regular(disk, path))
+    both = (
+        f"{problem}; and {backup.name} "
+        f"{'has the same error' if backup_problem == problem else backup_problem}"
+    )
+    return Judged(
+        raw,
+        problem,
+        backup_raw if backup_problem is None else None,
+        both,
+        advice,
+        problem != _MISSING and not _is_regular(disk, path),
+    )
 
 
 def _is_regular(disk: Disk, path: Path) -> bool:
@@ -106,18 +120,23 @@ class ConfigFiles:
         self._directory = root / DIRECTORY
         self._lock = threading.Lock()
         self._kept_in: Path | None = None
-        self.expects_all = False  # whether a broker closed the store: then all files are there that its stop writes
+        # Whether a broker closed the store: then all files are there that its stop writes
+        self.expects_all = False
 
     def is_there(self, name: str) -> bool:
         """Whether config/<name> or its .bak is there. Any thread."""
         return any(self._disk.exists(self._directory / each) for each in (name, f"{name}{BACKUP}"))
 
-    def load(self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = "") -> str | None:
-        """Give the text of config/<name> to `take`, that of its .bak when `take` or the file fails; what was found, if anything was.
+    def load(
+        self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = ""
+    ) -> str | None:
+        """Give the text of config/<name> to `take`, that of its .bak when `take` or the file fails; what was
+        found, if anything was.
 
-        `take` raises DamagedStoreError or FormatError and then has changed nothing. It is not called when neither file is
-        there; after a stop in order `when_gone` is the finding then, if it is given. When both are bad: DamagedStoreError, or, of a file that is
-        not needed, no call and a finding. DamagedStoreError too where the file is no regular file, but for an inspection.
+        `take` raises DamagedStoreError or FormatError and then has changed nothing. It is not called when
+        neither file is there; after a stop in order `when_gone` is the finding then, if it is given. When
+        both are bad: DamagedStoreError, or, of a file that is not needed, no call and a finding.
+        DamagedStoreError too where the file is no regular file, but for an inspection.
         """
         path = self._directory / name
         found = judged(self._disk, path, take)
@@ -127,7 +146,11 @@ class ConfigFiles:
             self._report.finding("warning", when_gone, f"{DIRECTORY}/{name}")
             return f"{DIRECTORY}/{name} {when_gone}"
         if (found.backup is None and is_needed) or (found.is_in_the_way and not self._disk.is_inspecting):
-            raise DamagedStoreError(found.both if found.backup is None else found.problem, file=f"{DIRECTORY}/{name}", advice=found.advice)
+            raise DamagedStoreError(
+                found.both if found.backup is None else found.problem,
+                file=f"{DIRECTORY}/{name}",
+                advice=found.advice,
+            )
         self._keep(name, found.raw)
         if found.backup is None:
             what = f"{found.both}: what it says is counted from now on"
@@ -153,7 +176,8 @@ class ConfigFiles:
 
 
 def read_sound(disk: Disk, root: Path, name: str) -> str | None:
-    """The text of config/<name> when it is JSON, else that of its .bak; None when neither is there. Changes nothing.
+    """The text of config/<name> when it is JSON, else that of its .bak; None when neither is there. Changes
+    nothing.
 
     When both are bad: the text of the first, for the message about what is wrong with it.
     """

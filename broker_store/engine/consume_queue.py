@@ -1,10 +1,11 @@
-"""Consume queues: for every topic and queue a sequence of 20-byte units that point into the log (docs/spec/store-format.md section 4).
+"""Consume queues: for every topic and queue a sequence of 20-byte units that point into the log
+(docs/spec/store-format.md section 4).
 
     consumequeue/<topic>/<queueId>/<20 digits>      unit n of the queue at byte n * 20 of the sequence
 
-A queue never appends by itself: the append kernel takes queue offsets only as far as `Q_APPEND_LIMIT`, for which
-blocks were given beforehand, and the dispatch kernel fills the units in. Only the file in which units are written is
-mapped; older ones are read by position.
+A queue never appends by itself: the append kernel takes queue offsets only as far as `Q_APPEND_LIMIT`, for
+which blocks were given beforehand, and the dispatch kernel fills the units in. Only the file in which units
+are written is mapped; older ones are read by position.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ class ConsumeQueue:
         self.files: list[MappedFile] = []
         self.hole: Hole | None = None  # found by `load`
         self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
-        self.unproved: dict[int, FileEnd] = {}  # by base: files of a recorded sum that were not read since (`engine/unproved.py`)
-        self.damaged: dict[int, int] = {}  # by base, of files that are not as recorded: where their last record ends in the log
+        # By base: files of a recorded sum that were not read since (`engine/unproved.py`)
+        self.unproved: dict[int, FileEnd] = {}
+        # By base, of files that are not as recorded: where their last record ends in the log
+        self.damaged: dict[int, int] = {}
         self.closed = False
         self._new_names = False
         self._has_new_directory = False
@@ -68,11 +71,15 @@ class ConsumeQueue:
         self.row[c.Q_FLUSHED] = unit
 
     def load(self, delete: bool = True, leave_out: Container[Path] = ()) -> None:
-        """Find the files, but those of `leave_out`. Those from a hole on are left to recovery (`hole`), which makes the units again from the log.
+        """Find the files, but those of `leave_out`. Those from a hole on are left to recovery (`hole`), which
+        makes the units again from the log.
 
-        DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot make.
+        DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot
+        make.
         """
-        self.files, self.hole = load_up_to_hole(self.disk, self.directory, self.file_size, QUEUE_SIZE, delete, leave_out)
+        self.files, self.hole = load_up_to_hole(
+            self.disk, self.directory, self.file_size, QUEUE_SIZE, delete, leave_out
+        )
         if self.hole is not None and not self.is_made_from_log:
             raise self.hole.error
 
@@ -104,10 +111,15 @@ class ConsumeQueue:
 
     def compare_in(self, file: MappedFile) -> None:
         """Recovery: let the scan compare units of `file`; `start_at` ends it."""
-        self.row[c.Q_FILE_ADDRESS], self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = file.address, file.base // UNIT, file.end // UNIT
+        self.row[c.Q_FILE_ADDRESS], self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = (
+            file.address,
+            file.base // UNIT,
+            file.end // UNIT,
+        )
 
     def leave_unsynced(self, unit: int) -> None:
-        """After a crash: nothing from `unit` on, no zero behind the end and no name is known to be on the disk."""
+        """After a crash: nothing from `unit` on, no zero behind the end and no name is known to be on the
+        disk."""
         self.flushed_units = min(self.flushed_units, unit)
         for file in self.files:
             file.flushed = min(file.flushed, max(0, unit * UNIT - file.base))
@@ -120,20 +132,23 @@ class ConsumeQueue:
         self.row[c.Q_FILE_END] = min(file.end // UNIT, self.row[c.Q_APPEND_LIMIT])
 
     def give_room(self, units: int) -> None:
-        """Blocks for `units` units behind Q_NEXT. Raises DiskFullError; then nothing has changed that counts."""
+        """Blocks for `units` units behind Q_NEXT. Raises DiskFullError; then nothing has changed that
+        counts."""
         needed = self.row[c.Q_NEXT] + units
         while self.row[c.Q_APPEND_LIMIT] < needed:
             limit = self.row[c.Q_APPEND_LIMIT]
             file = self.file_of(limit)
             if file is None:
                 if not self.files:
-                    # Its names are synced with the first units: a thousand new queues would wait here for two thousand syncs.
+                    # Its names are synced with the first units: a thousand new queues would wait here for two
+                    # thousand syncs.
                     self.disk.make_directory(self.directory.parent.parent)
                     self.disk.make_directory(self.directory, sync=False)
                     self._has_new_directory = True
                 base = limit // self.units_a_file * self.file_size
                 file = MappedFile.create(self.disk, self.directory, base, self.file_size)
-                # A large folio at the first unit would cost 2 to 10 ms of the loop, and each sync of it megabytes of zeros.
+                # A large folio at the first unit would cost 2 to 10 ms of the loop, and each sync of it
+                # megabytes of zeros.
                 file.map().fault_singly()
                 self.files.append(file)
                 self._new_names = True
@@ -153,7 +168,8 @@ class ConsumeQueue:
         self._enter(self.file_of(unit))
 
     def begin_behind(self, unit: int) -> None:
-        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units (docs/spec/store-format.md section 4)."""
+        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units
+        (docs/spec/store-format.md section 4)."""
         self.row[c.Q_NEXT] = self.row[c.Q_DISPATCHED] = self.row[c.Q_APPEND_LIMIT] = unit
         self.minimum = unit
         first = unit // self.units_a_file * self.units_a_file
@@ -166,12 +182,14 @@ class ConsumeQueue:
         file.map().write(0, queue_unit.PRE_BLANK * (unit - first))
         self._enter(file)
 
-    # Reading ------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def read_units(self, unit: int, count: int) -> bytes:
-        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any thread.
+        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any
+        thread.
 
-        Raises StoreError; DamagedStoreError for a file that became shorter and does not hold the first of them.
+        Raises StoreError; DamagedStoreError for a file that became shorter and does not hold the first of
+        them.
         """
         maximum = self.maximum
         file = self.file_of(unit)
@@ -184,13 +202,16 @@ class ConsumeQueue:
             raw = reader.read(unit * UNIT - file.base, count * UNIT)
         if len(raw) < UNIT and unit >= self.minimum and not self.closed:
             raise DamagedStoreError(
-                f"ends before unit {unit:,}: it was made shorter while the store is open", file=str(file.path), advice="Stop the broker, and move the file out of the store: the next start makes it again from the log."
+                f"ends before unit {unit:,}: it was made shorter while the store is open",
+                file=str(file.path),
+                advice="Stop the broker, and move the file out of the store: the next start makes it again "
+                "from the log.",
             )
         return raw
 
     def enter_for_reading(self, unit: int) -> bool:
-        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such file, or it is not
-        known to be as recorded. Loop thread."""
+        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such
+        file, or it is not known to be as recorded. Loop thread."""
         file = self.file_of(unit)
         if file is None or file.base in self.unproved or file.base in self.damaged:
             return False
@@ -206,11 +227,12 @@ class ConsumeQueue:
         return queue_unit.decode(raw) if len(raw) == UNIT else None
 
     def unit_in_files(self, number: int) -> queue_unit.QueueUnit | None:
-        """What lies at a unit's place, also behind the maximum; None without a file. For recovery: it maps the file."""
+        """What lies at a unit's place, also behind the maximum; None without a file. For recovery: it maps
+        the file."""
         file = self.file_of(number)
         return None if file is None else queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
 
-    # Syncing and cleaning -------------------------------------------------------------------------------------------
+    # Syncing and cleaning -------------------------------------------------------------------------
 
     @property
     def has_full_unsynced(self) -> bool:
@@ -220,7 +242,8 @@ class ConsumeQueue:
     def sync(self) -> bool:
         """Bring all units dispatched so far to the disk; False when there were none. Raises SyncError.
 
-        Called in the flusher's thread: the loop may delete the topic meanwhile, and then there is nothing to sync.
+        Called in the flusher's thread: the loop may delete the topic meanwhile, and then there is nothing to
+        sync.
         """
         try:
             return self._sync()
@@ -271,14 +294,20 @@ class ConsumeQueue:
         self._unmap(file)
 
     def correct_minimum(self, log_minimum: int) -> None:
-        """The minimum is the first unit whose record is still in the log (docs/spec/store-behaviour.md section 4.5)."""
+        """The minimum is the first unit whose record is still in the log (docs/spec/store-behaviour.md
+        section 4.5)."""
         low, high = self.minimum, self.maximum
         if self.files:
             low = max(low, self.files[0].base // UNIT)
         # Only in the first files: a damaged unit further on must not lead the search past messages.
         for following in self.files[1:]:
             first = self.unit(following.base // UNIT)
-            if first is not None and first.is_data and not first.is_pre_blank and first.log_offset >= log_minimum:
+            if (
+                first is not None
+                and first.is_data
+                and not first.is_pre_blank
+                and first.log_offset >= log_minimum
+            ):
                 high = min(high, following.base // UNIT)
                 break
         while low < high:
@@ -293,8 +322,8 @@ class ConsumeQueue:
     def files_before(self, log_minimum: int) -> list[MappedFile]:
         """Leading files that only point below the log's minimum, never the last one.
 
-        The file that is then the first begins with a unit below the minimum, too. So a queue whose first unit is of a record
-        that the log still holds has lost a file, and a start makes it again.
+        The file that is then the first begins with a unit below the minimum, too. So a queue whose first unit
+        is of a record that the log still holds has lost a file, and a start makes it again.
         """
         expired = 0
         for number, following in enumerate(self.files[1:], 1):
@@ -337,18 +366,25 @@ class ConsumeQueues:
         return self._by_row.get(address)
 
     def unsynced(self) -> list[ConsumeQueue]:
-        """Those with anything that is not on the disk; a look at some thousand idle queues takes no time. Any thread."""
-        return [queue for address in self._context.unsynced_queues() if (queue := self._by_row.get(address)) is not None]
+        """Those with anything that is not on the disk; a look at some thousand idle queues takes no time. Any
+        thread."""
+        return [
+            queue
+            for address in self._context.unsynced_queues()
+            if (queue := self._by_row.get(address)) is not None
+        ]
 
     def in_order(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every queue, sorted: a copy of what is kept so, since to sort 100,000 takes a tenth of a second."""
+        """Return (topic, queue id) of every queue, sorted: a copy of what is kept so, since to sort 100,000
+        takes a tenth of a second."""
         return self._in_order.copy()
 
     def ids_of(self, topic: str) -> list[int]:
         return sorted(self._ids.get(topic, ()))
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made when new (no file before its first unit). Raises NameError_ for a name that is no topic's."""
+        """The queue, made when new (no file before its first unit). Raises NameError_ for a name that is no
+        topic's."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             names.check_stored_topic(topic)
@@ -374,15 +410,22 @@ class ConsumeQueues:
                 if not self._is_directory(path, name.isascii() and name.isdigit()):
                     continue
                 if not (name.isascii() and name.isdigit()) or int(name) > MAX_QUEUE_ID:
-                    raise DamagedStoreError("is no queue id", file=str(path), advice="Move it out of the store.")
+                    raise DamagedStoreError(
+                        "is no queue id", file=str(path), advice="Move it out of the store."
+                    )
                 self.open(topic, int(name)).load(delete)
 
     def _is_directory(self, path: Path, is_named: bool) -> bool:
-        """Whether it is a directory. What is none and has the name of one that a queue needs is refused: DamagedStoreError."""
+        """Whether it is a directory. What is none and has the name of one that a queue needs is refused:
+        DamagedStoreError."""
         if self.disk.is_directory(path):
             return True
         if is_named:
-            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store; a queue's files are made again from the log.")
+            raise DamagedStoreError(
+                "is no directory",
+                file=str(path),
+                advice="Move it out of the store; a queue's files are made again from the log.",
+            )
         return False
 
     def forget_topic(self, topic: str) -> list[ConsumeQueue]:
@@ -401,4 +444,3 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in self:
             queue.close()
-

@@ -1,16 +1,18 @@
 """The seam: the only module that calls the operating system for files.
 
-Everything the engine does to a disk goes through a `Disk` and the `Region`s it makes, so that tests can hand in another
-one that fails the n-th call or keeps only what was synced (docs/durability.md section 3).
+Everything the engine does to a disk goes through a `Disk` and the `Region`s it makes, so that tests can hand
+in another one that fails the n-th call or keeps only what was synced (docs/durability.md section 3).
 
 What shapes it:
 
-* Files are mapped through libc, not `mmap`: Python's keeps a descriptor per map and its `flush` and `madvise` hold the
-  interpreter lock for the whole call, here ctypes lets go of it.
-* A region has its full *length* at once, since Apache checks it, but disk blocks only where `allocate` was called.
-  Writing beyond would kill the process with SIGBUS when the disk is full; `posix_fallocate` says so in words.
-* `sync` is msync over a range of pages. The map holds the file open, so an error of write-back since the map was made
-  is reported here even when no descriptor is left. It is reported once, which is why a failed sync is final.
+* Files are mapped through libc, not `mmap`: Python's keeps a descriptor per map and its `flush` and `madvise`
+  hold the interpreter lock for the whole call, here ctypes lets go of it.
+* A region has its full *length* at once, since Apache checks it, but disk blocks only where `allocate` was
+  called. Writing beyond would kill the process with SIGBUS when the disk is full; `posix_fallocate` says so
+  in words.
+* `sync` is msync over a range of pages. The map holds the file open, so an error of write-back since the map
+  was made is reported here even when no descriptor is left. It is reported once, which is why a failed sync
+  is final.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.errors import DamagedStoreError, DiskFullError, MapLimitError, OtherDiskError, StoreError, StoreLockedError, SyncError
+from broker_store.errors import (
+    DamagedStoreError,
+    DiskFullError,
+    MapLimitError,
+    OtherDiskError,
+    StoreError,
+    StoreLockedError,
+    SyncError,
+)
 from broker_store.pace import rest
 
 PAGE = 4096
@@ -35,7 +45,8 @@ _MS_SYNC = 4
 _MADV_RANDOM = 1
 _MADV_POPULATE_WRITE = 23
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
-_ASKED_AT_ONCE = 4 << 20  # bytes: while the kernel answers for their pages, some 0.1 ms, nothing else gets that core
+# bytes: while the kernel answers for their pages, some 0.1 ms, nothing else gets that core
+_ASKED_AT_ONCE = 4 << 20
 _BEYOND_END = 4 << 20  # of a file: further than the largest piece of memory that holds its last page
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
@@ -43,7 +54,14 @@ _DELETED = b" (deleted)"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
 for _name in ("munmap", "msync", "madvise", "mincore"):
     getattr(_libc, _name).restype = ctypes.c_int
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -56,9 +74,11 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class Usage(NamedTuple):
-    """Bytes of the file system that holds a path, as far as it is for everyone: what is kept back for root, or by a quota, is not in `total`.
+    """Bytes of the file system that holds a path, as far as it is for everyone: what is kept back for root,
+    or by a quota, is not in `total`.
 
-    The ratio is that of df and of Apache's UtilAll.getDiskPartitionSpaceUsedPercent: used / (used + available).
+    The ratio is that of df and of Apache's UtilAll.getDiskPartitionSpaceUsedPercent: used / (used +
+    available).
     """
 
     total: int
@@ -74,7 +94,8 @@ def _store_error(error: OSError, doing: str, path: Path) -> StoreError:
         return DiskFullError(f"{path}: no room on the disk while {doing}")
     if error.errno == errno.ENOMEM and (mapped := _mapped_files()) > _max_maps() * 3 // 4:
         return MapLimitError(
-            f"{path}: {doing} failed: {mapped:,} files are mapped, and the system allows a process {_max_maps():,} maps;"
+            f"{path}: {doing} failed: {mapped:,} files are mapped, and the system allows a process "
+            f"{_max_maps():,} maps;"
             f" raise it (sysctl -w vm.max_map_count={4 * _max_maps()}) and start again"
         )
     return StoreError(f"{path}: {doing} failed: {error.strerror or error}")
@@ -105,7 +126,8 @@ def _max_maps() -> int:
 
 def _entered(path: Path, address: int, size: int) -> int:
     """Let the handler of SIGBUS know the map (`engine/map_table.py`)."""
-    # Imported with the first map: this module takes the store's lock before Numba is imported, which takes seconds.
+    # Imported with the first map: this module takes the store's lock before Numba is imported, which takes
+    # seconds.
     from broker_store.engine.map_table import MAPS
 
     MAPS.enter(path, address, size)
@@ -122,7 +144,10 @@ def _unmap(address: int, size: int) -> None:
 def _ask_pages(address: int, length: int, answers: int) -> bool:
     """mincore of a mapped range, in pieces; False when the system does not say."""
     for offset in range(0, length, _ASKED_AT_ONCE):
-        if _libc.mincore(address + offset, min(_ASKED_AT_ONCE, length - offset), answers + offset // PAGE) != 0:
+        if (
+            _libc.mincore(address + offset, min(_ASKED_AT_ONCE, length - offset), answers + offset // PAGE)
+            != 0
+        ):
             return False
         rest()
     return True
@@ -131,7 +156,9 @@ def _ask_pages(address: int, length: int, answers: int) -> bool:
 class Region:
     """A mapped file. `address` is valid until `close`; whoever computes with it keeps the region."""
 
-    def __init__(self, path: Path, address: int, size: int, writable: bool, inode: tuple[int, int] | None = None):
+    def __init__(
+        self, path: Path, address: int, size: int, writable: bool, inode: tuple[int, int] | None = None
+    ):
         self.path, self.address, self.size, self.writable = path, address, size, writable
         self._inode = inode  # (device, number) of the mapped file
 
@@ -140,13 +167,15 @@ class Region:
         return self.address == 0
 
     def at_least(self, size: int) -> Region:
-        """Return the region, or close it if its file is shorter than `size`: kernels would use memory after the map. Raises DamagedStoreError."""
+        """Return the region, or close it if its file is shorter than `size`: kernels would use memory after
+        the map. Raises DamagedStoreError."""
         if self.size < size:
             found = self.size
             self.close()
             raise DamagedStoreError(
                 f"has {found:,} bytes, and should have {size:,}: it was made shorter while the store is open",
-                file=str(self.path), advice="Stop the broker and run `manage.py check_store`.",
+                file=str(self.path),
+                advice="Stop the broker and run `manage.py check_store`.",
             )
         return self
 
@@ -177,7 +206,8 @@ class Region:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if os.fstat(descriptor).st_size < self.size:
-                    # Another process made it shorter. Blocks at its end would make it long again, with zeros for what was lost.
+                    # Another process made it shorter. Blocks at its end would make it long again, with zeros
+                    # for what was lost.
                     self.read(self.size - 1, 1)  # stops the process, as a write to the lost part would
                 os.posix_fallocate(descriptor, offset, length)
             finally:
@@ -186,8 +216,8 @@ class Region:
             raise _store_error(error, f"allocating {length} bytes at {offset}", self.path) from error
 
     def ask_pages(self, offset: int, length: int, answers: int) -> bool:
-        """A byte a page at the address `answers`, from the page that begins at `offset`: its lowest bit is 1 when the page is
-        in memory now. Cut at the region's end. False when the system does not say."""
+        """A byte a page at the address `answers`, from the page that begins at `offset`: its lowest bit is 1
+        when the page is in memory now. Cut at the region's end. False when the system does not say."""
         return _libc.mincore(self.address + offset, min(length, self.size - offset), answers) == 0
 
     def populate(self, offset: int, length: int) -> None:
@@ -200,8 +230,8 @@ class Region:
     def fault_singly(self) -> None:
         """Let a fault bring one page, not up to megabytes around it in one large folio, best effort.
 
-        The system keeps dirt by folio: a sync of a group of messages would write the megabytes again, zeros mostly, and
-        would make every page of them fault at its next write.
+        The system keeps dirt by folio: a sync of a group of messages would write the megabytes again, zeros
+        mostly, and would make every page of them fault at its next write.
         """
         _libc.madvise(self.address, self.size, _MADV_RANDOM)
 
@@ -213,21 +243,33 @@ class Region:
             return
         if _libc.msync(self.address + start, end - start, _MS_SYNC) != 0:
             number = ctypes.get_errno()
-            raise SyncError(f"{self.path}: sync of [{offset}, {offset + length}) failed: {os.strerror(number)}")
+            raise SyncError(
+                f"{self.path}: sync of [{offset}, {offset + length}) failed: {os.strerror(number)}"
+            )
 
     def demand_in_place(self) -> None:
         """See that the mapped file still has its name and its length. Raises SyncError.
 
-        A map of a file that was removed takes writes, and its sync reports success, as does that of pages behind a shortened end.
+        A map of a file that was removed takes writes, and its sync reports success, as does that of pages
+        behind a shortened end.
         """
         try:
             found = os.lstat(self.path)
         except OSError as error:
-            raise SyncError(f"{self.path}: the file is gone while the store writes it ({error.strerror}): what was written since then is not on the disk") from error
+            raise SyncError(
+                f"{self.path}: the file is gone while the store writes it ({error.strerror}): what "
+                f"was written since then is not on the disk"
+            ) from error
         if (found.st_dev, found.st_ino) != self._inode:
-            raise SyncError(f"{self.path}: another file has this name now: what was written to the one that the store has mapped is not on the disk")
+            raise SyncError(
+                f"{self.path}: another file has this name now: what was written to the one that the "
+                f"store has mapped is not on the disk"
+            )
         if found.st_size < self.size:
-            raise SyncError(f"{self.path}: the file has {found.st_size:,} bytes, and {self.size:,} when the store mapped it: what was written behind them is not on the disk")
+            raise SyncError(
+                f"{self.path}: the file has {found.st_size:,} bytes, and {self.size:,} when the "
+                f"store mapped it: what was written behind them is not on the disk"
+            )
 
     def punch(self, offset: int) -> None:
         """Make everything from `offset` to the end zero, and give its blocks back."""
@@ -276,7 +318,8 @@ class Region:
 
 
 class Reader:
-    """Positional reads of one file from any thread; a read never faults through a map (docs/durability.md section 6)."""
+    """Positional reads of one file from any thread; a read never faults through a map (docs/durability.md
+    section 6)."""
 
     def __init__(self, path: Path, descriptor: int):
         self.path, self._descriptor = path, descriptor
@@ -299,7 +342,8 @@ class Reader:
         return b"".join(parts)
 
     def read_into(self, target: memoryview, offset: int) -> int:
-        """Fills `target`, fewer bytes only at the end of the file; how many. Large pieces in one place spare the kernel making new pages for each."""
+        """Fills `target`, fewer bytes only at the end of the file; how many. Large pieces in one place spare
+        the kernel making new pages for each."""
         done = 0
         try:
             while done < len(target):
@@ -321,7 +365,8 @@ class Reader:
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # Whoever keeps readers lets go of one while another thread may still read it: the last reference closes it.
+        # Whoever keeps readers lets go of one while another thread may still read it: the last reference
+        # closes it.
         self.close()
 
     def __enter__(self) -> Reader:
@@ -358,8 +403,8 @@ _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of Linux: type, whence, start
 class StoreLock:
     """The record lock on byte 0 of `lock`, as Java's FileChannel.tryLock(0, 1) takes it.
 
-    Such a lock is lost when *any* descriptor of that file is closed in the process: it is opened once, here, and a
-    registry refuses a second store on the same directory in this process before the file is touched.
+    Such a lock is lost when *any* descriptor of that file is closed in the process: it is opened once, here,
+    and a registry refuses a second store on the same directory in this process before the file is touched.
     """
 
     _held: set[str] = set()
@@ -388,7 +433,8 @@ class StoreLock:
             os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
             if os.fstat(descriptor).st_size == 0:
-                self.path.unlink(missing_ok=True)  # this call made it: left here, the next one would take it for another process's lock
+                # This call made it: left here, the next one would take it for another process's lock
+                self.path.unlink(missing_ok=True)
             os.close(descriptor)
             raise _store_error(error, "writing the lock", self.path) from error
         return descriptor
@@ -412,7 +458,8 @@ class StoreLock:
             os.close(descriptor)
 
     def demand_in_place(self) -> None:
-        """See that the file still has its name, and make it again where it was removed. StoreLockedError when another process took the name meanwhile.
+        """See that the file still has its name, and make it again where it was removed. StoreLockedError when
+        another process took the name meanwhile.
 
         Nothing is done for a lock that was released: its file may be another process's by then.
         """
@@ -428,7 +475,9 @@ class StoreLock:
             raise _store_error(error, "looking at the lock", self.path) from error
         own = os.fstat(self._descriptor)
         if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
-            raise StoreLockedError(f"{self.path}: another file has this name now, so another process may write the store")
+            raise StoreLockedError(
+                f"{self.path}: another file has this name now, so another process may write the store"
+            )
 
     def release(self) -> None:
         if self._descriptor >= 0:
@@ -438,7 +487,8 @@ class StoreLock:
 
 
 def _holder_of_removed(path: Path) -> int | None:
-    """The process that has a file open which had this name and was removed; None without one, or where that is not shown to this user."""
+    """The process that has a file open which had this name and was removed; None without one, or where that
+    is not shown to this user."""
     name = f"{os.path.realpath(path)} (deleted)"
     try:
         processes = os.listdir("/proc")
@@ -474,7 +524,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _sync_written(descriptor: int, path: Path) -> None:
-    """A failure is final: SyncError. A disk that is full may say so only here: DiskFullError by the caller."""
+    """A failure is final: SyncError. A disk that is full may say so only here: DiskFullError by the
+    caller."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -489,7 +540,8 @@ class Disk:
     is_inspecting = False  # True: nothing on the disk is changed
 
     def make_directory(self, path: Path, *, sync: bool = True) -> None:
-        """With its parents; each new name is synced into the directory above, unless the caller does that later."""
+        """With its parents; each new name is synced into the directory above, unless the caller does that
+        later."""
         if os.path.isdir(path):
             return
         if path.parent != path:
@@ -505,32 +557,41 @@ class Disk:
             self.sync_directory(path.parent)
 
     def demand_directory(self, path: Path) -> None:
-        """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything else."""
+        """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything
+        else."""
         try:
             is_directory = stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise _store_error(error, "looking at it", path) from error
             if os.path.lexists(path):
-                raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.") from None
+                raise DamagedStoreError(
+                    "is a link that leads nowhere",
+                    file=str(path),
+                    advice="Mount what it leads to, or move it out of the store.",
+                ) from None
             return
         if not is_directory:
             raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
 
     def demand_file(self, path: Path) -> None:
-        """See that a regular file or nothing is there: to open a FIFO would wait for its other end. Raises DamagedStoreError, StoreError."""
+        """See that a regular file or nothing is there: to open a FIFO would wait for its other end. Raises
+        DamagedStoreError, StoreError."""
         if os.path.lexists(path):
             self.size_of(path)
 
     def list_names(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; nothing when there is no such directory. What is there and is none is refused."""
+        """Names in a directory, sorted; nothing when there is no such directory. What is there and is none is
+        refused."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             self.demand_directory(path)
             return []
         except NotADirectoryError:
-            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.") from None
+            raise DamagedStoreError(
+                "is no directory", file=str(path), advice="Move it out of the store."
+            ) from None
         except OSError as error:
             raise _store_error(error, "listing", path) from error
 
@@ -574,7 +635,9 @@ class Disk:
     def create_region(self, path: Path, size: int) -> Region:
         """A new file of full length, no blocks yet, mapped. The name is not synced."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            descriptor = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
+            )
             try:
                 os.ftruncate(descriptor, size)
                 return self._map(path, descriptor, size, True)
@@ -586,7 +649,9 @@ class Disk:
     def open_region(self, path: Path, writable: bool = True) -> Region:
         self.size_of(path)
         try:
-            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = os.open(
+                path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
             try:
                 return self._map(path, descriptor, os.fstat(descriptor).st_size, writable)
             finally:
@@ -609,7 +674,12 @@ class Disk:
     def create_writer(self, path: Path) -> Writer:
         """A new file of length 0, to be written by position. The name is not synced."""
         try:
-            return Writer(path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE))
+            return Writer(
+                path,
+                os.open(
+                    path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
+                ),
+            )
         except OSError as error:
             raise _store_error(error, "creating it", path) from error
 
@@ -627,7 +697,9 @@ class Disk:
         """Write and sync a file; its name is synced by `sync_directory`."""
         _require_file(path)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            descriptor = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
+            )
             try:
                 _write_all(descriptor, data)
                 os.fsync(descriptor)
@@ -649,9 +721,12 @@ class Disk:
             raise _store_error(error, f"making it {length} bytes long", path) from error
 
     def append(self, path: Path, data: bytes, sync: bool = False) -> None:
-        """Add to the end of a file, made when it is not there. Without `sync` it is for what a power cut may take."""
+        """Add to the end of a file, made when it is not there. Without `sync` it is for what a power cut may
+        take."""
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            descriptor = os.open(
+                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
+            )
             try:
                 _write_all(descriptor, data)
                 if sync:
@@ -662,7 +737,8 @@ class Disk:
             raise _store_error(error, f"adding {len(data)} bytes", path) from error
 
     def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:
-        """Atomically: a reader finds the old bytes or the new ones. The old file becomes `backup` if that is given."""
+        """Atomically: a reader finds the old bytes or the new ones. The old file becomes `backup` if that is
+        given."""
         fresh = path.with_name(path.name + ".tmp")
         self.write_file(fresh, data)
         if backup is not None and self.exists(path):
@@ -688,7 +764,8 @@ class Disk:
             raise _store_error(error, f"renaming to {target.name}", source) from error
 
     def move(self, source: Path, target: Path) -> None:
-        """Rename; onto another file system copy a file (without zeros at the end), sync, then remove. The caller syncs the old directory.
+        """Rename; onto another file system copy a file (without zeros at the end), sync, then remove. The
+        caller syncs the old directory.
 
         A directory, link or device cannot be moved there: StoreError.
         """
@@ -697,7 +774,10 @@ class Disk:
             self.sync_directory(target.parent)
         except OtherDiskError as error:
             if not stat.S_ISREG(os.lstat(source).st_mode):
-                what = f"{source}: is no regular file, and {target.parent} is on another file system. Move it out of the store by hand, then try again"
+                what = (
+                    f"{source}: is no regular file, and {target.parent} is on another file system. Move "
+                    f"it out of the store by hand, then try again"
+                )
                 raise StoreError(what) from error
             region = self.open_region(source, writable=False)
             try:
@@ -736,7 +816,9 @@ class Disk:
     def copy_range(self, source: Region, offset: int, length: int, target: Path) -> None:
         """Copy a part of a region into a new file and sync it, a MiB at a time."""
         try:
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            descriptor = os.open(
+                target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
+            )
             try:
                 for at in range(offset, offset + length, 1 << 20):
                     piece = source.read(at, min(1 << 20, offset + length - at))
@@ -748,7 +830,8 @@ class Disk:
             raise _store_error(error, f"copying {length} bytes", target) from error
 
     def held_after_deletion(self, *directories: Path) -> list[tuple[Path, int]]:
-        """(path, bytes) of files below `directories` that were deleted while this process still maps them or has them open.
+        """(path, bytes) of files below `directories` that were deleted while this process still maps them or
+        has them open.
 
         The system tells (/proc); where it does not, there are none.
         """
@@ -761,7 +844,10 @@ class Disk:
                         self._note_held(held, tops, line.split(maxsplit=5)[5].strip(), sum_of=line)
             for name in os.listdir("/proc/self/fd"):
                 try:
-                    target, size = os.readlink(f"/proc/self/fd/{name}"), os.stat(f"/proc/self/fd/{name}").st_size
+                    target, size = (
+                        os.readlink(f"/proc/self/fd/{name}"),
+                        os.stat(f"/proc/self/fd/{name}").st_size,
+                    )
                 except OSError:
                     continue  # closed since
                 self._note_held(held, tops, os.fsencode(target), size)
@@ -770,7 +856,9 @@ class Disk:
         return sorted(held.items())
 
     @staticmethod
-    def _note_held(held: dict[Path, int], tops: tuple[str, ...], target: bytes, size: int = 0, sum_of: bytes = b"") -> None:
+    def _note_held(
+        held: dict[Path, int], tops: tuple[str, ...], target: bytes, size: int = 0, sum_of: bytes = b""
+    ) -> None:
         if not target.endswith(_DELETED):
             return
         path = os.fsdecode(target.removesuffix(_DELETED))
@@ -781,10 +869,12 @@ class Disk:
             held[Path(path)] = max(held.get(Path(path), 0), size)
 
     def pages_in_memory(self, path: Path) -> bytearray | None:
-        """A byte a page of the file: its lowest bit is 1 when the page is in memory now. None when the system does not say.
+        """A byte a page of the file: its lowest bit is 1 when the page is in memory now. None when the system
+        does not say.
 
-        A map of its own is asked, from which nothing is read. Of a file that this user neither owns nor may write, Linux says that
-        every page is in memory; then it says so of a page far behind the file's end, too, which cannot be.
+        A map of its own is asked, from which nothing is read. Of a file that this user neither owns nor may
+        write, Linux says that every page is in memory; then it says so of a page far behind the file's end,
+        too, which cannot be.
         """
         size = self.size_of(path)
         pages = -(-size // PAGE)
@@ -801,8 +891,14 @@ class Disk:
             raise _store_error(error, "mapping", path) from error
         try:
             beyond = ctypes.c_ubyte(1)
-            told = _libc.mincore(address + pages * PAGE + _BEYOND_END - PAGE, PAGE, ctypes.addressof(beyond)) == 0 and not beyond.value & 1
-            if not told or not _ask_pages(address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))):
+            told = (
+                _libc.mincore(address + pages * PAGE + _BEYOND_END - PAGE, PAGE, ctypes.addressof(beyond))
+                == 0
+                and not beyond.value & 1
+            )
+            if not told or not _ask_pages(
+                address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))
+            ):
                 return None
             return answers
         finally:
@@ -811,8 +907,9 @@ class Disk:
     def spare_maps(self) -> int:
         """How many files of new queues this process may still map.
 
-        An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is kept: for the log, the index, files of queues
-        that are there, and the stacks of threads, without which the process could not stop.
+        An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is kept: for the
+        log, the index, files of queues that are there, and the stacks of threads, without which the process
+        could not stop.
         """
         return _max_maps() * 7 // 8 - _mapped_files()
 
@@ -825,14 +922,22 @@ class Disk:
         return Usage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: Path) -> StoreLock:
-        """Take the lock of a store that nobody has. Raises StoreLockedError, also where the lock's file was removed under the process that has it."""
-        if not self.exists(path) and self.exists(path.with_name("abort")) and (pid := _holder_of_removed(path)) is not None:
-            raise StoreLockedError(f"{path} was removed, but process {pid} still has the store open: stop it first")
+        """Take the lock of a store that nobody has. Raises StoreLockedError, also where the lock's file was
+        removed under the process that has it."""
+        if (
+            not self.exists(path)
+            and self.exists(path.with_name("abort"))
+            and (pid := _holder_of_removed(path)) is not None
+        ):
+            raise StoreLockedError(
+                f"{path} was removed, but process {pid} still has the store open: stop it first"
+            )
         return StoreLock(path)
 
 
 class InspectRegion(Region):
-    """A private map: what is written to it stays in this process, and a file may change beneath what was not written.
+    """A private map: what is written to it stays in this process, and a file may change beneath what was not
+    written.
 
     It lives as long as its disk, because mapping the file again would show the old bytes.
     """
@@ -896,9 +1001,11 @@ class _NoLock:
 
 
 class InspectDisk(Disk):
-    """A disk on which nothing is changed: for a look into a foreign or crashed store, or one that another process holds.
+    """A disk on which nothing is changed: for a look into a foreign or crashed store, or one that another
+    process holds.
 
-    The engine recovers as always, but in its own memory. So what is shown is what a start would make of the store.
+    The engine recovers as always, but in its own memory. So what is shown is what a start would make of the
+    store.
     """
 
     is_inspecting = True

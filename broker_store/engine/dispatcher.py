@@ -1,4 +1,5 @@
-"""Dispatch: runs the kernel and does what it stops for. Called inline after an append, and by recovery in chunks."""
+"""Dispatch: runs the kernel and does what it stops for. Called inline after an append, and by recovery in
+chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up, dispatch
 
 _CHUNK = 65536  # records a call of the catch-up kernel
-_DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD, c.OTHER_UNIT)  # stops for which the record is decoded
+# Stops for which the record is decoded
+_DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD, c.OTHER_UNIT)
 
 
 class QueueTable(Protocol):
@@ -85,10 +87,12 @@ class Dispatcher:
         on_bad: Callable[[int], int | None],
         on_other: Callable[[ConsumeQueue, int], None] | None = None,
     ) -> None:
-        """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue, unit)`.
+        """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue,
+        unit)`.
 
-        `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError. With `on_other(queue,
-        unit)` no unit is written over that leads to another record: it is called instead.
+        `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError.
+        With `on_other(queue, unit)` no unit is written over that leads to another record: it is called
+        instead.
         """
         view = self._context.view
         view[c.KEEPS_UNITS] = int(on_other is not None)
@@ -103,7 +107,10 @@ class Dispatcher:
             if stopped == c.BAD_RECORD and (following := on_bad(view[c.STOPPED_AT])) is not None:
                 self.start_at(following)
             elif stopped == c.OTHER_UNIT and on_other is not None:
-                on_other(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, view[c.STOPPED_AT]).queue_offset)
+                on_other(
+                    self._queues.by_row(view[c.STOPPED_QUEUE]),
+                    record_in(self._file, view[c.STOPPED_AT]).queue_offset,
+                )
             elif stopped != c.EXHAUSTED:
                 self._mend(stopped, on_hole)
 
@@ -134,21 +141,29 @@ class Dispatcher:
             on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, at).queue_offset)
         elif stopped == c.BAD_RECORD:
             raise DamagedStoreError(
-                "no good record begins here, though the log goes on behind it: queues and index cannot be made from it",
-                file=str(self._file.path), offset=at - self._file.base,
-                advice="`manage.py check_store DIR` shows all of it, and with --apply bridges it; DIR is the store's directory.",
+                "no good record begins here, though the log goes on behind it: queues and index "
+                "cannot be made from it",
+                file=str(self._file.path),
+                offset=at - self._file.base,
+                advice="`manage.py check_store DIR` shows all of it, and with --apply bridges it; DIR is "
+                "the store's directory.",
             )
         else:
             raise DamagedStoreError(
-                f"dispatch cannot go on (stop code {stopped})", file=str(self._file.path), offset=at - self._file.base
+                f"dispatch cannot go on (stop code {stopped})",
+                file=str(self._file.path),
+                offset=at - self._file.base,
             )
 
     def compute_tags_code(self, file: MappedFile, offset: int) -> None:
-        """For a kernel that cannot tell it: the tags code of the delayed record at log offset `offset`, its delivery time."""
+        """For a kernel that cannot tell it: the tags code of the delayed record at log offset `offset`, its
+        delivery time."""
         found = record_in(file, offset)
         delay = found.properties.get("DELAY")
         view = self._context.view
-        view[c.TAGS_CODE] = queue_unit.tags_code(found.topic, found.tags, delay, found.store_timestamp, self._delay_levels_ms)
+        view[c.TAGS_CODE] = queue_unit.tags_code(
+            found.topic, found.tags, delay, found.store_timestamp, self._delay_levels_ms
+        )
         view[c.TAGS_CODE_AT] = offset
 
 

@@ -1,4 +1,5 @@
-"""What the record of ends keeps of queue and index files: read by position, in whatever thread, while the loop writes on."""
+"""What the record of ends keeps of queue and index files: read by position, in whatever thread, while the
+loop writes on."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from broker_store.formats import index_file, queue_unit
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry
 from broker_store.kernels.scan import sum_units
 
-_MAX_ENTRIES = 65_536  # of an index file, 1.3 MB, read at once; the last so many are compared at a start, all would be 400 MB
+# Of an index file, 1.3 MB, read at once; the last so many are compared at a start, all would be 400 MB
+_MAX_ENTRIES = 65_536
 
 
 def sum_of(raw: bytes, before: int = FIRST_SUM) -> int:
@@ -29,7 +31,8 @@ def mapped_sum(file: MappedFile, count: int) -> int:
 
 
 def queue_change(queue: ConsumeQueue, known: dict[int, FileEnd], following: int) -> QueueChange:
-    """What is new in a queue whose next unit is `following`, beside the rows `known` of it. Raises StoreError."""
+    """What is new in a queue whose next unit is `following`, beside the rows `known` of it. Raises
+    StoreError."""
     forget = any(end.following > following for end in known.values())
     if forget:
         known = {}
@@ -45,22 +48,33 @@ def queue_change(queue: ConsumeQueue, known: dict[int, FileEnd], following: int)
         with queue.disk.open_reader(file.path) as reader:
             raw = reader.read(start * UNIT - file.base, (behind - start) * UNIT)
         last = queue_unit.decode(raw, len(raw) - UNIT)
-        ends.append(FileEnd(first, behind, 0 if last.is_pre_blank else last.log_offset + last.size, sum_of(raw, total)))
+        ends.append(
+            FileEnd(
+                first, behind, 0 if last.is_pre_blank else last.log_offset + last.size, sum_of(raw, total)
+            )
+        )
     if not queue.files and following:
         ends.append(FileEnd(BOUND, following, 0, 0))
     return QueueChange(queue.topic, queue.queue_id, tuple(ends), forget)
 
 
 def index_ends(index: HashIndex, known: tuple[IndexEnd, ...], with_slots: bool) -> tuple[IndexEnd, ...]:
-    """A row for each index file; `with_slots` sums those of the newest one, which nothing may be writing to then."""
+    """A row for each index file; `with_slots` sums those of the newest one, which nothing may be writing to
+    then."""
     rows, by_name = [], {end.name: end for end in known}
     files = list(index.files)
     for file in files:
         before = by_name.get(int(file.name))
         is_newest = file is files[-1]
         try:
-            # A row of the last close has the sum of the slots too, and the file may have got more entries since.
-            if not is_newest and before is not None and before.slots and (before.count >= file.geometry.entries or before.count == _count_of(file)):
+            # A row of the last close has the sum of the slots too, and the file may have got more entries
+            # since.
+            if (
+                not is_newest
+                and before is not None
+                and before.slots
+                and (before.count >= file.geometry.entries or before.count == _count_of(file))
+            ):
                 rows.append(before)  # it gets no more entries
                 continue
             rows.append(index_end(file, before, with_slots or not is_newest))
@@ -70,7 +84,8 @@ def index_ends(index: HashIndex, known: tuple[IndexEnd, ...], with_slots: bool) 
 
 
 def index_end(file: IndexFile, before: IndexEnd | None, with_slots: bool) -> IndexEnd:
-    """The row of one file as it is now; the sum of its entries goes on from that in the row `before`. Raises StoreError."""
+    """The row of one file as it is now; the sum of its entries goes on from that in the row `before`. Raises
+    StoreError."""
     geometry = file.geometry
     with file.disk.open_reader(file.path) as reader:
         raw = reader.read(0, HEADER.size)
@@ -93,11 +108,15 @@ def _count_of(file: IndexFile) -> int:
         return index_file.decode_header(reader.read(0, HEADER.size)).count
 
 
-def sum_of_entries(reader: Reader, geometry: IndexGeometry, begin: int, end: int, before: int = FIRST_SUM) -> int:
+def sum_of_entries(
+    reader: Reader, geometry: IndexGeometry, begin: int, end: int, before: int = FIRST_SUM
+) -> int:
     """The sum of entries [begin, end), going on from the sum `before`."""
     total = before
     for at in range(begin, end, _MAX_ENTRIES):
-        total = sum_of(reader.read(geometry.entry_at(at), (min(at + _MAX_ENTRIES, end) - at) * ENTRY.size), total)
+        total = sum_of(
+            reader.read(geometry.entry_at(at), (min(at + _MAX_ENTRIES, end) - at) * ENTRY.size), total
+        )
     return total
 
 
@@ -106,12 +125,17 @@ def sum_of_slots(reader: Reader, geometry: IndexGeometry) -> int:
 
 
 def ends_as_recorded(file: IndexFile, end: IndexEnd) -> bool:
-    """Whether header, last entries and, where they were recorded, slots of an index file have their sums. Raises StoreError."""
+    """Whether header, last entries and, where they were recorded, slots of an index file have their sums.
+    Raises StoreError."""
     geometry = file.geometry
     with file.disk.open_reader(file.path) as reader:
         raw = reader.read(0, HEADER.size)
         header = index_file.decode_header(raw)
-        if (header.count, header.end_offset, geometry.file_bytes) != (end.count, end.end_offset, end.file_bytes):
+        if (header.count, header.end_offset, geometry.file_bytes) != (
+            end.count,
+            end.end_offset,
+            end.file_bytes,
+        ):
             return False
         first = max(FIRST_ENTRY, end.count - _MAX_ENTRIES)
         total = sum_of(reader.read(geometry.entry_at(first), (end.count - first) * ENTRY.size), sum_of(raw))

@@ -1,24 +1,28 @@
-"""The record of ends: where each queue and the index ended when they were last synced, in the file `ends` of the store.
+"""The record of ends: where each queue and the index ended when they were last synced, in the file `ends` of
+the store.
 
-    ends        block | block | ...         one a round of the round flusher, synced before the checkpoint's stamps move
+    ends        block | block | ...         one a round of the round flusher, synced before the checkpoint's
+                                            stamps move
 
-    block       head: "ENDS", version, flags, bytes of names, rows, rows of the index, log position, log minimum, CRC-32 of all of it
+    block       head: "ENDS", version, flags, bytes of names, rows, rows of the index, log position, log
+                minimum, CRC-32 of all of it
                 names: (number, length, topic) for each topic that the rows are the first to name
-                rows: topic, queue id, first unit of a queue file, number behind its last unit, log offset behind that
-                      unit's record, sum of the units
-                rows of the index: name, entries, log offset of the last, sums of header and last entries, of all entries and
-                      of the slots, length
+                rows: topic, queue id, first unit of a queue file, number after its last unit, log offset
+                      after that unit's record, sum of the units
+                rows of the index: name, entries, log offset of the last, sums of header and last entries, of
+                      all entries and of the slots, length
 
-Below the log position of the last block all is in the record. So a queue that is shorter than its rows say, or whose units
-have another sum, is damaged, whatever else the file shows; and no queue offset below its end is given again. What other brokers
-wrote since lies above that position. A block that a power cut tore ends the record: the blocks before it hold. A record that
-is missing or damaged from its first block on knows nothing, and the position is 0.
+Below the log position of the last block all is in the record. So a queue that is shorter than its rows say,
+or whose units have another sum, is damaged, whatever else the file shows; and no queue offset below its end
+is given again. What other brokers wrote since lies above that position. A block that a power cut tore ends
+the record: the blocks before it hold. A record that is missing or damaged from its first block on knows
+nothing, and the position is 0.
 
-The log minimum is where the log begins. Retention writes the new one before it removes a log file. The flag DOUBT says that a
-file was found that is not as recorded: the next start compares all files with their sums.
+The log minimum is where the log begins. Retention writes the new one before it removes a log file. The flag
+DOUBT says that a file was found that is not as recorded: the next start compares all files with their sums.
 
-A row replaces the one before of the same queue file. One with FORGOTTEN for its first unit takes the queue out; one with
-BOUND says only where the queue's next offset is: files and sums of it are not known (any more).
+A row replaces the one before of the same queue file. One with FORGOTTEN for its first unit takes the queue
+out; one with BOUND says only where the queue's next offset is: files and sums of it are not known (any more).
 """
 
 from __future__ import annotations
@@ -42,15 +46,36 @@ FIRST_SUM = 0x5DEECE66D  # the sum of no units; not 0, so that units of zeros co
 _MAGIC, _VERSION = b"ENDS", 2
 _HEAD = struct.Struct("<4sHHIIIqqI")
 _NAME = struct.Struct("<IH")
-_WHOLE, _FINAL, _DOUBT = 1, 2, 4  # flags: nothing before the block counts; the store was closed after it; a file is not as recorded
-_ROW = np.dtype([("topic", "<u4"), ("queue_id", "<u4"), ("first", "<i8"), ("following", "<i8"), ("log_end", "<i8"), ("sum", "<i8")])
-_INDEX_ROW = np.dtype([("name", "<i8"), ("count", "<i8"), ("end_offset", "<i8"), ("sum", "<i8"), ("entries", "<i8"), ("slots", "<i8"), ("file_bytes", "<i8")])
+# flags: nothing before the block counts; the store was closed after it; a file is not as recorded
+_WHOLE, _FINAL, _DOUBT = 1, 2, 4
+_ROW = np.dtype(
+    [
+        ("topic", "<u4"),
+        ("queue_id", "<u4"),
+        ("first", "<i8"),
+        ("following", "<i8"),
+        ("log_end", "<i8"),
+        ("sum", "<i8"),
+    ]
+)
+_INDEX_ROW = np.dtype(
+    [
+        ("name", "<i8"),
+        ("count", "<i8"),
+        ("end_offset", "<i8"),
+        ("sum", "<i8"),
+        ("entries", "<i8"),
+        ("slots", "<i8"),
+        ("file_bytes", "<i8"),
+    ]
+)
 _MAX_BYTES = 1 << 30  # 5,000 topics of 8 queues need 1.8 MB; more than this was not written by an engine
 _MAX_GROWTH = 4 << 20  # bytes beyond twice the least: then the record is written whole again
 
 
 class FileEnd(NamedTuple):
-    """Of one queue file: its first unit, the number behind its last one, where that one's record ends, the sum of its units."""
+    """Of one queue file: its first unit, the number behind its last one, where that one's record ends, the
+    sum of its units."""
 
     first: int
     following: int
@@ -59,8 +84,8 @@ class FileEnd(NamedTuple):
 
 
 class IndexEnd(NamedTuple):
-    """Of one index file. `sum` is that of its header and last entries, `entries` that of all entries, `slots` that of its slots,
-    0 while they change and the store was not closed since; `file_bytes` is its length."""
+    """Of one index file. `sum` is that of its header and last entries, `entries` that of all entries, `slots`
+    that of its slots, 0 while they change and the store was not closed since; `file_bytes` is its length."""
 
     name: int
     count: int
@@ -82,7 +107,8 @@ class QueueChange:
 
 
 class EndsFile:
-    """The record. `write` and what it calls belong to the round flusher, `forget` to both; all else to a start."""
+    """The record. `write` and what it calls belong to the round flusher, `forget` to both; all else to a
+    start."""
 
     def __init__(self, disk: Disk, path: Path):
         self._disk, self._path = disk, path
@@ -112,7 +138,7 @@ class EndsFile:
         rows = [end for end in self.queues.get((topic, queue_id), {}).values() if end.first != BOUND]
         return max(rows).following - min(rows).first if rows else 0
 
-    # Reading ----------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Read the file, up to the first block that is not whole."""
@@ -146,7 +172,11 @@ class EndsFile:
         self._bytes = at
         self._must_replace = at < len(raw) or not self.found
         if at < len(raw):
-            self.note = f"what follows byte {at:,} is no whole block, so it ends there" if at else "it begins with no whole block, so it says nothing"
+            self.note = (
+                f"what follows byte {at:,} is no whole block, so it ends there"
+                if at
+                else "it begins with no whole block, so it says nothing"
+            )
         elif not at:
             self.note = "it is empty"
 
@@ -164,13 +194,25 @@ class EndsFile:
         rows = self.queues.get((topic, queue_id))
         return max(end.following for end in rows.values()) if rows else 0
 
-    # Writing ----------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
-    def write(self, position: int, changes: Iterable[QueueChange], index: tuple[IndexEnd, ...], is_final: bool = False) -> None:
-        """Add a block and sync it. Raises DiskFullError, and then the record is as it was; SyncError, StoreError."""
+    def write(
+        self,
+        position: int,
+        changes: Iterable[QueueChange],
+        index: tuple[IndexEnd, ...],
+        is_final: bool = False,
+    ) -> None:
+        """Add a block and sync it. Raises DiskFullError, and then the record is as it was; SyncError,
+        StoreError."""
         with self._lock:
             changes = list(changes)
-            if not self._must_replace and not changes and (position, index) == (self.position, self.index) and self.is_final >= is_final:
+            if (
+                not self._must_replace
+                and not changes
+                and (position, index) == (self.position, self.index)
+                and self.is_final >= is_final
+            ):
                 return
             self._add(position, changes, index, is_final)
 
@@ -182,7 +224,8 @@ class EndsFile:
                 try:
                     self._add(self.position, known, self.index, False)
                 except DiskFullError:
-                    return  # the next block that has room is the whole record; until then the tombstone says it
+                    # The next block that has room is the whole record; until then the tombstone says it
+                    return
 
     def begin_at(self, log_minimum: int) -> None:
         """The log begins here, whatever was recorded; the file follows with the next block."""
@@ -190,7 +233,8 @@ class EndsFile:
         self.log_minimum = log_minimum
 
     def raise_minimum(self, log_minimum: int) -> bool:
-        """Note where the log begins from now on, and sync it; False when there is no room. Raises SyncError, StoreError."""
+        """Note where the log begins from now on, and sync it; False when there is no room. Raises SyncError,
+        StoreError."""
         with self._lock:
             before, self.log_minimum = self.log_minimum, max(self.log_minimum, log_minimum)
             if before == self.log_minimum and not self._must_replace:
@@ -203,7 +247,8 @@ class EndsFile:
             return True
 
     def doubt(self) -> None:
-        """A file is not as recorded: the next start compares all. Any thread; the file follows with the next block."""
+        """A file is not as recorded: the next start compares all. Any thread; the file follows with the next
+        block."""
         if not self.in_doubt:
             self.in_doubt = self._must_replace = True
 
@@ -213,7 +258,8 @@ class EndsFile:
         self.in_doubt = False
 
     def lower(self, position: int, log_minimum: int) -> None:
-        """The log ends at `position` now, below what the record says, and that was accepted: keep next offsets, and index files that end before it."""
+        """The log ends at `position` now, below what the record says, and that was accepted: keep next
+        offsets, and index files that end before it."""
         with self._lock:
             bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
             self.queues = {key: {BOUND: FileEnd(BOUND, following, 0, 0)} for key, following in bounds.items()}
@@ -221,11 +267,18 @@ class EndsFile:
             self.position, self.log_minimum, self.is_final = position, log_minimum, False
             self._replace()
 
-    def bound(self, next_offsets: Mapping[tuple[str, int], int], position: int, remade: Iterable[tuple[str, int]] = ()) -> None:
-        """Note least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError, SyncError, StoreError.
+    def bound(
+        self,
+        next_offsets: Mapping[tuple[str, int], int],
+        position: int,
+        remade: Iterable[tuple[str, int]] = (),
+    ) -> None:
+        """Note least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError,
+        SyncError, StoreError.
 
-        `position` is where the log ends without the messages that they count: a queue with records after the recorded position
-        and a smaller number is one that another broker made again, so the record must reach there. `remade` are such queues.
+        `position` is where the log ends without the messages that they count: a queue with records after the
+        recorded position and a smaller number is one that another broker made again, so the record must reach
+        there. `remade` are such queues.
         """
         with self._lock:
             for key in remade:
@@ -247,10 +300,14 @@ class EndsFile:
         """Forget rows of files that only point below the log's minimum, but for each queue's newest."""
         for rows in self.queues.values():
             newest = max(rows)
-            for first in [first for first, end in rows.items() if first != newest and end.log_end <= log_minimum]:
+            for first in [
+                first for first, end in rows.items() if first != newest and end.log_end <= log_minimum
+            ]:
                 del rows[first]
 
-    def _add(self, position: int, changes: list[QueueChange], index: tuple[IndexEnd, ...], is_final: bool) -> None:
+    def _add(
+        self, position: int, changes: list[QueueChange], index: tuple[IndexEnd, ...], is_final: bool
+    ) -> None:
         fresh = [change.topic for change in changes if change.topic not in self._numbers]
         rows = []
         for change in changes:
@@ -260,13 +317,18 @@ class EndsFile:
         for topic, queue_id, end in rows:
             self._apply(topic, queue_id, end)
         self.position, self.index, self.is_final, self.found = position, index, is_final, True
-        if self._must_replace or self._bytes > 2 * self._least_bytes() + _MAX_GROWTH or not self._is_as_written():
+        if (
+            self._must_replace
+            or self._bytes > 2 * self._least_bytes() + _MAX_GROWTH
+            or not self._is_as_written()
+        ):
             self._replace()
             return
         for topic in dict.fromkeys(fresh):
             self._numbers[topic] = len(self._numbers)
         block = self._block(0, dict.fromkeys(fresh), rows)
-        self._must_replace = True  # until it is whole on the disk: what a full disk took of it must not stay before other blocks
+        # Until it is whole on the disk: what a full disk took of it must not stay before other blocks
+        self._must_replace = True
         self._disk.append(self._path, block, sync=True)
         self._bytes += len(block)
         self._must_replace = False
@@ -280,7 +342,9 @@ class EndsFile:
 
     def _replace(self) -> None:
         """Write the whole record again. Raises as `write`."""
-        self._numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topic for topic, _ in self.queues))}
+        self._numbers = {
+            topic: number for number, topic in enumerate(dict.fromkeys(topic for topic, _ in self.queues))
+        }
         rows = [(*key, end) for key, ends in self.queues.items() for _, end in sorted(ends.items())]
         block = self._block(_WHOLE, self._numbers, rows)
         self._must_replace = True
@@ -288,17 +352,33 @@ class EndsFile:
         self._bytes, self._must_replace = len(block), False
 
     def _block(self, flags: int, topics: Iterable[str], rows: list[tuple[str, int, FileEnd]]) -> bytes:
-        names = b"".join(_NAME.pack(self._numbers[topic], len(encoded)) + encoded for topic in topics for encoded in (topic.encode(),))
-        table = np.array([(self._numbers[topic], queue_id, *end) for topic, queue_id, end in rows], _ROW).tobytes()
+        names = b"".join(
+            _NAME.pack(self._numbers[topic], len(encoded)) + encoded
+            for topic in topics
+            for encoded in (topic.encode(),)
+        )
+        table = np.array(
+            [(self._numbers[topic], queue_id, *end) for topic, queue_id, end in rows], _ROW
+        ).tobytes()
         index = np.array([tuple(end) for end in self.index], _INDEX_ROW).tobytes()
         flags |= (_FINAL if self.is_final else 0) | (_DOUBT if self.in_doubt else 0)
-        head = (_MAGIC, _VERSION, flags, len(names), len(rows), len(self.index), self.position, self.log_minimum)
+        head = (
+            _MAGIC,
+            _VERSION,
+            flags,
+            len(names),
+            len(rows),
+            len(self.index),
+            self.position,
+            self.log_minimum,
+        )
         crc = binascii.crc32(_HEAD.pack(*head, 0) + names + table + index)
         return _HEAD.pack(*head, crc) + names + table + index
 
 
 def _block_at(raw: bytes, at: int) -> tuple[int, int, int, int, int, int, int] | None:
-    """(flags, log position and minimum, length, where names, rows and rows of the index begin) of the whole block at `at`; None without one."""
+    """(flags, log position and minimum, length, where names, rows and rows of the index begin) of the whole
+    block at `at`; None without one."""
     if at + _HEAD.size > len(raw):
         return None
     magic, version, flags, names, rows, index, position, minimum, crc = _HEAD.unpack_from(raw, at)

@@ -1,11 +1,13 @@
 """What the map of files shows: a dict a file, measured now.
 
-Keys: kind (commitlog, consumequeue, index), name, topic, queue_id, base, size, allocated, wrote, confirmed (of the log: how
-far it may be shown), flushed (bytes within the file, None when not known), state, mapped, readers (descriptors by which cold
-reads hold it), first_ms and last_ms (store times, None when not known cheaply).
+Keys: kind (commitlog, consumequeue, index), name, topic, queue_id, base, size, allocated, wrote, confirmed
+(of the log: how far it may be shown), flushed (bytes within the file, None when not known), state, mapped,
+readers (descriptors by which cold reads hold it), first_ms and last_ms (store times, None when not known
+cheaply).
 
-A state is full, writing, preallocated (made ahead of the writer), warming (made ahead, its first pages are being touched),
-expired (full, and old enough to be deleted) or hung (deleted, and something of this process still holds it).
+A state is full, writing, preallocated (made ahead of the writer), warming (made ahead, its first pages are
+being touched), expired (full, and old enough to be deleted) or hung (deleted, and something of this process
+still holds it).
 """
 
 from __future__ import annotations
@@ -42,20 +44,33 @@ def log_file_facts(log: CommitLog, confirmed: int, readers: Collection[int] = ()
     facts = [_fact("commitlog", file, None, None, log.wrote, log.flushed) for file in list(log.files)]
     if (ahead := log.prepared) is not None:
         is_warm = ahead.populated >= min(POPULATE_STEP, ahead.size)
-        facts.append(_fact("commitlog", ahead, None, None, log.wrote, log.flushed) | {"state": "preallocated" if is_warm else "warming"})
+        facts.append(
+            _fact("commitlog", ahead, None, None, log.wrote, log.flushed)
+            | {"state": "preallocated" if is_warm else "warming"}
+        )
     for fact in facts:
-        fact |= {"confirmed": min(max(confirmed - fact["base"], 0), fact["wrote"]), "readers": int(fact["base"] in readers)}
+        fact |= {
+            "confirmed": min(max(confirmed - fact["base"], 0), fact["wrote"]),
+            "readers": int(fact["base"] in readers),
+        }
     return facts
 
 
 def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[dict]:
-    """Files of the store that were deleted while something of this process holds them: their room is not free yet."""
+    """Files of the store that were deleted while something of this process holds them: their room is not free
+    yet."""
     facts = []
     for path, size in disk.held_after_deletion(log_directory, root / "consumequeue", root / "index"):
         kind = "commitlog" if path.parent == log_directory else path.relative_to(root).parts[0]
-        topic, queue_id = (path.parts[-3], int(path.parts[-2])) if kind == "consumequeue" and path.parts[-2].isdigit() else (None, None)
+        topic, queue_id = (
+            (path.parts[-3], int(path.parts[-2]))
+            if kind == "consumequeue" and path.parts[-2].isdigit()
+            else (None, None)
+        )
         base = int(path.name) if path.name.isdigit() and kind != "index" else None
-        facts.append(_blank_fact(kind, path.name, topic, queue_id, base, size) | {"state": "hung", "mapped": True})
+        facts.append(
+            _blank_fact(kind, path.name, topic, queue_id, base, size) | {"state": "hung", "mapped": True}
+        )
     return facts
 
 
@@ -64,7 +79,9 @@ def queue_file_facts(queue: ConsumeQueue) -> list[dict]:
     return [_fact("consumequeue", file, queue.topic, queue.queue_id, at, flushed_at) for file in queue.files]
 
 
-def _fact(kind: str, file: MappedFile, topic: str | None, queue_id: int | None, at: int, flushed_at: int) -> dict:
+def _fact(
+    kind: str, file: MappedFile, topic: str | None, queue_id: int | None, at: int, flushed_at: int
+) -> dict:
     """`at` and `flushed_at` are positions in the whole sequence of files."""
     wrote = min(max(at - file.base, 0), file.size)
     return _blank_fact(kind, file.path.name, topic, queue_id, file.base, file.size) | {
@@ -76,10 +93,14 @@ def _fact(kind: str, file: MappedFile, topic: str | None, queue_id: int | None, 
     }
 
 
-def _blank_fact(kind: str, name: str, topic: str | None, queue_id: int | None, base: int | None, size: int) -> dict:
+def _blank_fact(
+    kind: str, name: str, topic: str | None, queue_id: int | None, base: int | None, size: int
+) -> dict:
     """What is known of a file by its name; None for all else."""
     named = {"kind": kind, "name": name, "topic": topic, "queue_id": queue_id, "base": base, "size": size}
-    return named | dict.fromkeys(("allocated", "wrote", "confirmed", "flushed", "state", "mapped", "readers", "first_ms", "last_ms"))
+    return named | dict.fromkeys(
+        ("allocated", "wrote", "confirmed", "flushed", "state", "mapped", "readers", "first_ms", "last_ms")
+    )
 
 
 def index_file_facts(index: HashIndex) -> list[dict]:
@@ -102,13 +123,19 @@ def index_file_facts(index: HashIndex) -> list[dict]:
 
 
 def kept_facts(disk: Disk, root: Path) -> dict:
-    """Files and bytes that recoveries of the store at `root` took away; None for both when they cannot be looked at.
+    """Files and bytes that recoveries of the store at `root` took away; None for both when they cannot be
+    looked at.
 
     Nothing of ours removes them: that is for whoever has looked at them.
     """
     kept = root.parent / LOST_AND_FOUND
     try:
-        paths = [kept / name / file for name in disk.list_names(kept) if disk.is_directory(kept / name) for file in disk.list_names(kept / name)]
+        paths = [
+            kept / name / file
+            for name in disk.list_names(kept)
+            if disk.is_directory(kept / name)
+            for file in disk.list_names(kept / name)
+        ]
         paths = [path for path in paths if not disk.is_directory(path)]
         return {"files": len(paths), "bytes": sum(disk.size_of(path) for path in paths)}
     except StoreError:
@@ -117,7 +144,8 @@ def kept_facts(disk: Disk, root: Path) -> dict:
 
 
 def bytes_by_kind(disk: Disk, root: Path, log_directory: Path) -> dict[str, int]:
-    """Disk blocks, in bytes, of what the store at `root` holds: commitlog, consumequeue, index, timer, config, lost+found, samples."""
+    """Disk blocks, in bytes, of what the store at `root` holds: commitlog, consumequeue, index, timer,
+    config, lost+found, samples."""
     places = {
         "commitlog": [log_directory],
         "consumequeue": _below(disk, root / "consumequeue", 2),
@@ -134,12 +162,15 @@ def _below(disk: Disk, directory: Path, depth: int) -> list[Path]:
     """The directories so deep below a directory."""
     found = [directory]
     for _ in range(depth):
-        found = [above / name for above in found if disk.is_directory(above) for name in disk.list_names(above)]
+        found = [
+            above / name for above in found if disk.is_directory(above) for name in disk.list_names(above)
+        ]
     return found
 
 
 def _blocks(disk: Disk, path: Path) -> int:
-    """Of a file, or of the files in a directory; nothing for one that went away meanwhile, or that may not be looked at."""
+    """Of a file, or of the files in a directory; nothing for one that went away meanwhile, or that may not be
+    looked at."""
     try:
         if disk.is_directory(path):
             return sum(_blocks(disk, path / name) for name in disk.list_names(path))

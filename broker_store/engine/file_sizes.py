@@ -1,12 +1,14 @@
 """How long the files of a sequence should be, when some of them may have a wrong length.
 
     the setting of who asks          is taken as it is
-    what the last start noted        is taken where more than half of the names agree: a file begins at a multiple of the length; or half, and a file has it
+    what the last start noted        is taken where more than half of the names agree: a file begins at a
+                                     multiple of the length; or half, and a file has it
     else the length of most files    of those that hold any byte, at least two
     else what most names agree with  of the lengths, and of the distances between names of neighbours
 
 A name may be wrong as well as a length, so one renamed file makes neither of the two void.
-All queues of a store have files of one length, so they are asked together: a queue with one file has no neighbour to compare.
+All queues of a store have files of one length, so they are asked together: a queue with one file has no
+neighbour to compare.
 """
 
 from __future__ import annotations
@@ -25,10 +27,14 @@ class NamedFile(NamedTuple):
     size: int
 
 
-def likely_size(sequences: Iterable[Sequence[NamedFile]], noted: int | None = None, unit: int = 1, least: int = 1) -> int | None:
-    """The length that files of these sequences should have, in bytes, a multiple of `unit` and at least `least`; None when nothing shows it.
+def likely_size(
+    sequences: Iterable[Sequence[NamedFile]], noted: int | None = None, unit: int = 1, least: int = 1
+) -> int | None:
+    """The length that files of these sequences should have, in bytes, a multiple of `unit` and at least
+    `least`; None when nothing shows it.
 
-    `sequences` are the files of a directory each, in the order of their names. `noted` is the length that the last start used.
+    `sequences` are the files of a directory each, in the order of their names. `noted` is the length that the
+    last start used.
     """
     votes: Counter[int] = Counter()
     lengths: Counter[int] = Counter()

@@ -1,13 +1,14 @@
-"""Syncing: the log within half a second or at once, queues and index in rounds, then the checkpoint (docs/durability.md section 5).
+"""Syncing: the log within half a second or at once, queues and index in rounds, then the checkpoint
+(docs/durability.md section 5).
 
 Two workers, so that a group of sends never waits behind thousands of queue files:
 
-* `LogFlusher` brings the log to the disk. With SYNC_FLUSH each append hands over to it; all sends that arrived while it
-  synced are covered by its next sync (group commit).
-* `RoundFlusher` captures the dispatched position P, its store time and where each queue ends, syncs every queue and index
-  file, then the record of these ends (`engine/ends.py`), and only then sets the checkpoint's stamps to that time. So a stamp
-  never claims what is not on disk, and below the stamps every queue's end is known. Files that are full do not wait for the
-  round.
+* `LogFlusher` brings the log to the disk. With SYNC_FLUSH each append hands over to it; all sends that
+  arrived while it synced are covered by its next sync (group commit).
+* `RoundFlusher` captures the dispatched position P, its store time and where each queue ends, syncs every
+  queue and index file, then the record of these ends (`engine/ends.py`), and only then sets the checkpoint's
+  stamps to that time. So a stamp never claims what is not on disk, and below the stamps every queue's end is
+  known. Files that are full do not wait for the round.
 
 A failed sync is final: the error leaves the step, the worker ends, the store turns read-only.
 """
@@ -32,7 +33,8 @@ from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.kernels import context as c
 
-# A look each second, and one more until the log is there: no unit is on the disk later than 30 s after it was written.
+# A look each second, and one more until the log is there: no unit is on the disk later than 30 s after it was
+# written.
 LONGEST_ROUND_MS = 28_000
 
 
@@ -74,12 +76,19 @@ class CheckpointFile:
 class LogFlusher:
     """The step that syncs the log. `on_flushed(position)` is called in the worker's thread."""
 
-    def __init__(self, log: CommitLog, stored: Callable[[], int], on_flushed: Callable[[int], None], write_path: WritePath):
+    def __init__(
+        self,
+        log: CommitLog,
+        stored: Callable[[], int],
+        on_flushed: Callable[[int], None],
+        write_path: WritePath,
+    ):
         self._log, self._stored, self._on_flushed, self._write_path = log, stored, on_flushed, write_path
         self.count = 0
         self.last_duration_ms = 0.0
         self.max_duration_ms = 0.0
-        # Of the messages of this run, how many at least are on the disk; None while that of older ones is not sure.
+        # Of the messages of this run, how many at least are on the disk; None while that of older ones is not
+        # sure.
         self.messages: int | None = None
 
     def step(self, now_ms: int) -> bool:
@@ -101,7 +110,8 @@ class LogFlusher:
 
 
 class _Due(NamedTuple):
-    """What waits for the log: the dispatched position P, its store time, and (row address, next unit) of queues not recorded so."""
+    """What waits for the log: the dispatched position P, its store time, and (row address, next unit) of
+    queues not recorded so."""
 
     position: int
     dispatched_ms: int
@@ -109,7 +119,8 @@ class _Due(NamedTuple):
 
 
 class RoundFlusher:
-    """The step that syncs queues and index and then stamps the checkpoint; a round each `interval_ms` when dirty."""
+    """The step that syncs queues and index and then stamps the checkpoint; a round each `interval_ms` when
+    dirty."""
 
     def __init__(
         self,
@@ -134,7 +145,8 @@ class RoundFlusher:
         if now_ms - self._last_round_ms < self._interval_ms:
             return False
         if self._due is None:
-            # Captured once and kept: under a steady load the newest P is never on disk yet, this one is by the next look.
+            # Captured once and kept: under a steady load the newest P is never on disk yet, this one is by
+            # the next look.
             self._due = self._dispatched()
         return self._sync(self._due, now_ms)
 
@@ -143,7 +155,8 @@ class RoundFlusher:
         return self._sync(self._dispatched(), now_ms)
 
     def finish(self, now_ms: int) -> bool:
-        """The last round of a store that takes nothing more: after it the record holds all there is; False without room. Raises StoreError."""
+        """The last round of a store that takes nothing more: after it the record holds all there is; False
+        without room. Raises StoreError."""
         self.round(now_ms)
         try:
             if self.position is not None:
@@ -159,7 +172,8 @@ class RoundFlusher:
         self._index.sync(only_full=True)
 
     def _dispatched(self) -> _Due:
-        """Both words of the context are set by one kernel call, which holds the interpreter lock: they belong together.
+        """Both words of the context are set by one kernel call, which holds the interpreter lock: they belong
+        together.
 
         The ends of queues are read first, so no record of theirs lies beyond P.
         """
@@ -176,14 +190,18 @@ class RoundFlusher:
             if queue is None:
                 continue
             try:
-                changes.append(queue_change(queue, self._ends.queues.get((queue.topic, queue.queue_id), {}), following))
+                changes.append(
+                    queue_change(queue, self._ends.queues.get((queue.topic, queue.queue_id), {}), following)
+                )
             except StoreError:
                 if queue.closed:  # the loop deleted the topic meanwhile
                     continue
                 raise
             queue.row[c.Q_RECORDED] = following
             queues.append(queue)
-        self._ends.write(position, changes, index_ends(self._index, self._ends.index, with_slots=is_final), is_final)
+        self._ends.write(
+            position, changes, index_ends(self._index, self._ends.index, with_slots=is_final), is_final
+        )
         # The loop may have taken them out of the record before they came in.
         self._ends.forget([(queue.topic, queue.queue_id) for queue in queues if queue.closed])
 
@@ -207,7 +225,8 @@ class RoundFlusher:
             Checkpoint(
                 physic_msg_timestamp=max(dispatched_ms, stamps.physic_msg_timestamp),
                 logics_msg_timestamp=max(dispatched_ms, stamps.logics_msg_timestamp),
-                # Apache keeps an index file whose end is not above this; another record of the same ms may follow.
+                # Apache keeps an index file whose end is not above this; another record of the same ms may
+                # follow.
                 index_msg_timestamp=max(dispatched_ms - 1, stamps.index_msg_timestamp, 0),
                 master_flushed_offset=stamps.master_flushed_offset,
                 confirm_phy_offset=stamps.confirm_phy_offset,

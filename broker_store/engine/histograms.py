@@ -1,11 +1,13 @@
-"""How often values of each size came, since the start and in the last minute: an array, a line a thing that is measured.
+"""How often values of each size came, since the start and in the last minute: an array, a line a thing that
+is measured.
 
-    value      0  1  2  3    4  5  6  7    8-9  10-11  12-13  14-15    16-19 ...      four buckets to a doubling
+    value      0  1  2  3    4  5  6  7    8-9  10-11  12-13  14-15    16-19 ...      four buckets to a
+                                                              doubling
     bucket     0  1  2  3    4  5  6  7     8     9      10     11       12  ...
 
-A value that is told from its bucket is at most a fourth too high or too low. A line is written by one thread; reading needs
-no lock, since each word is a whole number of its own. What is added counts `weight` times, so that one of many may be
-measured and stand for them all.
+A value that is told from its bucket is at most a fourth too high or too low. A line is written by one thread;
+reading needs no lock, since each word is a whole number of its own. What is added counts `weight` times, so
+that one of many may be measured and stand for them all.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Line:
         return self.total / self.count if self.count else None
 
     def percentiles(self, *shares: float) -> list[float | None]:
-        """For each share (0.99) the value that so many do not exceed, taken to lie evenly within its bucket; None without any value."""
+        """For each share (0.99) the value that so many do not exceed, taken to lie evenly within its bucket;
+        None without any value."""
         if not self.count:
             return [None] * len(shares)
         behind, found = self._behind, []
@@ -78,7 +81,8 @@ class Histograms:
         # A memoryview gives and takes plain ints, several times cheaper than the array's own items.
         self._words = memoryview(self._array).cast("B").cast("q")
         self._longest = [0] * lines
-        # One place more than samples are looked at: who reads the oldest one never meets the next one's writer.
+        # One place more than samples are looked at: who reads the oldest one never meets the next one's
+        # writer.
         self._past = np.zeros((KEPT_SECONDS + 2, lines, _WORDS), dtype=np.int64)
         self._past_ms = [0] * (KEPT_SECONDS + 2)
         self._samples = 0

@@ -1,13 +1,15 @@
-"""The live page: one page of a file in the run directory that says to other processes where the running store is.
+"""The live page: one page of a file in the run directory that says to other processes where the running store
+is.
 
-    0 magic | 8 sequence | 16 pid | 24 updated ms | 32 minimum | 40 wrote | 48 confirmed | 56 dispatched | 64 flushed
+    0 magic | 8 sequence | 16 pid | 24 updated ms | 32 minimum | 40 wrote | 48 confirmed | 56 dispatched | 64
+    flushed
     | 72 checkpointed | 80 state | 88 recovery step done | 96 recovery step of
 
-All native int64. The sequence is odd while the writer is at it: a reader takes the page only when it found the same
-even sequence before and after. Readers (`StoreReader`) never look at the log beyond `dispatched`.
+All native int64. The sequence is odd while the writer is at it: a reader takes the page only when it found
+the same even sequence before and after. Readers (`StoreReader`) never look at the log beyond `dispatched`.
 
-The page is written by position, never through a map: a file that cannot be written is then an error that can be reported,
-and messages do not depend on it.
+The page is written by position, never through a map: a file that cannot be written is then an error that can
+be reported, and messages do not depend on it.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class LivePage:
         writer.write(0, bytes(PAGE))
         return writer
 
-    def publish(self, minimum, wrote, confirmed, dispatched, flushed, checkpointed, state, step_done=0, step_of=0) -> None:
+    def publish(
+        self, minimum, wrote, confirmed, dispatched, flushed, checkpointed, state, step_done=0, step_of=0
+    ) -> None:
         """Raises StoreError when the page cannot be written; the next call tries again."""
         if self._writer is None:
             self._writer = self._open()
@@ -108,7 +112,12 @@ def read_live_page(disk: Disk, path: Path) -> LivePosition | None:
                 return None
             values = _FIELDS.unpack(raw)
             (after,) = struct.unpack("=q", reader.read(8, 8))
-            if values[0] == _MAGIC and values[1] == after and after % 2 == 0 and 0 <= values[10] < len(STATES):
+            if (
+                values[0] == _MAGIC
+                and values[1] == after
+                and after % 2 == 0
+                and 0 <= values[10] < len(STATES)
+            ):
                 found = LivePosition(*values[2:10], STATES[values[10]], values[11], values[12])
                 return found if found.is_alive else None
     return None

@@ -1,8 +1,10 @@
-"""Which addresses of this process are maps of store files, for the handler of SIGBUS (`kernels/map_fault.py`).
+"""Which addresses of this process are maps of store files, for the handler of SIGBUS
+(`kernels/map_fault.py`).
 
-A map whose file can no longer be read or written ends the process: one sentence on stderr with file and offset, exit
-code 70 (docs/decisions/0038-an-unusable-map-stops-the-process.md). `engine/disk.py` enters each map when it is made and
-takes it out before it ends. The first map of a process installs the handler, so every process that maps a store has it.
+A map whose file can no longer be read or written ends the process: one sentence on stderr with file and
+offset, exit code 70 (docs/decisions/0038-an-unusable-map-stops-the-process.md). `engine/disk.py` enters each
+map when it is made and takes it out before it ends. The first map of a process installs the handler, so every
+process that maps a store has it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
 _BEFORE = b"store failed: "
 _AT = b", byte "
 _AFTER = (
-    b": this mapped page can no longer be read or written. The file was made shorter, or its file system is full, read-only"
+    b": this mapped page can no longer be read or written. The file was made shorter, or its file "
+    b"system is full, read-only"
     b" or failed. The process stops with exit code 70.\n"
 )
 _MAX_PATH_BYTES = map_fault.MAX_TEXT_BYTES - len(_BEFORE) - len(_AT)
@@ -30,7 +33,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class _Sigaction(ctypes.Structure):
     """`struct sigaction` of 64-bit Linux, in glibc and in musl."""
 
-    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_uint64 * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)]
+    _fields_ = [
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_uint64 * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    ]
 
 
 class MapTable:
@@ -55,7 +63,8 @@ class MapTable:
                 row = int(self._words[0])
                 self._words[0] += 1
             else:
-                return  # the limit of maps was raised: a fault in this one ends the process by the signal itself
+                # The limit of maps was raised: a fault in this one ends the process by the signal itself
+                return
             self._rows[address] = row
             text = _BEFORE + os.fsencode(path)[-_MAX_PATH_BYTES:] + _AT
             at = map_fault.HEADER_BYTES + row * map_fault.ROW_BYTES
@@ -82,7 +91,12 @@ class MapTable:
         ctypes.memmove(self._address + map_fault.AFTER_AT, _AFTER, len(_AFTER))
         self._words[map_fault.AFTER_LENGTH_AT // 8] = len(_AFTER)
         action = _Sigaction(handler=map_fault.handler.address, flags=_SA_SIGINFO | _SA_ONSTACK)
-        if _libc.sigaction(signal.SIGBUS, ctypes.byref(action), ctypes.c_void_p(self._address + map_fault.FORMER_AT)) != 0:
+        if (
+            _libc.sigaction(
+                signal.SIGBUS, ctypes.byref(action), ctypes.c_void_p(self._address + map_fault.FORMER_AT)
+            )
+            != 0
+        ):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self._is_installed = True

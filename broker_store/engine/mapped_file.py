@@ -1,4 +1,5 @@
-"""One file of a sequence: its length is fixed, its blocks come in strides, its bytes reach the disk by `sync`.
+"""One file of a sequence: its length is fixed, its blocks come in strides, its bytes reach the disk by
+`sync`.
 
     0 ......... flushed ......... wrote ......... allocated ......... size
       on disk      in memory only    blocks, zero      no blocks yet
@@ -28,7 +29,18 @@ def is_file_name(name: str) -> bool:
 class MappedFile:
     """`base` is the offset of its first byte in the sequence; all positions are relative to the file."""
 
-    __slots__ = ("_residency", "allocated", "base", "disk", "flushed", "path", "populated", "region", "size", "wrote")
+    __slots__ = (
+        "_residency",
+        "allocated",
+        "base",
+        "disk",
+        "flushed",
+        "path",
+        "populated",
+        "region",
+        "size",
+        "wrote",
+    )
 
     def __init__(self, disk: Disk, path: Path, base: int, size: int, region: Region | None):
         self.disk, self.path, self.base, self.size, self.region = disk, path, base, size, region
@@ -78,7 +90,8 @@ class MappedFile:
             self.allocated = to
 
     def sync(self, to: int, through_end: bool = False) -> bool:
-        """Bring [flushed, to) to the disk, or all from there on; False when there was nothing. Raises SyncError."""
+        """Bring [flushed, to) to the disk, or all from there on; False when there was nothing. Raises
+        SyncError."""
         if to <= self.flushed and not through_end:
             return False
         self.map().sync(self.flushed, (self.size if through_end else to) - self.flushed)
@@ -93,12 +106,15 @@ class Hole(NamedTuple):
     error: DamagedStoreError
 
 
-def load_sequence(disk: Disk, directory: Path, size: int, setting: str, delete: bool = True) -> list[MappedFile]:
+def load_sequence(
+    disk: Disk, directory: Path, size: int, setting: str, delete: bool = True
+) -> list[MappedFile]:
     """The files of a directory, ascending, not mapped; wrote, flushed and allocated stand at the file's end.
 
-    Last files of length 0 are deleted, as Apache does with one (they were made ahead and never used). A hole, another
-    length and a name that is no offset are refused: DamagedStoreError with what to do. `setting` names what `size` comes from.
-    Directories are passed over, as Apache does, but for one in the place of a file: that file could not be made.
+    Last files of length 0 are deleted, as Apache does with one (they were made ahead and never used). A hole,
+    another length and a name that is no offset are refused: DamagedStoreError with what to do. `setting`
+    names what `size` comes from. Directories are passed over, as Apache does, but for one in the place of a
+    file: that file could not be made.
     """
     files, hole = load_up_to_hole(disk, directory, size, setting, delete)
     if hole is not None:
@@ -112,12 +128,17 @@ QUEUE_SIZE = "mappedFileSizeConsumeQueue"
 def load_up_to_hole(
     disk: Disk, directory: Path, size: int, setting: str, delete: bool = True, leave_out: Container[Path] = ()
 ) -> tuple[list[MappedFile], Hole | None]:
-    """As `load_sequence`, but of an interrupted sequence the files before the hole, and the hole. For what the log can make.
+    """As `load_sequence`, but of an interrupted sequence the files before the hole, and the hole. For what
+    the log can make.
 
     Files of `leave_out` count as gone.
     """
     files: list[MappedFile] = []
-    names = [name for name in disk.list_names(directory) if is_file_name(name) or not disk.is_directory(directory / name)]
+    names = [
+        name
+        for name in disk.list_names(directory)
+        if is_file_name(name) or not disk.is_directory(directory / name)
+    ]
     paths = [path for path in (directory / name for name in names) if path not in leave_out]
     for path in paths:
         if not is_file_name(path.name):
@@ -139,15 +160,24 @@ def load_up_to_hole(
             put_back = "put the file back from a copy"
             if setting == QUEUE_SIZE:
                 put_back += ", or move it out of the store: a queue's files are made again from the log"
-            advice = f"{put_back[0].upper()}{put_back[1:]}" if size in lengths else f"Set {setting} to the file size this store was written with, or {put_back}"
-            error = DamagedStoreError(f"has {length} bytes, expected {size}", file=str(path), advice=f"{advice}; `manage.py check_store DIR --plan` shows what a repair would do.")
+            advice = (
+                f"{put_back[0].upper()}{put_back[1:]}"
+                if size in lengths
+                else f"Set {setting} to the file size this store was written with, or {put_back}"
+            )
+            error = DamagedStoreError(
+                f"has {length} bytes, expected {size}",
+                file=str(path),
+                advice=f"{advice}; `manage.py check_store DIR --plan` shows what a repair would do.",
+            )
             if length:
                 raise error
         elif files and base != files[-1].end:
             error = DamagedStoreError(
                 f"follows {files[-1].path.name}, but {file_name(files[-1].end)} should: a file is missing",
                 file=str(path),
-                advice="Put the missing file back from a copy, and start again; `manage.py check_store DIR --plan` shows what a repair would do without it.",
+                advice="Put the missing file back from a copy, and start again; `manage.py check_store DIR "
+                "--plan` shows what a repair would do without it.",
             )
         if error is not None:
             return files, Hole(paths[position:], error)
@@ -164,5 +194,6 @@ def load_up_to_hole(
 
 
 def is_expired_name(name: str, minimum: int, names: Container[str]) -> bool:
-    """Whether a file lies below `minimum`, where the sequence is known to begin and a file of `names` does."""
+    """Whether a file lies below `minimum`, where the sequence is known to begin and a file of `names`
+    does."""
     return is_file_name(name) and int(name) < minimum and file_name(minimum) in names

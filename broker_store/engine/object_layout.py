@@ -1,7 +1,8 @@
 """Where the fields of a `Message` lie in memory, for the kernel that reads them (kernels/describe).
 
-A class with slots keeps a pointer a field at a fixed place; which place is found out by looking, not assumed. What is
-assumed of CPython 3.11 to 3.13 (the heads of str, bytes, int and tuple) is tried on known objects first.
+A class with slots keeps a pointer a field at a fixed place; which place is found out by looking, not assumed.
+What is assumed of CPython 3.11 to 3.13 (the heads of str, bytes, int and tuple) is tried on known objects
+first.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def message_layout() -> Words:
     for name, word in _FIELDS.items():
         at = places.get(id(getattr(probe, name)))
         if at is None:
-            raise MisuseError(f"this Python keeps Message.{name} where kernels cannot read it; CPython 3.11 to 3.13 is needed")
+            raise MisuseError(
+                f"this Python keeps Message.{name} where kernels cannot read it; CPython 3.11 to "
+                f"3.13 is needed"
+            )
         layout[word] = at
     layout[c.M_STR_TYPE], layout[c.M_BYTES_TYPE] = id(str), id(bytes)
     layout[c.M_INT_TYPE], layout[c.M_TUPLE_TYPE], layout[c.M_NONE] = id(int), id(tuple), id(None)
@@ -64,7 +68,8 @@ def _try(layout: Words) -> None:
         all(_word(id(known) + _WORD) == id(type(known)) for known in (text, data, pair, minus))
         and ctypes.string_at(id(text) + layout[c.M_STR_DATA], len(text)) == text.encode()
         and _word(id(text) + 2 * _WORD) == len(text)
-        and [_word(id(known) + 4 * _WORD) & 0x60 for known in (text, "\u00e9t\u00e9", "\u0436")] == [0x60, 0x20, 0x20]
+        and [_word(id(known) + 4 * _WORD) & 0x60 for known in (text, "\u00e9t\u00e9", "\u0436")]
+        == [0x60, 0x20, 0x20]
         and ctypes.string_at(id(data) + BYTES_DATA, len(data)) == data
         and _word(id(data) + 2 * _WORD) == len(data)
         and [_word(id(pair) + TUPLE_ITEMS + _WORD * n) for n in (0, 1)] == [id(pair[0]), id(pair[1])]
@@ -72,4 +77,7 @@ def _try(layout: Words) -> None:
         and [ctypes.c_int32.from_address(id(minus) + at).value for at in (24, 28)] == [3, 5]
     )
     if not sound:
-        raise MisuseError(f"Python {sys.version.split()[0]} lays its objects out in a way that kernels do not know; CPython 3.11 to 3.13 is needed")
+        raise MisuseError(
+            f"Python {sys.version.split()[0]} lays its objects out in a way that kernels do not "
+            f"know; CPython 3.11 to 3.13 is needed"
+        )

@@ -4,11 +4,12 @@
     query_keys ──► find_records (kernels/lookup.py) ──► the records
                      │ stops: a file to enter or map, pages to ask about (engine/residency.py), and it goes on
                      └ cold: a thread reads by position (engine/cold.py)
-                     └ damaged: a record that an earlier run wrote is not as it was stored, or contradicts its unit or its entry of the
-                       index. It is left out, the answer of a lookup names it, and `on_damage` is called
+                     └ damaged: a record that an earlier run wrote is not as it was stored, or contradicts
+                       its unit or its entry of the index. It is left out, the answer of a lookup names it,
+                       and `on_damage` is called
 
-What this run wrote last is in memory and touched at once. Of what is older each page is asked about first, because a
-fault on the loop would stop every connection. Loop thread, unless a docstring says otherwise.
+What this run wrote last is in memory and touched at once. Of what is older each page is asked about first,
+because a fault on the loop would stop every connection. Loop thread, unless a docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Reads:
         self._cold = ColdReads(self._readers, wake, on_damage)
         self._wake, self._on_damage = wake, on_damage
         self._filters: dict[frozenset[int], Words] = {}
-        self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = self.cold_lookups = 0
+        self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = (
+            self.cold_lookups
+        ) = 0
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._hot_bytes = memory // _HOT_SHARE
         self._round_ends_ms = 0
@@ -121,15 +124,18 @@ class Reads:
 
     def totals(self) -> dict[str, int | float]:
         names = ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")
-        return {name: getattr(self, name) for name in names} | {"cold_bytes": self._cold.read_bytes, "cold_ms": self._cold.read_ms}
+        return {name: getattr(self, name) for name in names} | {
+            "cold_bytes": self._cold.read_bytes,
+            "cold_ms": self._cold.read_ms,
+        }
 
-    # Queues -------------------------------------------------------------------------------------------------------------
+    # Queues ---------------------------------------------------------------------------------------
 
     def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
         """Read a queue (docs/spec/store-behaviour.md section 6.1). What is in memory is answered at once.
 
-        What is cold is read in another thread: then this returns None and `done(result)` is called later on the loop.
-        Without `done` it is read here and now.
+        What is cold is read in another thread: then this returns None and `done(result)` is called later on
+        the loop. Without `done` it is read here and now.
         """
         self.gets += 1
         queue = self._queues.find(request.topic, request.queue_id)
@@ -178,7 +184,8 @@ class Reads:
         return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
 
     def _enter(self, queue: ConsumeQueue, unit: int) -> bool:
-        """As `ConsumeQueue.enter_for_reading`; False for a file that cannot be mapped: it is read by position."""
+        """As `ConsumeQueue.enter_for_reading`; False for a file that cannot be mapped: it is read by
+        position."""
         try:
             return queue.enter_for_reading(unit)
         except StoreError as error:
@@ -186,7 +193,8 @@ class Reads:
             return False
 
     def _map(self, file: MappedFile) -> bool:
-        """Map a log file for the kernels; False for one that cannot be mapped: it is read by position, and each record is compared."""
+        """Map a log file for the kernels; False for one that cannot be mapped: it is read by position, and
+        each record is compared."""
         try:
             self._log.map_for_reading(file)
         except StoreError as error:
@@ -212,7 +220,9 @@ class Reads:
             self._filters[codes] = found
         return found
 
-    def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done, suspect: int | None = None) -> GetResult | None:
+    def _get_cold(
+        self, queue: ConsumeQueue, request: GetRequest, done, suspect: int | None = None
+    ) -> GetResult | None:
         """`suspect` is a unit that is looked at whatever the filter says: it contradicts its record."""
         self.cold_gets += 1
         confirmed = self._view[c.CONFIRMED]
@@ -237,7 +247,9 @@ class Reads:
         """The request within the settings' limits. Any thread; it reads the queue's file."""
         unit = queue.unit(request.offset)
         most, most_bytes = limits(self._address, self._log.wrote if unit is None else unit.log_offset)
-        return replace(request, max_count=min(request.max_count, most), max_bytes=min(request.max_bytes, most_bytes))
+        return replace(
+            request, max_count=min(request.max_count, most), max_bytes=min(request.max_bytes, most_bytes)
+        )
 
     def get_blocking(self, request: GetRequest) -> GetResult:
         """The same from any other thread: reads by position, never through the maps, and is not counted."""
@@ -257,14 +269,16 @@ class Reads:
         return queue.maximum if queue is not None else 0
 
     def read_units(self, topic: str, queue_id: int, offset: int, count: int) -> list[queue_unit.QueueUnit]:
-        """Units of a queue from `offset`, at most `count` and at most to the end of a queue file. Any thread."""
+        """Units of a queue from `offset`, at most `count` and at most to the end of a queue file. Any
+        thread."""
         queue = self._queues.find(topic, queue_id)
         return list(queue_unit.decode_all(queue.read_units(offset, count))) if queue is not None else []
 
-    # The log ------------------------------------------------------------------------------------------------------------
+    # The log --------------------------------------------------------------------------------------
 
     def record_now(self, log_offset: int) -> bytes | None | Future[bytes | None]:
-        """`record_at` for the loop: what is in memory is given at once, what is cold comes from another thread."""
+        """`record_at` for the loop: what is in memory is given at once, what is cold comes from another
+        thread."""
         found = self._record_in_memory(log_offset)
         return self._cold.run(self.record_at, log_offset) if found is None else found or None
 
@@ -278,10 +292,13 @@ class Reads:
                 break
         return None
 
-    def get_records(self, log_offsets: Sequence[int], done: Callable[[list[bytes | None] | None], None]) -> list[bytes | None] | None:
+    def get_records(
+        self, log_offsets: Sequence[int], done: Callable[[list[bytes | None] | None], None]
+    ) -> list[bytes | None] | None:
         """The records at these places, for each that is not there None.
 
-        None when some are cold: `done` is given them later, on the loop, or None when the disk did not give them.
+        None when some are cold: `done` is given them later, on the loop, or None when the disk did not give
+        them.
         """
         records = []
         for log_offset in log_offsets:
@@ -292,7 +309,9 @@ class Reads:
             records.append(found or None)
         return records
 
-    def _records_at(self, log_offsets: tuple[int, ...], done: Callable[[list[bytes | None] | None], None]) -> None:
+    def _records_at(
+        self, log_offsets: tuple[int, ...], done: Callable[[list[bytes | None] | None], None]
+    ) -> None:
         """In a reader's thread."""
         try:
             records = [self.record_at(log_offset) for log_offset in log_offsets]
@@ -303,7 +322,8 @@ class Reads:
         self._wake(lambda: done(records))
 
     def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
-        """The raw record at a log offset, None when no sound one begins there. Any thread; it may wait for the disk.
+        """The raw record at a log offset, None when no sound one begins there. Any thread; it may wait for
+        the disk.
 
         Without `check_crc` also one whose body or properties have changed: for who shows damage.
         """
@@ -322,12 +342,17 @@ class Reads:
         if len(raw) < size or raw[28:36] != log_offset.to_bytes(8, "big"):
             return None
         if check_crc and not is_sound(raw, log_offset):
-            self._wake(lambda: self._on_damage(f"the record at {log_offset} of the log is not as it was stored", log_offset))
+            self._wake(
+                lambda: self._on_damage(
+                    f"the record at {log_offset} of the log is not as it was stored", log_offset
+                )
+            )
             return None
         return raw
 
     def record_by_id(self, log_offset: int) -> bytes | str | None | Future[bytes | str | None]:
-        """The record at a log offset, how it is damaged in words, or None when none begins there. For the loop: what is old comes from a thread."""
+        """The record at a log offset, how it is damaged in words, or None when none begins there. For the
+        loop: what is old comes from a thread."""
         if log_offset >= self._words[c.R_HOT_FROM]:
             return self.record_now(log_offset)
         return self._cold.run(self._compared, log_offset)
@@ -347,15 +372,16 @@ class Reads:
         self._wake(lambda: self._on_damage(cause, log_offset))
 
     def damage_at(self, log_offset: int) -> str | None:
-        """How the record at a log offset is damaged, None when it is not, or none begins there. Any thread; it may wait for the disk."""
+        """How the record at a log offset is damaged, None when it is not, or none begins there. Any thread;
+        it may wait for the disk."""
         raw = self.record_at(log_offset, check_crc=False)
         return self._damage_of(raw, log_offset) if raw is not None else None
 
     def _damage_of(self, raw: bytes, log_offset: int, entry_hash: int | None = None) -> str | None:
         """By the rules of a read of its queue: it must be as it was stored, and state what its unit states.
 
-        With the hash of an entry of the index, it must have a key with that hash. One that has is served without a unit when there
-        is no queue of its topic: that was deleted.
+        With the hash of an entry of the index, it must have a key with that hash. One that has is served
+        without a unit when there is no queue of its topic: that was deleted.
         """
         try:
             stored = record.decode(raw, log_offset=log_offset)
@@ -365,7 +391,9 @@ class Reads:
             return "it is not as it was stored"
         topic = self._context.topics.get(stored.topic)
         if entry_hash is not None:
-            texts = index_file.texts_of(stored.topic, stored.unique_key, stored.properties.get(KEYS), stored.tags)
+            texts = index_file.texts_of(
+                stored.topic, stored.unique_key, stored.properties.get(KEYS), stored.tags
+            )
             if entry_hash not in map(index_file.key_hash, texts):
                 return "its topic or its keys are not those of the index entry that leads to it"
             if topic is None:
@@ -381,14 +409,18 @@ class Reads:
             return None  # retention removed the unit, or soon will
         if (unit.log_offset, unit.size) != (log_offset, len(raw)):
             return f"it states {place}, whose unit leads to {unit.size} bytes at {unit.log_offset}"
-        return None if agrees(raw, unit, stored.queue_offset, queue) else f"its tag is not that of its unit, {place}"
+        return (
+            None
+            if agrees(raw, unit, stored.queue_offset, queue)
+            else f"its tag is not that of its unit, {place}"
+        )
 
     def log_bytes(self, log_offset: int, length: int) -> bytes:
         """Raw bytes of the log, cut at `wrote` and at a file's end. Any thread."""
         length = min(length, self._log.wrote - log_offset)
         return self._readers.read(log_offset, length) if length > 0 else b""
 
-    # Times --------------------------------------------------------------------------------------------------------------
+    # Times ----------------------------------------------------------------------------------------
 
     def _store_ms_of(self, unit: queue_unit.QueueUnit | None) -> int:
         """Store time of a unit's record, -1 when it cannot be read."""
@@ -401,17 +433,23 @@ class Reads:
         return struct.unpack_from(">q", head, 68 if sys_flag & _V6_BORN else 56)[0]
 
     def _store_ms_among(self, queue: ConsumeQueue, offset: int) -> int:
-        """The middle one of the store times of a message and its two neighbours, as long as times go up that of the message.
+        """The middle one of the store times of a message and its two neighbours, as long as times go up that
+        of the message.
 
-        So one record that got a wrong time since the start does not lead a search to another part of the queue. Where times
-        are known to go back, that of the message itself: there the search is of one part after another.
+        So one record that got a wrong time since the start does not lead a search to another part of the
+        queue. Where times are known to go back, that of the message itself: there the search is of one part
+        after another.
         """
         unit = queue.unit(offset)
         own_ms = self._store_ms_of(unit)
         if not queue.minimum < offset < queue.maximum - 1:
             return own_ms
         before, following = queue.unit(offset - 1), queue.unit(offset + 1)
-        if before is not None and following is not None and self._times.is_step_between(before.log_offset, following.log_offset):
+        if (
+            before is not None
+            and following is not None
+            and self._times.is_step_between(before.log_offset, following.log_offset)
+        ):
             return own_ms
         return sorted((self._store_ms_of(before), own_ms, self._store_ms_of(following)))[1]
 
@@ -433,19 +471,31 @@ class Reads:
         return queue.row[c.Q_LAST_MS] or None
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
-        """LOWER: the first message stored at or after `time_ms`, the maximum when there is none. UPPER: the last one
-        stored at or before it, the minimum when there is none (docs/spec/store-behaviour.md section 6.2). Any thread."""
+        """LOWER: the first message stored at or after `time_ms`, the maximum when there is none. UPPER: the
+        last one stored at or before it, the minimum when there is none (docs/spec/store-behaviour.md section
+        6.2). Any thread."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
         if upper:
             parts = reversed(self._parts(queue, time_ms + 1))
-            return next((found - 1 for low, high in parts if (found := self._first_at(queue, low, high, time_ms + 1)) > low), queue.minimum)
+            return next(
+                (
+                    found - 1
+                    for low, high in parts
+                    if (found := self._first_at(queue, low, high, time_ms + 1)) > low
+                ),
+                queue.minimum,
+            )
         parts = self._parts(queue, time_ms)
-        return next((found for low, high in parts if (found := self._first_at(queue, low, high, time_ms)) < high), parts[-1][1])
+        return next(
+            (found for low, high in parts if (found := self._first_at(queue, low, high, time_ms)) < high),
+            parts[-1][1],
+        )
 
     def offset_ranges(self, topic: str, queue_id: int, begin_ms: int, end_ms: int) -> list[tuple[int, int]]:
-        """[first, following) offsets of the messages stored from `begin_ms` to `end_ms`: one range, or more where times go back. Any thread."""
+        """[first, following) offsets of the messages stored from `begin_ms` to `end_ms`: one range, or more
+        where times go back. Any thread."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return []
@@ -466,7 +516,8 @@ class Reads:
     def key_times_doubt(self, begin_ms: int, end_ms: int) -> str | None:
         """Why a lookup by key within these store times may miss messages, None when it cannot. Any thread.
 
-        An entry's time is counted from the begin of its file and is never less, and a chain is left at the first entry that is too old.
+        An entry's time is counted from the begin of its file and is never less, and a chain is left at the
+        first entry that is too old.
         """
         times_ms = [time_ms for time_ms in (begin_ms, end_ms + 1) if 0 < time_ms < FOR_EVER_MS]
         order = self._times.order(self._log.minimum, self._log.wrote, *times_ms) if times_ms else None
@@ -474,22 +525,37 @@ class Reads:
             return None
         first = order.steps[0]
         return (
-            f"store times go back at {first.log_offset:,} of the log by {first.before_ms - first.own_ms:,} ms, across the time that was asked for:"
+            f"store times go back at {first.log_offset:,} of the log by "
+            f"{first.before_ms - first.own_ms:,} ms, across the time that was asked for:"
             " messages may be missing; ask without times"
         )
 
     def _log_range(self, queue: ConsumeQueue) -> tuple[int, int] | None:
         """Log offsets of its first message and behind its last; None when it has none."""
         first, last = queue.unit(queue.minimum), queue.unit(queue.maximum - 1) if queue.maximum else None
-        return None if first is None or last is None else (max(first.log_offset, self._log.minimum), last.log_offset + last.size)
+        return (
+            None
+            if first is None or last is None
+            else (max(first.log_offset, self._log.minimum), last.log_offset + last.size)
+        )
 
     def _parts(self, queue: ConsumeQueue, *times_ms: int) -> list[tuple[int, int]]:
-        """The queue's offsets, cut where times go back across one of `times_ms`: in each part older messages come before younger ones."""
+        """The queue's offsets, cut where times go back across one of `times_ms`: in each part older messages
+        come before younger ones."""
         low, high = queue.minimum, queue.maximum
         ends = self._log_range(queue)
         order = self._times.order(*ends, *times_ms) if ends is not None else None
-        cuts = [low, *(self._first_from(queue, step.log_offset) for step in (order.steps if order is not None else ())), high]
-        return list(dict.fromkeys((begin, end) for begin, end in pairwise(cuts) if begin < end)) or [(low, high)]
+        cuts = [
+            low,
+            *(
+                self._first_from(queue, step.log_offset)
+                for step in (order.steps if order is not None else ())
+            ),
+            high,
+        ]
+        return list(dict.fromkeys((begin, end) for begin, end in pairwise(cuts) if begin < end)) or [
+            (low, high)
+        ]
 
     def _first_from(self, queue: ConsumeQueue, log_offset: int) -> int:
         """The first message of a queue that lies at or behind `log_offset`."""
@@ -504,7 +570,8 @@ class Reads:
         return low
 
     def _first_at(self, queue: ConsumeQueue, low: int, high: int, time_ms: int) -> int:
-        """The first message of [low, high) that was stored at or after `time_ms`, `high` without one; times go up there."""
+        """The first message of [low, high) that was stored at or after `time_ms`, `high` without one; times
+        go up there."""
         while low < high:
             middle = (low + high) // 2
             if self._store_ms_among(queue, middle) < time_ms:
@@ -513,10 +580,16 @@ class Reads:
                 high = middle
         return low
 
-    # Keys ---------------------------------------------------------------------------------------------------------------
+    # Keys -----------------------------------------------------------------------------------------
 
     def query_keys(
-        self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS, wait: bool = True
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int = 0,
+        end_ms: int = FOR_EVER_MS,
+        wait: bool = True,
     ) -> KeyQueryResult | Future[KeyQueryResult]:
         """Records by key (docs/spec/store-behaviour.md section 6.3), oldest first. Hash collisions stay in.
 
@@ -526,7 +599,9 @@ class Reads:
         if max_count > self._most_found:
             max_count = self._most_found
         # The call takes as long as the rest of a lookup that finds nothing.
-        begin_ms, end_ms = _AT_ANY_TIME if begin_ms == 0 and end_ms == FOR_EVER_MS else asked_times(begin_ms, end_ms)
+        begin_ms, end_ms = (
+            _AT_ANY_TIME if begin_ms == 0 and end_ms == FOR_EVER_MS else asked_times(begin_ms, end_ms)
+        )
         found = find_records(KeyQueryResult, self._address, topic, key, max_count, begin_ms, end_ms)
         if found.__class__ is KeyQueryResult:
             return found
@@ -543,9 +618,15 @@ class Reads:
         walk = self._index.walk(*question)
         return self._query_cold(walk) if wait else self._cold.run(self._query_cold, walk)
 
-    def query_compared(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS) -> Future[KeyQueryResult]:
-        """`query_keys` in another thread, which compares each older record with its unit and its entry once more."""
-        return self._cold.run(self._query_cold, self._index.walk(topic, key, min(max_count, self._most_found), *asked_times(begin_ms, end_ms)))
+    def query_compared(
+        self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS
+    ) -> Future[KeyQueryResult]:
+        """`query_keys` in another thread, which compares each older record with its unit and its entry once
+        more."""
+        return self._cold.run(
+            self._query_cold,
+            self._index.walk(topic, key, min(max_count, self._most_found), *asked_times(begin_ms, end_ms)),
+        )
 
     def _query_cold(self, walk: IndexWalk) -> KeyQueryResult:
         """Any thread."""
@@ -562,18 +643,24 @@ class Reads:
         return KeyQueryResult(offsets, records, last_ms, last_offset, tuple(damaged))
 
     def record_of_entry(self, log_offset: int, entry_hash: int) -> tuple[bytes | None, str | None]:
-        """(the record to which an entry of the index leads, how it is damaged): a damaged record may be there or not.
+        """(the record to which an entry of the index leads, how it is damaged): a damaged record may be there
+        or not.
 
         Neither where retention removed the record. Any thread; it may wait for the disk.
         """
         raw = self.record_at(log_offset, check_crc=False)
         if raw is None:
             is_inside = self._log.minimum <= log_offset < self._view[c.CONFIRMED]
-            return None, "no record begins there, but an entry of the index leads to it" if is_inside else None
-        return raw, self._damage_of(raw, log_offset, entry_hash)  # a record's unit is written before its entries
+            return (
+                None,
+                "no record begins there, but an entry of the index leads to it" if is_inside else None,
+            )
+        # A record's unit is written before its entries
+        return raw, self._damage_of(raw, log_offset, entry_hash)
 
     def _can_look_on(self, stopped: int) -> bool:
-        """Do what a lookup stopped for; False when it would wait for the disk, or a record may have to be left out. Raises StoreError."""
+        """Do what a lookup stopped for; False when it would wait for the disk, or a record may have to be
+        left out. Raises StoreError."""
         if stopped == c.LOOKUP_DOUBTFUL:
             return False
         if stopped == c.LOOKUP_UNENTERED:

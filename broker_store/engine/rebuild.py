@@ -2,10 +2,10 @@
 
     log ──(own maps, own context)──► index.rebuilding/ ──sync──► index ► index.old, index.rebuilding ► index
 
-A worker reads the log from its first byte with the dispatch kernel, in a context of its own in which every topic counts
-as deleted, so that no queue is touched. When it has nearly caught up, the loop does the rest in one turn and exchanges
-the two directories. A crash before that leaves the old index, a crash between the two renames none, which the next
-start builds again.
+A worker reads the log from its first byte with the dispatch kernel, in a context of its own in which every
+topic counts as deleted, so that no queue is touched. When it has nearly caught up, the loop does the rest in
+one turn and exchanges the two directories. A crash before that leaves the old index, a crash between the two
+renames none, which the next start builds again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,19 @@ _EVERYTHING = 1 << 62
 
 
 class IndexRebuild:
-    """One run. `step` belongs to a worker, `finish` to the loop; `state` is running, done, failed or cancelled."""
+    """One run. `step` belongs to a worker, `finish` to the loop; `state` is running, done, failed or
+    cancelled."""
 
-    def __init__(self, disk: Disk, root, geometry: IndexGeometry, log, dispatched: Callable[[], int], max_record: int, clock):
+    def __init__(
+        self,
+        disk: Disk,
+        root,
+        geometry: IndexGeometry,
+        log,
+        dispatched: Callable[[], int],
+        max_record: int,
+        clock,
+    ):
         self._disk, self._root, self._log, self._dispatched = disk, root, log, dispatched
         self._context = WriterContext()
         view = self._context.view
@@ -84,7 +94,9 @@ class IndexRebuild:
         elif stopped == c.INDEX_FULL:
             self.index.next_file()
         elif stopped == c.UNKNOWN_QUEUE:
-            self._context.topic(self._topic_at(view[c.STOPPED_AT] - self._file.base)).row[c.T_DELETED_BEFORE] = _EVERYTHING
+            self._context.topic(self._topic_at(view[c.STOPPED_AT] - self._file.base)).row[
+                c.T_DELETED_BEFORE
+            ] = _EVERYTHING
         elif stopped not in (c.DONE, c.EXHAUSTED):
             raise self._bad_record(view[c.STOPPED_AT] - self._file.base)
 
@@ -98,7 +110,9 @@ class IndexRebuild:
 
     def _bad_record(self, at: int) -> DamagedStoreError:
         return DamagedStoreError(
-            "no good record begins here, so the index cannot be made from the log", file=str(self._file.path), offset=at,
+            "no good record begins here, so the index cannot be made from the log",
+            file=str(self._file.path),
+            offset=at,
             advice=f"`manage.py check_store {self._root}` shows all of it, and with --apply bridges it.",
         )
 
@@ -108,7 +122,9 @@ class IndexRebuild:
             return
         file = self._log.file_at(self.position)
         if file is None:
-            raise StoreError(f"the log file of position {self.position} is gone: it became too old while it was read")
+            raise StoreError(
+                f"the log file of position {self.position} is gone: it became too old while it was read"
+            )
         self._close_region()
         self._file, self._region = file, self._disk.open_region(file.path, writable=False).at_least(file.size)
         view = self._context.view

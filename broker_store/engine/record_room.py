@@ -1,4 +1,5 @@
-"""Rooms: memory in which a stretch of the log becomes rows, by one of the kernels that walk it. One for a whole task."""
+"""Rooms: memory in which a stretch of the log becomes rows, by one of the kernels that walk it. One for a
+whole task."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker ma
 
 
 class Room:
-    """`begin` with what is in memory, then `step` until it says why the records end: c.EXHAUSTED where more of the log is needed."""
+    """`begin` with what is in memory, then `step` until it says why the records end: c.EXHAUSTED where more
+    of the log is needed."""
 
     def __init__(self, kernel, rows: np.ndarray, room: int):
         self._kernel, self._rows = kernel, rows
@@ -20,9 +22,15 @@ class Room:
         self._context[[walk.W_ROWS, walk.W_ROOM, walk.W_MAX_RECORD]] = rows.ctypes.data, room, MAX_RECORD
 
     def begin(self, data: np.ndarray, base: int, file_left: int) -> None:
-        """`data` is the log from `base` on, or memory that it is still read into; so much is left of the log file there."""
+        """`data` is the log from `base` on, or memory that it is still read into; so much is left of the log
+        file there."""
         self.base = base
-        self._context[[walk.W_ADDRESS, walk.W_BASE, walk.W_FILE_LEFT, walk.W_AT]] = data.ctypes.data, base, file_left, 0
+        self._context[[walk.W_ADDRESS, walk.W_BASE, walk.W_FILE_LEFT, walk.W_AT]] = (
+            data.ctypes.data,
+            base,
+            file_left,
+            0,
+        )
         self.clear()
 
     def clear(self) -> None:
@@ -84,7 +92,8 @@ class FieldRoom(Room):
     """A column a field."""
 
     def __init__(self, rows: int, with_keys: bool):
-        # Eight more: were the fields of a record a power of two apart, all of them would share one set of the processor's cache.
+        # Eight more: were the fields of a record a power of two apart, all of them would share one set of the
+        # processor's cache.
         super().__init__(fields.fields, np.empty((fields.FIELD_COUNT, rows + 8), dtype=np.int64), rows)
         self._context[[fields.X_COLUMN, fields.X_WITH_KEYS]] = self._rows.strides[0], with_keys
 

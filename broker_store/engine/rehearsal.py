@@ -1,8 +1,9 @@
-"""Rehearsal: dispatch of the log without writing, by which a start finds out whether it can be finished before it changes a file.
+"""Rehearsal: dispatch of the log without writing, by which a start finds out whether it can be finished
+before it changes a file.
 
-The same kernel walks the same records, with a context and queue rows of its own. Its units go into one block of memory that
-no queue has, and the index is off. So it stops where dispatch would stop: at a bad record in the middle of the log, and at a
-queue whose units are missing and whose records the log does not hold either.
+The same kernel walks the same records, with a context and queue rows of its own. Its units go into one block
+of memory that no queue has, and the index is off. So it stops where dispatch would stop: at a bad record in
+the middle of the log, and at a queue whose units are missing and whose records the log does not hold either.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class QueueEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Disowned:
-    """Units [first, following) at the end of a queue, whose records state other places; `stated` is that of unit `first`, at `log_offset`."""
+    """Units [first, following) at the end of a queue, whose records state other places; `stated` is that of
+    unit `first`, at `log_offset`."""
 
     first: int
     following: int
@@ -43,23 +45,33 @@ class Disowned:
 
     def what(self, queue: ConsumeQueue) -> str:
         stated = self.stated
-        place = f"{stated.topic}/{stated.queue_id} {stated.queue_offset:,}" if stated.is_queued else "a message that is in no queue"
+        place = (
+            f"{stated.topic}/{stated.queue_id} {stated.queue_offset:,}"
+            if stated.is_queued
+            else "a message that is in no queue"
+        )
         more = f", and so do those up to {self.following - 1:,}" if self.following - self.first > 1 else ""
-        return f"the record states {place}, and unit {self.first:,} of {queue.topic}/{queue.queue_id} leads to it{more}"
+        return (
+            f"the record states {place}, and unit {self.first:,} of {queue.topic}/{queue.queue_id} leads "
+            f"to it{more}"
+        )
 
     def error(self, queue: ConsumeQueue, log: CommitLog, root: Path) -> DamagedStoreError:
         file = log.file_at(self.log_offset)
         return DamagedStoreError(
             self.what(queue) + ": one of both is damaged",
-            file=str(file.path), offset=self.log_offset - file.base,
-            advice=f"Nothing was changed. `manage.py check_store {root} --plan` shows what a repair would do; or start with --accept-damage: the record is believed, and"
+            file=str(file.path),
+            offset=self.log_offset - file.base,
+            advice=f"Nothing was changed. `manage.py check_store {root} --plan` shows what a repair would "
+            f"do; or start with --accept-damage: the record is believed, and"
             " placeholders take the offsets of the units, so that none is given again.",
         )
 
 
 @dataclass
 class WayBack:
-    """How far dispatch has gone back for queues with holes. `begins_record` says whether a good record begins at a log offset."""
+    """How far dispatch has gone back for queues with holes. `begins_record` says whether a good record begins
+    at a log offset."""
 
     start: int
     log_minimum: int
@@ -69,7 +81,8 @@ class WayBack:
         self.walked_from = self.start
 
     def goes_back(self, log_end: int) -> bool:
-        """For a hole in a queue whose last record ends at `log_end`: whether dispatch begins again, at `walked_from`.
+        """For a hole in a queue whose last record ends at `log_end`: whether dispatch begins again, at
+        `walked_from`.
 
         The first time where that queue is complete, the second time at the begin of the log.
         """
@@ -106,8 +119,16 @@ class RehearsedQueue:
 class Rehearsal:
     """One run over [start, end) of the log. It stands in for the table of queues that the dispatcher asks."""
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues, index: HashIndex, context: WriterContext, ends: dict[ConsumeQueue, QueueEnd]):
-        """`ends` are the queues as they will be when dispatch begins; `context` is the store's, which is not changed."""
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        context: WriterContext,
+        ends: dict[ConsumeQueue, QueueEnd],
+    ):
+        """`ends` are the queues as they will be when dispatch begins; `context` is the store's, which is not
+        changed."""
         self._log, self._real = log, queues
         self._context = WriterContext()
         self._context.view[c.MAX_RECORD] = context.view[c.MAX_RECORD]
@@ -132,14 +153,21 @@ class Rehearsal:
         self._add(self._real.open(topic, queue_id), QueueEnd(0, 0))
 
     def run(
-        self, start: int, end: int, way_back: WayBack, may_begin: Callable[[ConsumeQueue, int, int, int], bool], behind_misnumbered: Callable[[ConsumeQueue, int, int], int | None],
-        behind_lost: Callable[[int], int | None], root: Path
+        self,
+        start: int,
+        end: int,
+        way_back: WayBack,
+        may_begin: Callable[[ConsumeQueue, int, int, int], bool],
+        behind_misnumbered: Callable[[ConsumeQueue, int, int], int | None],
+        behind_lost: Callable[[int], int | None],
+        root: Path,
     ) -> dict[ConsumeQueue, QueueEnd]:
         """Where each queue ends afterwards. Raises DamagedStoreError where dispatch would.
 
-        `may_begin(queue, following, unit, log offset)` says whether a queue that ends at `following` may go on at `unit`. `behind_misnumbered(queue, unit,
-        log offset)` says where a record ends that is left out because its number is damaged, `behind_lost(log offset)` where bad bytes end that
-        were accepted as lost.
+        `may_begin(queue, following, unit, log offset)` says whether a queue that ends at `following` may go
+        on at `unit`. `behind_misnumbered(queue, unit, log offset)` says where a record ends that is left out
+        because its number is damaged, `behind_lost(log offset)` where bad bytes end that were accepted as
+        lost.
         """
 
         def on_hole(rehearsed: RehearsedQueue, unit: int) -> None:
@@ -171,6 +199,8 @@ def missing_units(queue: ConsumeQueue, first: int, end: int, root: Path, otherwi
         which = f"units {first:,} to {end - 1:,} are missing and the log does not hold their records either"
     return DamagedStoreError(
         which,
-        file=str(queue.directory), offset=first * UNIT,
-        advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to {otherwise}.",
+        file=str(queue.directory),
+        offset=first * UNIT,
+        advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to "
+        f"{otherwise}.",
     )

@@ -1,7 +1,8 @@
 """What a start found and did: kept as a record, and readable from any thread while it is being written.
 
-Everything in it is bounded, whatever the store: of steps, findings and files looked at the first are kept, and how many
-were left out is told. Facts stand in fields of their own; `detail` and `what` are sentences for people.
+Everything in it is bounded, whatever the store: of steps, findings and files looked at the first are kept,
+and how many were left out is told. Facts stand in fields of their own; `detail` and `what` are sentences for
+people.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _MIN_RATE_MS = 20.0  # scanned for less than that, a rate says nothing
 
 @dataclass
 class Step:
-    """One step. `detail` says in words what was decided and why; `of_bytes` how many there are to do, None when that is not known."""
+    """One step. `detail` says in words what was decided and why; `of_bytes` how many there are to do, None
+    when that is not known."""
 
     name: str
     file: str | None
@@ -53,13 +55,20 @@ class CutMessages:
     queues: list[dict] = field(default_factory=list)
     queues_left_out: int = 0
     looked_to: int | None = None
-    _of_queue: dict[tuple[str, int], dict] = field(default_factory=dict)  # rows, also of a queue that is left out of `queues`
+    # rows, also of a queue that is left out of `queues`
+    _of_queue: dict[tuple[str, int], dict] = field(default_factory=dict)
 
     def add(self, topic: str, queue_id: int, queue_offset: int) -> None:
         self.whole += 1
         row = self._of_queue.get((topic, queue_id))
         if row is None:
-            row = self._of_queue[topic, queue_id] = {"topic": topic, "queue_id": queue_id, "first": queue_offset, "last": queue_offset, "messages": 0}
+            row = self._of_queue[topic, queue_id] = {
+                "topic": topic,
+                "queue_id": queue_id,
+                "first": queue_offset,
+                "last": queue_offset,
+                "messages": 0,
+            }
             if len(self.queues) < MAX_QUEUES_CUT:
                 self.queues.append(row)
             else:
@@ -69,28 +78,44 @@ class CutMessages:
 
     def words(self, are_cut: bool) -> str:
         """Return a sentence about them, before they are cut or after."""
-        beyond = "" if self.looked_to is None else f"; what begins at {self.looked_to:,} or later was not looked at"
+        beyond = (
+            ""
+            if self.looked_to is None
+            else f"; what begins at {self.looked_to:,} or later was not looked at"
+        )
         if not self.whole:
             return f"no whole message that can be read was found behind the log's end{beyond}"
         named = [
-            f"{row['topic']}/{row['queue_id']} {row['first']:,}" + (f" to {row['last']:,}" if row["last"] > row["first"] else "")
+            f"{row['topic']}/{row['queue_id']} {row['first']:,}"
+            + (f" to {row['last']:,}" if row["last"] > row["first"] else "")
             for row in self.queues[:MAX_QUEUES_IN_WORDS]
         ]
         more = len(self.queues) + self.queues_left_out - len(named)
         queues = ", ".join(named) + (f", and of {more:,} more queue{'s' * (more > 1)}" if more else "")
         is_one = self.whole == 1
         what = f"{self.whole:,} whole message{'s' * (not is_one)}"
-        return f"{what} behind the log's end {'is' if is_one else 'are'} cut: {queues}{beyond}" if are_cut else f"{what} {'lies' if is_one else 'lie'} behind the log's end: {queues}{beyond}"
+        return (
+            f"{what} behind the log's end {'is' if is_one else 'are'} cut: {queues}{beyond}"
+            if are_cut
+            else f"{what} {'lies' if is_one else 'lie'} behind the log's end: {queues}{beyond}"
+        )
 
     def as_dict(self) -> dict:
-        return {"whole": self.whole, "queues": self.queues, "queues_left_out": self.queues_left_out, "looked_to": self.looked_to}
+        return {
+            "whole": self.whole,
+            "queues": self.queues,
+            "queues_left_out": self.queues_left_out,
+            "looked_to": self.looked_to,
+        }
 
 
 @dataclass
 class RecoveryReport:
-    """The shape that pages and REST show (`as_dict`). `on_change` is called after every change, in recovery's thread.
+    """The shape that pages and REST show (`as_dict`). `on_change` is called after every change, in recovery's
+    thread.
 
-    `timer` gives seconds that only go forward. What lies between the steps counts as `between_ms`: no work does.
+    `timer` gives seconds that only go forward. What lies between the steps counts as `between_ms`: no work
+    does.
     """
 
     started_ms: int
@@ -98,13 +123,16 @@ class RecoveryReport:
     timer: Callable[[], float] = time.perf_counter
     id: str = ""
     purpose: str = "start"  # or inspect, dry run, lab
-    sizes: dict[str, int] | None = None  # the settings of file sizes that the store is opened with, for who finds files of other lengths
-    flush_disk_type: str = ""  # ASYNC_FLUSH or SYNC_FLUSH: whether a unit of this run says that its record was synced
+    # The settings of file sizes that the store is opened with, for who finds files of other lengths
+    sizes: dict[str, int] | None = None
+    # ASYNC_FLUSH or SYNC_FLUSH: whether a unit of this run says that its record was synced
+    flush_disk_type: str = ""
     delay_levels: str = ""  # messageDelayLevel, by which the units of waiting messages are judged
     kind: str = "unknown"
     state: str = "running"
     finished_ms: int | None = None
-    before_ms: int | None = None  # from when the store was asked for to when it was opened: the dashboard begins first
+    # From when the store was asked for to when it was opened: the dashboard begins first
+    before_ms: int | None = None
     in_use: bool = False  # a store that is only looked at, which another process writes meanwhile
     came_meanwhile: int = 0  # bytes that were found behind the log's end, where the scan had found none
     abort_found: bool | None = None
@@ -127,7 +155,8 @@ class RecoveryReport:
     })  # fmt: skip
     dispatched: dict | None = None
     redispatched: int = 0
-    lost_and_found: dict | None = None  # files and bytes that this start and all before took away; None before it was looked at
+    # Files and bytes that this start and all before took away; None before it was looked at
+    lost_and_found: dict | None = None
     steps: list[Step] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
     findings_left_out: int = 0
@@ -168,13 +197,19 @@ class RecoveryReport:
         *_, joined, entry = self.steps
         if joined.name == entry.name:
             joined.duration_ms += entry.duration_ms
-            joined.bytes, joined.messages, joined.times = joined.bytes + entry.bytes, joined.messages + entry.messages, joined.times + 1
+            joined.bytes, joined.messages, joined.times = (
+                joined.bytes + entry.bytes,
+                joined.messages + entry.messages,
+                joined.times + 1,
+            )
             joined.file, joined.detail = entry.file, entry.detail
             self.steps.pop()
 
     def finding(self, severity: str, what: str, file: str | None = None, offset: int | None = None) -> None:
         if len(self.findings) < MAX_FINDINGS:
-            self.findings.append({"severity": severity, "file": file, "offset": offset, "what": what[:MAX_TEXT]})
+            self.findings.append(
+                {"severity": severity, "file": file, "offset": offset, "what": what[:MAX_TEXT]}
+            )
         else:
             self.findings_left_out += 1
         self.changed()
@@ -209,7 +244,11 @@ class RecoveryReport:
         steps = list(self.steps)
         took_ms = ((self._took if self._ended else self.timer()) - self._began) * 1000
         scan_ms = sum(self._lasted(step, took_ms) for step in steps if step.name == SCAN)
-        rate = self.scanned_bytes * 1000 / scan_ms if scan_ms >= _MIN_RATE_MS or (self._ended and scan_ms > 0) else None
+        rate = (
+            self.scanned_bytes * 1000 / scan_ms
+            if scan_ms >= _MIN_RATE_MS or (self._ended and scan_ms > 0)
+            else None
+        )
         running = self.state == "running"
         return {
             "id": self.id or str(self.started_ms),
@@ -260,7 +299,11 @@ class RecoveryReport:
             return None
         step = steps[-1]
         if step.name == SCAN:
-            return None if not scan_rate else round(max(0, self.total_bytes - self.scanned_bytes) * 1000 / scan_rate)
+            return (
+                None
+                if not scan_rate
+                else round(max(0, self.total_bytes - self.scanned_bytes) * 1000 / scan_rate)
+            )
         lasted = self._lasted(step, took_ms)
         if step.of_bytes is None or not step.bytes or lasted < _MIN_RATE_MS:
             return None
@@ -268,7 +311,8 @@ class RecoveryReport:
 
 
 def time_text(ms: int) -> str:
-    """Return a time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may be damaged) as its number."""
+    """Return a time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may
+    be damaged) as its number."""
     if not 0 < ms < 253_402_300_800_000:
         return f"{ms:,} ms" if ms else "none"
     return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"

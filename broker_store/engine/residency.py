@@ -1,10 +1,11 @@
-"""Which pages of a mapped file are in memory, as far as was heard: a touch of them will not wait for the disk. And which of its
-records were looked at and found sound.
+"""Which pages of a mapped file are in memory, as far as was heard: a touch of them will not wait for the
+disk. And which of its records were looked at and found sound.
 
-A page fault that reads the disk would stop every connection, so the loop touches older pages only when the system says
-that they are in memory. Asking costs 2 to 6 µs, as much as a whole read, so the answer for a block counts for a round:
-about a second (Reads.tick). A page that goes within it costs one wait; memory would have to be that short. Nothing is
-remembered of a page that was not in memory: it is asked about again, since a reader's thread may have brought it in.
+A page fault that reads the disk would stop every connection, so the loop touches older pages only when the
+system says that they are in memory. Asking costs 2 to 6 µs, as much as a whole read, so the answer for a
+block counts for a round: about a second (Reads.tick). A page that goes within it costs one wait; memory would
+have to be that short. Nothing is remembered of a page that was not in memory: it is asked about again, since
+a reader's thread may have brought it in.
 
 What was heard belongs to a map: `MappedFile.unmap` drops it.
 """
@@ -25,16 +26,22 @@ class Residency:
     def __init__(self, region: Region):
         self._region = region
         # What nobody asks about takes no memory: zeros come from the system as they are touched.
-        words = np.zeros(-(-region.size // BLOCK_BYTES) * _WORDS_A_BLOCK + region.size // (64 * BYTES_A_BIT) + 1, dtype=np.int64)
+        words = np.zeros(
+            -(-region.size // BLOCK_BYTES) * _WORDS_A_BLOCK + region.size // (64 * BYTES_A_BIT) + 1,
+            dtype=np.int64,
+        )
         self.address = words.ctypes.data
         self._words = memoryview(words)
         self._pages = self._words.cast("B")
 
     def ask(self, place: int, size: int, round_number: int) -> bool:
-        """Ask about the blocks of [place, place + size), for this round; whether all its own pages are in memory."""
+        """Ask about the blocks of [place, place + size), for this round; whether all its own pages are in
+        memory."""
         last = place + size - 1
         for block in range(place // BLOCK_BYTES, last // BLOCK_BYTES + 1):
-            known = self._region.ask_pages(block * BLOCK_BYTES, BLOCK_BYTES, self.address + block * STRIDE + 8)
+            known = self._region.ask_pages(
+                block * BLOCK_BYTES, BLOCK_BYTES, self.address + block * STRIDE + 8
+            )
             self._words[block * _WORDS_A_BLOCK] = round_number if known else 0
             if not known:
                 return False

@@ -4,8 +4,8 @@
     use > forcibly  : the oldest files go at once
     use > normal    : expired files go now, not only at the hour of deleteWhen
 
-The look (`Retention.look`) may run in a worker; what it decided is done on the loop, a file at a time, because the loop owns
-the tables. The flag clears itself when the cause is gone.
+The look (`Retention.look`) may run in a worker; what it decided is done on the loop, a file at a time,
+because the loop owns the tables. The flag clears itself when the cause is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Retention:
 
     def look(self, now_ms: int) -> Decision:
         settings = self._settings
-        usage = max((self._disk.usage(path) for path in self._paths if self._disk.exists(path)), key=lambda found: found.used_ratio)
+        usage = max(
+            (self._disk.usage(path) for path in self._paths if self._disk.exists(path)),
+            key=lambda found: found.used_ratio,
+        )
         used = usage.used_ratio * 100
         full = used > settings.disk_space_warning_level_ratio
         forcibly = full or used > settings.disk_space_clean_forcibly_ratio

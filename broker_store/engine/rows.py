@@ -1,7 +1,7 @@
 """The int64 memory that Python and the kernels share: the writer's context, queue rows, topic rows.
 
-What a kernel needs to append and dispatch a message is found here by address, never in a dict a message. Rows stay
-where they are once made; the arrays behind them are kept for the life of the store.
+What a kernel needs to append and dispatch a message is found here by address, never in a dict a message. Rows
+stay where they are once made; the arrays behind them are kept for the life of the store.
 """
 
 from __future__ import annotations
@@ -165,20 +165,26 @@ class WriterContext:
         return row
 
     def unsynced_queues(self) -> list[int]:
-        """Addresses of queue rows that have units, or leavings of a crash, which are not on the disk. Any thread."""
+        """Addresses of queue rows that have units, or leavings of a crash, which are not on the disk. Any
+        thread."""
         found: list[int] = []
         for rows, address in self._queue_rows.tables():
-            places = np.flatnonzero((rows[:, c.Q_DISPATCHED] > rows[:, c.Q_FLUSHED]) | (rows[:, c.Q_LEFT] != 0))
+            places = np.flatnonzero(
+                (rows[:, c.Q_DISPATCHED] > rows[:, c.Q_FLUSHED]) | (rows[:, c.Q_LEFT] != 0)
+            )
             found += (address + places * (c.Q_WORDS * 8)).tolist()
         return found
 
     def changed_ends(self) -> list[tuple[int, int]]:
-        """(address, next unit) of queue rows whose next unit is not the recorded one (engine/ends.py). Any thread."""
+        """(address, next unit) of queue rows whose next unit is not the recorded one (engine/ends.py). Any
+        thread."""
         found: list[tuple[int, int]] = []
         for rows, address in self._queue_rows.tables():
             following = rows[:, c.Q_DISPATCHED].copy()
             places = np.flatnonzero(following != rows[:, c.Q_RECORDED])
-            found += zip((address + places * (c.Q_WORDS * 8)).tolist(), following[places].tolist(), strict=True)
+            found += zip(
+                (address + places * (c.Q_WORDS * 8)).tolist(), following[places].tolist(), strict=True
+            )
         return found
 
     def take_arrivals(self) -> list[int]:

@@ -1,18 +1,23 @@
-"""Numbers over time that outlive a restart: where the log ends, how full the disk is, where groups stand in their queues.
+"""Numbers over time that outlive a restart: where the log ends, how full the disk is, where groups stand in
+their queues.
 
-    samples/<first sample's ms>-<seconds between samples>    frames, appended; a new file each hour and after each start
-    samples/events                                           JSON lines: resets of offsets, members of groups that came and went
+    samples/<first sample's ms>-<seconds between samples>    frames, appended; a new file each hour and after
+                                                             each start
+    samples/events                                           JSON lines: resets of offsets, members of groups
+                                                             that came and went
 
     frame    length of the body (4)   crc32 of the body (4)   body
     body     N, then JSON: the names of the next numbers, in order
-             S, time in ms (8), then zlib of int64 words: for each name so far, what is added to its value of the sample before
+             S, time in ms (8), then zlib of int64 words: for each name so far, what is added to its value of
+             the sample before
 
-A number that was not measured is MISSING, and a name that nobody measures any more stays so: it does not become 0. A stretch
-in which nothing was sampled has no frame, and a reader draws a gap there. Nothing is synced, since nothing but charts would
-miss the last minutes after a power cut, and a frame that was torn then ends its file.
+A number that was not measured is MISSING, and a name that nobody measures any more stays so: it does not
+become 0. A stretch in which nothing was sampled has no frame, and a reader draws a gap there. Nothing is
+synced, since nothing but charts would miss the last minutes after a power cut, and a frame that was torn then
+ends its file.
 
-The room is bounded: MOST_SERIES names, MOST_BYTES of files, MOST_AGE_MS. What stands too close together for its age loses every
-second sample first, so that yesterday is known by the minute and last month by the hour.
+The room is bounded: MOST_SERIES names, MOST_BYTES of files, MOST_AGE_MS. What stands too close together for
+its age loses every second sample first, so that yesterday is known by the minute and last month by the hour.
 """
 
 from __future__ import annotations
@@ -43,7 +48,13 @@ _HEAD = Layout(("length", "I"), ("crc", "I"))
 _SAMPLE = Layout(("at_ms", "q"))
 _LARGEST_FRAME = 8 << 20
 
-LOG_END, LOG_MINIMUM, DISK_FREE, DISK_TOTAL, OWN_BYTES = "log.end", "log.min", "disk.free", "disk.total", "disk.own"
+LOG_END, LOG_MINIMUM, DISK_FREE, DISK_TOTAL, OWN_BYTES = (
+    "log.end",
+    "log.min",
+    "disk.free",
+    "disk.total",
+    "disk.own",
+)
 
 
 def position_of(group: str, topic: str, queue_id: int) -> str:
@@ -77,11 +88,16 @@ class SampleFiles:
         self._last = np.zeros(0, np.int64)
         self._count = self._bytes = 0
 
-    # Writing ----------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
     def append(self, sample: Sample) -> None:
         """Add a sample; raises StoreError, and then the next one begins a new file."""
-        if self._path is None or self._count >= SAMPLES_A_FILE or self._bytes >= FILE_BYTES or len(self._names) > 2 * MOST_SERIES:
+        if (
+            self._path is None
+            or self._count >= SAMPLES_A_FILE
+            or self._bytes >= FILE_BYTES
+            or len(self._names) > 2 * MOST_SERIES
+        ):
             self._disk.make_directory(self.directory)
             self.thin(sample.at_ms)
             self._path = self.directory / _file_name(sample.at_ms, sample.step_ms)
@@ -96,7 +112,9 @@ class SampleFiles:
     def _encode(self, sample: Sample) -> bytes:
         new = [name for name in sample.values if name not in self._names]
         self._names |= {name: len(self._names) + number for number, name in enumerate(new)}
-        values = np.fromiter((sample.values.get(name, MISSING) for name in self._names), np.int64, len(self._names))
+        values = np.fromiter(
+            (sample.values.get(name, MISSING) for name in self._names), np.int64, len(self._names)
+        )
         last = np.zeros(len(values), np.int64)
         last[: len(self._last)] = self._last
         self._last = values
@@ -105,7 +123,8 @@ class SampleFiles:
         return (_frame(b"N" + json.dumps(new).encode()) if new else b"") + _frame(body)
 
     def thin(self, now_ms: int) -> None:
-        """Forget what is too old, then every second sample of what stands closest for its age, until the rest has room."""
+        """Forget what is too old, then every second sample of what stands closest for its age, until the rest
+        has room."""
         sizes = {path: self._disk.size_of(path) for path in self._paths()}
         for path in [path for path in sizes if now_ms - _begin_ms(path) > MOST_AGE_MS]:
             self._disk.unlink(path, missing_ok=True)
@@ -118,7 +137,8 @@ class SampleFiles:
                 sizes[thinned] = self._disk.size_of(thinned)
 
     def _halve(self, path: Path) -> Path | None:
-        """Write every second sample of a file into another, then remove it; None when so few are not worth a file."""
+        """Write every second sample of a file into another, then remove it; None when so few are not worth a
+        file."""
         kept = [sample for number, sample in enumerate(self._samples_of(path, None)) if number % 2 == 0]
         step_s = 2 * _step_s(path)
         target = None
@@ -129,7 +149,7 @@ class SampleFiles:
         self._disk.unlink(path, missing_ok=True)
         return target
 
-    # Reading ----------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def read(self, wanted: Callable[[str], bool], from_ms: int = 0) -> list[Sample]:
         """The samples since `from_ms` with the numbers whose names are `wanted`, in order of time."""
@@ -139,7 +159,11 @@ class SampleFiles:
             if following is not None and _begin_ms(following) < from_ms:
                 continue
             # A file that is being thinned stands there twice for a moment.
-            found += [sample for sample in self._samples_of(path, wanted) if sample.at_ms >= from_ms and (not found or sample.at_ms > found[-1].at_ms)]
+            found += [
+                sample
+                for sample in self._samples_of(path, wanted)
+                if sample.at_ms >= from_ms and (not found or sample.at_ms > found[-1].at_ms)
+            ]
         return found
 
     def _samples_of(self, path: Path, wanted: Callable[[str], bool] | None) -> Iterator[Sample]:
@@ -151,7 +175,9 @@ class SampleFiles:
         for body in _bodies(raw):
             if body[:1] == b"N":
                 fresh = json.loads(body[1:])
-                chosen += [len(names) + number for number, name in enumerate(fresh) if wanted is None or wanted(name)]
+                chosen += [
+                    len(names) + number for number, name in enumerate(fresh) if wanted is None or wanted(name)
+                ]
                 names += fresh
                 continue
             words = zlib.decompressobj().decompress(body[1 + _SAMPLE.size :], 8 * len(names))
@@ -162,7 +188,9 @@ class SampleFiles:
             values = added
             picked = zip(chosen, values[chosen].tolist() if chosen else [], strict=True)
             (at_ms,) = _SAMPLE.unpack(body, 1)
-            yield Sample(at_ms, step_ms, {names[number]: value for number, value in picked if value != MISSING})
+            yield Sample(
+                at_ms, step_ms, {names[number]: value for number, value in picked if value != MISSING}
+            )
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -173,10 +201,16 @@ class SampleFiles:
             return b""  # it was thinned away meanwhile
 
     def _paths(self) -> list[Path]:
-        names = [name for name in self._disk.list_names(self.directory) if all(part.isascii() and part.isdigit() for part in name.split("-", 1)) and "-" in name]
-        return sorted((self.directory / name for name in names), key=lambda path: (_begin_ms(path), _step_s(path)))
+        names = [
+            name
+            for name in self._disk.list_names(self.directory)
+            if all(part.isascii() and part.isdigit() for part in name.split("-", 1)) and "-" in name
+        ]
+        return sorted(
+            (self.directory / name for name in names), key=lambda path: (_begin_ms(path), _step_s(path))
+        )
 
-    # Events -----------------------------------------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------------
 
     def append_events(self, events: list[dict]) -> None:
         """Add events, each with `at_ms` and `group`. Raises StoreError."""
@@ -185,7 +219,9 @@ class SampleFiles:
         if self._disk.exists(path) and self._disk.size_of(path) > EVENT_BYTES:
             known = (self._disk.read_file(path) or b"").splitlines(keepends=True)
             self._disk.replace_file(path, b"".join(known[len(known) // 2 :]))
-        self._disk.append(path, b"".join(json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in events))
+        self._disk.append(
+            path, b"".join(json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in events)
+        )
 
     def events(self, group: str, from_ms: int = 0) -> list[dict]:
         """What happened to a group since `from_ms`, oldest first."""
@@ -203,7 +239,11 @@ def _event(line: bytes) -> dict | None:
         event = json.loads(line)
     except ValueError:
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("at_ms"), int) and "group" in event else None
+    return (
+        event
+        if isinstance(event, dict) and isinstance(event.get("at_ms"), int) and "group" in event
+        else None
+    )
 
 
 def _file_name(begin_ms: int, step_ms: int) -> str:

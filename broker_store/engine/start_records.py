@@ -1,9 +1,12 @@
-"""Records of starts: what each found and did, as a small JSON file in the data directory, also of one that failed or was killed.
+"""Records of starts: what each found and did, as a small JSON file in the data directory, also of one that
+failed or was killed.
 
-A record is there from the moment a start has the store, and is written again while it goes on. So one that still says
-`running` although its process is gone was killed in the middle; the next start, and whoever reads, say so.
+A record is there from the moment a start has the store, and is written again while it goes on. So one that
+still says `running` although its process is gone was killed in the middle; the next start, and whoever reads,
+say so.
 
-    DIR/recoveries/recovery-<id>.json      id: the time of the start in ms, and a number behind it should two have the same
+    DIR/recoveries/recovery-<id>.json      id: the time of the start in ms, and a number behind it should two
+                                           have the same
 """
 
 from __future__ import annotations
@@ -45,9 +48,17 @@ class LastStart(NamedTuple):
 
 
 class StartRecords:
-    """Writes the record of one start. `store` is named in it, as seen from the data directory when it lies there."""
+    """Writes the record of one start. `store` is named in it, as seen from the data directory when it lies
+    there."""
 
-    def __init__(self, directory: Path, store: Path, disk: Disk | None = None, every_s: float = EVERY_S, keeps: bool = True):
+    def __init__(
+        self,
+        directory: Path,
+        store: Path,
+        disk: Disk | None = None,
+        every_s: float = EVERY_S,
+        keeps: bool = True,
+    ):
         """Without `keeps` no record is written; those that are there are read."""
         self.directory, self._disk, self._every_s, self._keeps = directory, disk or Disk(), every_s, keeps
         self._store = _name_of(store, directory)
@@ -74,7 +85,8 @@ class StartRecords:
         self.write(report, at_once=True)
 
     def write(self, report: RecoveryReport, at_once: bool = False) -> None:
-        """Bring the record up to date, when that is due. What fails here must not fail the start: it becomes a finding."""
+        """Bring the record up to date, when that is due. What fails here must not fail the start: it becomes
+        a finding."""
         now = time.monotonic()
         if self._path is None or self.failure or (not at_once and now - self._written < self._every_s):
             return
@@ -85,7 +97,8 @@ class StartRecords:
             self._give_up(report, error)
 
     def last_start(self, report: RecoveryReport) -> LastStart:
-        """The newest start of a broker that opened this store. Records that cannot be read become a finding, and count as none."""
+        """The newest start of a broker that opened this store. Records that cannot be read become a finding,
+        and count as none."""
         if self.failure:
             return LastStart()
         try:
@@ -95,7 +108,9 @@ class StartRecords:
             return LastStart()
 
     def _bytes(self, facts: dict) -> bytes:
-        return json.dumps(facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}).encode()
+        return json.dumps(
+            facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}
+        ).encode()
 
     def _give_up(self, report: RecoveryReport, error: StoreError) -> None:
         self.failure = str(error)
@@ -104,7 +119,12 @@ class StartRecords:
     def _mark_dead(self) -> None:
         for name in names(self._disk, self.directory):
             raw = self._disk.read_file(self.directory / name)
-            if raw is not None and b'"state": "running"' in raw and (found := parsed(raw)) and found["state"] == ENDED_MIDWAY:
+            if (
+                raw is not None
+                and b'"state": "running"' in raw
+                and (found := parsed(raw))
+                and found["state"] == ENDED_MIDWAY
+            ):
                 self._disk.replace_file(self.directory / name, json.dumps(found).encode())
 
     def _remove_old(self) -> None:
@@ -116,17 +136,21 @@ class StartRecords:
 
 
 def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> CheckSizes:
-    """The file sizes that the newest start of a broker on `store` used that opened it; unknown ones are None."""
+    """The file sizes that the newest start of a broker on `store` used that opened it; unknown ones are
+    None."""
     for found in _starts(disk or Disk(), directory, _name_of(store, directory)):
         sizes = found.get("sizes")
         if isinstance(sizes, dict):
             known = {field.name: sizes.get(field.name) for field in fields(CheckSizes)}
-            return CheckSizes(**{key: value for key, value in known.items() if isinstance(value, int) and value > 0})
+            return CheckSizes(
+                **{key: value for key, value in known.items() if isinstance(value, int) and value > 0}
+            )
     return CheckSizes()
 
 
 def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> str | None:
-    """The messageDelayLevel of the newest start of a broker on `store` that opened it; None when it is not recorded."""
+    """The messageDelayLevel of the newest start of a broker on `store` that opened it; None when it is not
+    recorded."""
     newest = next(_starts(disk or Disk(), directory, _name_of(store, directory)), {})
     levels = newest.get("delay_levels")
     return levels if isinstance(levels, str) and levels else None
@@ -141,18 +165,27 @@ def _last_start(disk: Disk, directory: Path, store: str) -> LastStart:
     newest = next(_starts(disk, directory, store), None)
     if newest is None:
         return LastStart()
-    return LastStart(newest["started_ms"], newest.get("boot") == processes.boot_id() != "", newest.get("flush_disk_type") == SYNC_FLUSH)
+    return LastStart(
+        newest["started_ms"],
+        newest.get("boot") == processes.boot_id() != "",
+        newest.get("flush_disk_type") == SYNC_FLUSH,
+    )
 
 
 def store_gone(last_start_ms: int) -> str:
     """Say that nothing is left of a store that a start opened."""
-    return f"nothing of the store is here, which was opened at {time_text(last_start_ms)}: its disk is not mounted, or it was removed"
+    return (
+        f"nothing of the store is here, which was opened at {time_text(last_start_ms)}: its disk is not "
+        f"mounted, or it was removed"
+    )
 
 
 def ends_gone(last_start_ms: int) -> str:
-    """Say that the record of ends of a store that was closed is not there, though a start opened the store."""
+    """Say that the record of ends of a store that was closed is not there, though a start opened the
+    store."""
     return (
-        f"is missing, though each stop writes it and the store was opened at {time_text(last_start_ms)}: where the log began, and which offsets were given,"
+        f"is missing, though each stop writes it and the store was opened at "
+        f"{time_text(last_start_ms)}: where the log began, and which offsets were given,"
         " is known from the files alone"
     )
 
@@ -167,13 +200,21 @@ def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:
     for name in reversed(names(disk, directory)):
         found = parsed(disk.read_file(directory / name) or b"")
         is_whole = found is not None and isinstance(found.get("started_ms"), int)
-        if is_whole and (found["state"], found.get("purpose"), found.get("store")) == ("done", "start", store):
+        if is_whole and (found["state"], found.get("purpose"), found.get("store")) == (
+            "done",
+            "start",
+            store,
+        ):
             yield found
 
 
 def names(disk: Disk, directory: Path) -> list[str]:
     """Files of records, oldest first."""
-    found = [name for name in disk.list_names(directory) if name.startswith("recovery-") and ID.fullmatch(name[9:-5]) and name.endswith(".json")]
+    found = [
+        name
+        for name in disk.list_names(directory)
+        if name.startswith("recovery-") and ID.fullmatch(name[9:-5]) and name.endswith(".json")
+    ]
     return sorted(found, key=lambda name: tuple(int(piece) for piece in name[9:-5].split("-")))
 
 
@@ -183,8 +224,16 @@ def parsed(raw: bytes) -> dict | None:
         found = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("id"), str) or not isinstance(found.get("steps"), list):
+    if (
+        not isinstance(found, dict)
+        or not isinstance(found.get("id"), str)
+        or not isinstance(found.get("steps"), list)
+    ):
         return None
     if found.get("state") == "running" and not processes.exists(found.get("pid")):
-        found |= {"state": ENDED_MIDWAY, "left_ms": None, "error": f"its process ended in the middle of it, in the step “{found.get('step', '')}”"}
+        found |= {
+            "state": ENDED_MIDWAY,
+            "left_ms": None,
+            "error": f"its process ended in the middle of it, in the step “{found.get('step', '')}”",
+        }
     return found

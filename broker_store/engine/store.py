@@ -3,9 +3,10 @@
     put ──► append kernel ──► log ──(confirmed)──► dispatch kernel ──► queues, index ──► answers, arrivals
                                 └── flusher ──► disk ──► checkpoint
 
-Everything here runs on the loop's thread, unless a docstring says otherwise; `open` and `close` may run in another as long
-as nothing else is called meanwhile. What is acknowledged when stands in docs/durability.md section 2: a put result with
-ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reached its `log_end`.
+Everything here runs on the loop's thread, unless a docstring says otherwise; `open` and `close` may run in
+another as long as nothing else is called meanwhile. What is acknowledged when stands in docs/durability.md
+section 2: a put result with ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reached
+its `log_end`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.ends import FILE_NAME as ENDS
 from broker_store.engine.ends import EndsFile
-from broker_store.engine.file_facts import LOST_AND_FOUND, hung_facts, index_file_facts, kept_facts, log_file_facts, queue_file_facts
+from broker_store.engine.file_facts import (
+    LOST_AND_FOUND,
+    hung_facts,
+    index_file_facts,
+    kept_facts,
+    log_file_facts,
+    queue_file_facts,
+)
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
@@ -67,8 +75,14 @@ from broker_store.messages import Message, PutStatus
 # A broker refuses sends while one of these stands, before they come here.
 _REJECTING_FLAGS = ("slave", "page_cache_busy")
 _PLACEHOLDER = properties.encode({"REPAIRED": "the message that had this offset is lost"})
-_NO_TIMER_CHECK = "is missing or empty, though each stop writes it: how far timer messages were delivered is not known, so those of the last days come again"
-_TAKEN_AGAIN = "it is not as it was surely written: messages whose units are lost are taken from their queue again, without those whose second was delivered"
+_NO_TIMER_CHECK = (
+    "is missing or empty, though each stop writes it: how far timer messages were delivered is not "
+    "known, so those of the last days come again"
+)
+_TAKEN_AGAIN = (
+    "it is not as it was surely written: messages whose units are lost are taken from their queue again, "
+    "without those whose second was delivered"
+)
 _MOST_PLACEHOLDERS = 1000  # put at once
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
 
@@ -77,12 +91,11 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-
 class MessageStore:
     """A store over `settings.store_path_root_dir`.
 
-    `clock` gives milliseconds since 1970. `wake(function)` runs a function on the loop's thread, from any other; by
-    default it waits there for the next `tick` (tests, tools).
+    `clock` gives milliseconds since 1970. `wake(function)` runs a function on the loop's thread, from any
+    other; by default it waits there for the next `tick` (tests, tools).
     """
 
     def __init__(
@@ -111,25 +124,48 @@ class MessageStore:
         self._view = self._context.view
         log_path = Path(settings.store_path_commit_log or self.root / "commitlog")
         self._is_sync = settings.flush_disk_type == "SYNC_FLUSH"
-        self.log = CommitLog(self._disk, log_path, settings.mapped_file_size_commit_log, self._context, self._is_sync)
+        self.log = CommitLog(
+            self._disk, log_path, settings.mapped_file_size_commit_log, self._context, self._is_sync
+        )
         self.queue_table = ConsumeQueues(
             self._disk, self.root / "consumequeue", settings.mapped_file_size_consume_queue, self._context
         )
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
         self.index = HashIndex(self._disk, self.root / "index", geometry, self._context, clock)
-        self.dispatcher = Dispatcher(self._context, self.log, self.queue_table, self.index, settings.delay_levels_ms)
+        self.dispatcher = Dispatcher(
+            self._context, self.log, self.queue_table, self.index, settings.delay_levels_ms
+        )
         self.write_path = WritePath(clock)
-        self.appender = Appender(settings, self._context, self.log, self.queue_table, self.index, clock, self, self.write_path)
+        self.appender = Appender(
+            settings, self._context, self.log, self.queue_table, self.index, clock, self, self.write_path
+        )
         self.appender.store_host = store_host
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._ends = EndsFile(self._disk, self.root / ENDS)
         self._retention = Retention(self._disk, settings, self.root, log_path)
         self.times = StoreTimes(self._disk, self.root / "config" / STORE_TIMES)
-        self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self.times, self._wake, self._found_damage)
-        self.timer_files = TimerFiles(self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed)
-        self._unproved = Unproved(self.queue_table, self.index, self._queue_file_differs, self._index_file_differs)
-        self._damaged_index: str | None = None  # the first index file that is not as recorded, until the index is rebuilt
-        self._log_flusher = LogFlusher(self.log, lambda: self._view[c.STORED_COUNT], self._flushed, self.write_path)
+        self.reads = Reads(
+            settings,
+            self._disk,
+            self._context,
+            self.log,
+            self.queue_table,
+            self.index,
+            self.times,
+            self._wake,
+            self._found_damage,
+        )
+        self.timer_files = TimerFiles(
+            self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed
+        )
+        self._unproved = Unproved(
+            self.queue_table, self.index, self._queue_file_differs, self._index_file_differs
+        )
+        # The first index file that is not as recorded, until the index is rebuilt
+        self._damaged_index: str | None = None
+        self._log_flusher = LogFlusher(
+            self.log, lambda: self._view[c.STORED_COUNT], self._flushed, self.write_path
+        )
         self._round_flusher = RoundFlusher(
             self._context,
             self.log,
@@ -159,11 +195,20 @@ class MessageStore:
         self._tombstones = Tombstones(self.load_config, self.write_config, self._context)
         self._rebuild: IndexRebuild | None = None
         self._rebuild_worker: Worker | None = None
-        # The doors of writing and reading, bound here: a frame that only passes on would take as long as a short read.
-        self.put, self.put_many, self.put_batch = self.appender.put, self.appender.put_many, self.appender.put_batch
+        # The doors of writing and reading, bound here: a frame that only passes on would take as long as a
+        # short read.
+        self.put, self.put_many, self.put_batch = (
+            self.appender.put,
+            self.appender.put_many,
+            self.appender.put_batch,
+        )
         self.put_waited = self.appender.put_waited
         self.put_apart, self.new_files = self.appender.put_apart, self.appender.new_files
-        self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
+        self.get, self.get_blocking, self.query_keys = (
+            self.reads.get,
+            self.reads.get_blocking,
+            self.reads.query_keys,
+        )
         self.record_now, self.record_at = self.reads.record_now, self.reads.record_at
         self.record_by_id, self.damage_at = self.reads.record_by_id, self.reads.damage_at
         self.query_compared, self.record_of_entry = self.reads.query_compared, self.reads.record_of_entry
@@ -173,12 +218,16 @@ class MessageStore:
         self.offset_by_time, self.store_time_at = self.reads.offset_by_time, self.reads.store_time_at
         self.time_order = self.reads.time_order
         self.offset_ranges, self.key_times_doubt = self.reads.offset_ranges, self.reads.key_times_doubt
-        self.earliest_store_time, self.last_store_time = self.reads.earliest_store_time, self.reads.last_store_time
+        self.earliest_store_time, self.last_store_time = (
+            self.reads.earliest_store_time,
+            self.reads.last_store_time,
+        )
 
-    # Start and stop ---------------------------------------------------------------------------------------------------
+    # Start and stop -------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Take the store for this process. Raises StoreLockedError within moments, before anything else is done."""
+        """Take the store for this process. Raises StoreLockedError within moments, before anything else is
+        done."""
         if self._lock is None:
             self._disk.make_directory(self.root)
             self._lock = self._disk.lock(self.root / "lock")
@@ -194,7 +243,9 @@ class MessageStore:
                 report.in_use = self.settings.inspect and self._lock.is_held_by_another
                 self.state = "recovering"
                 if self._live_page_path is not None:
-                    self._live_page = LivePage(Disk() if self.settings.inspect else self._disk, self._live_page_path)
+                    self._live_page = LivePage(
+                        Disk() if self.settings.inspect else self._disk, self._live_page_path
+                    )
             if self._records is not None:
                 with report.step("note that a start began"):
                     self._records.begin(report)
@@ -209,9 +260,14 @@ class MessageStore:
                 last_start = LastStart() if self._records is None else self._records.last_start(report)
                 if not self._demand_the_store(last_start.started_ms):
                     last_start = last_start._replace(started_ms=None)  # nothing of what it left is expected
-                step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
+                step.detail = (
+                    "there is no abort: it was closed in order, or is new"
+                    if clean
+                    else "abort is there: whoever wrote last did not close it"
+                )
                 if clean:
-                    # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
+                    # Before the first write of a run, so that no crash of recovery itself can pass for a
+                    # clean stop.
                     self._disk.write_file(abort, str(os.getpid()).encode())
                     self._disk.sync_directory(self.root)
             recovery = Recovery(
@@ -256,12 +312,18 @@ class MessageStore:
                     step.messages = self._put_placeholders(recovery.missing)
                     end = self.log.wrote
             with report.step("note where store times go back") as step:
-                self.times.settle(self.log.minimum, end, is_own=clean and self._ends.is_final and self._ends.position == end)
+                self.times.settle(
+                    self.log.minimum, end, is_own=clean and self._ends.is_final and self._ends.position == end
+                )
                 step.detail = self.times.detail
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
                     self.timer_files.open(end, self.record_at, self.min_offset(timer_log.TIMER_TOPIC, 0))
-                    if self.timer_files.lacks_check and recovery.was_closed and last_start.started_ms is not None:
+                    if (
+                        self.timer_files.lacks_check
+                        and recovery.was_closed
+                        and last_start.started_ms is not None
+                    ):
                         report.finding("warning", _NO_TIMER_CHECK, timer_check.PATH)
                     if self.timer_files.taken_again_before:
                         report.finding("warning", _TAKEN_AGAIN, timer_log.PATH)
@@ -281,7 +343,8 @@ class MessageStore:
         return report
 
     def _put_placeholders(self, missing: list[tuple[ConsumeQueue, int]]) -> int:
-        """Messages without a body for offsets that were given and whose messages are lost: each is given once; how many."""
+        """Messages without a body for offsets that were given and whose messages are lost: each is given
+        once; how many."""
         count = 0
         self.appender.refusal = None
         try:
@@ -289,10 +352,16 @@ class MessageStore:
                 topic = self._context.topic(queue.topic).row
                 took, topic[c.T_TAKES] = topic[c.T_TAKES], 1  # also one whose name a client may not send to
                 while (left := following - queue.row[c.Q_NEXT]) > 0:
-                    group = [Message(queue.topic, queue.queue_id, b"", _PLACEHOLDER) for _ in range(min(left, _MOST_PLACEHOLDERS))]
+                    group = [
+                        Message(queue.topic, queue.queue_id, b"", _PLACEHOLDER)
+                        for _ in range(min(left, _MOST_PLACEHOLDERS))
+                    ]
                     results = self.appender.put_many(group)
                     if not all(result.ok for result in results):
-                        raise DiskFullError(f"{self.root}: no room for placeholders of {queue.topic}/{queue.queue_id}: {results[-1].status.name}")
+                        raise DiskFullError(
+                            f"{self.root}: no room for placeholders of "
+                            f"{queue.topic}/{queue.queue_id}: {results[-1].status.name}"
+                        )
                     count += len(results)
                     self.log.sync(self.log.wrote)
                     self._flushed_on_loop(self.log.flushed)
@@ -318,7 +387,8 @@ class MessageStore:
         return changed
 
     def _demand_the_store(self, last_start_ms: int | None) -> bool:
-        """Whether something of the store is here that an earlier start opened, or there was none. Raises DamagedStoreError, unless that is accepted."""
+        """Whether something of the store is here that an earlier start opened, or there was none. Raises
+        DamagedStoreError, unless that is accepted."""
         if last_start_ms is None or not holds_nothing(self._disk, self.root, self.log.directory):
             return True
         what = store_gone(last_start_ms)
@@ -326,12 +396,15 @@ class MessageStore:
             self.report.finding("error", f"{what}; accepted", "commitlog")
             return False
         raise DamagedStoreError(
-            what, file=str(self.root),
-            advice="Mount it, or put it back, and start again; nothing was changed. To begin an empty store in its place: start with --accept-damage.",
+            what,
+            file=str(self.root),
+            advice="Mount it, or put it back, and start again; nothing was changed. To begin an empty store "
+            "in its place: start with --accept-damage.",
         )
 
     def _demand_kinds(self) -> None:
-        """Refuse a name that is of another kind than a later step needs, while there is no `abort` yet. Raises DamagedStoreError."""
+        """Refuse a name that is of another kind than a later step needs, while there is no `abort` yet.
+        Raises DamagedStoreError."""
         if not self.settings.inspect:
             self._disk.demand_directory(self.root.parent / LOST_AND_FOUND)
         for name in ("checkpoint", ENDS):
@@ -347,7 +420,11 @@ class MessageStore:
             for name in self._disk.list_names(directory):
                 if name.endswith(".tmp"):
                     if self._disk.is_directory(directory / name):
-                        raise DamagedStoreError("is a directory, where a temporary file is written", file=str(directory / name), advice="Move it out of the store.")
+                        raise DamagedStoreError(
+                            "is a directory, where a temporary file is written",
+                            file=str(directory / name),
+                            advice="Move it out of the store.",
+                        )
                     self._disk.unlink(directory / name)
 
     def start(self) -> None:
@@ -362,11 +439,26 @@ class MessageStore:
         flush_s = self.settings.flush_interval_commit_log / 1000
         self._workers = [
             Worker("log-flusher", self._log_flusher.step, min(flush_s, 0.5), self._worker_failed),
-            Worker("round-flusher", self._round_flusher.step, self.settings.flush_interval_consume_queue / 1000, self._worker_failed),
+            Worker(
+                "round-flusher",
+                self._round_flusher.step,
+                self.settings.flush_interval_consume_queue / 1000,
+                self._worker_failed,
+            ),
             Worker("preallocator", self._prepare, 1.0, self._worker_failed, niceness=5),
-            Worker("retention", self._look_at_disk, self.settings.clean_resource_interval / 1000, self._worker_failed),
+            Worker(
+                "retention",
+                self._look_at_disk,
+                self.settings.clean_resource_interval / 1000,
+                self._worker_failed,
+            ),
             Worker("prover", self._unproved.step, 3600.0, self._worker_failed, niceness=5),
-            Worker("timer-flusher", self.timer_files.step, self.settings.timer_flush_interval_ms / 1000, self._worker_failed),
+            Worker(
+                "timer-flusher",
+                self.timer_files.step,
+                self.settings.timer_flush_interval_ms / 1000,
+                self._worker_failed,
+            ),
         ]
         for worker in self._workers:
             worker.start()
@@ -382,13 +474,16 @@ class MessageStore:
             self._release()
             return
         # Opened and never started is running for that: what recovery mended is complete.
-        was_running = self.state in ("running", "read_only") or (self.state == "recovering" and self.report.state == "done")
+        was_running = self.state in ("running", "read_only") or (
+            self.state == "recovering" and self.report.state == "done"
+        )
         self._set_flag("closed", "the store is shut down")
         self._stop_rebuild()
         for worker in self._workers:
             worker.stop()
             if worker.last_error is not None and "sync_failed" not in self._flags:
-                # Its word may still be on the way to the loop, and the system tells of a failed sync only once.
+                # Its word may still be on the way to the loop, and the system tells of a failed sync only
+                # once.
                 self._set_flag("sync_failed", f"{worker.name}: {worker.last_error}")
         if was_running and "sync_failed" not in self._flags and "dispatch_failed" not in self._flags:
             try:
@@ -396,7 +491,8 @@ class MessageStore:
                 self._flushed_on_loop(self.log.flushed)
                 is_recorded = self._round_flusher.finish(self._clock())
                 self.timer_files.step(self._clock())
-                # A store that was closed in order has a record that ends where it ends; without room for it the next start looks at all.
+                # A store that was closed in order has a record that ends where it ends; without room for it
+                # the next start looks at all.
                 if is_recorded and self.dispatcher.dispatched == self.log.wrote:
                     self._disk.unlink(self.root / "abort", missing_ok=True)
                     self._disk.sync_directory(self.root)
@@ -432,7 +528,7 @@ class MessageStore:
     def __exit__(self, *_) -> None:
         self.close()
 
-    # Flags ------------------------------------------------------------------------------------------------------------
+    # Flags ----------------------------------------------------------------------------------------
 
     def _set_flag(self, name: str, cause: str) -> None:
         if name not in self._flags:
@@ -444,7 +540,9 @@ class MessageStore:
             self._update_refusal()
 
     def _update_refusal(self) -> None:
-        blocked = self.state not in ("running", "read_only") or any(flag in self._flags for flag in _BLOCKING_FLAGS)
+        blocked = self.state not in ("running", "read_only") or any(
+            flag in self._flags for flag in _BLOCKING_FLAGS
+        )
         busy = PutStatus.OS_PAGE_CACHE_BUSY if "page_cache_busy" in self._flags else None
         self.appender.refusal = PutStatus.SERVICE_NOT_AVAILABLE if blocked else busy
         self.rejects_sends = next((flag for flag in _REJECTING_FLAGS if flag in self._flags), None)
@@ -467,7 +565,8 @@ class MessageStore:
 
     @property
     def blocked_by(self) -> tuple[str, int | None, int | None] | None:
-        """The flag for which puts are SERVICE_NOT_AVAILABLE, what was found and what may be where a number decides; None without one."""
+        """The flag for which puts are SERVICE_NOT_AVAILABLE, what was found and what may be where a number
+        decides; None without one."""
         flag = next((flag for flag in _BLOCKING_FLAGS if flag in self._flags), None)
         look = self._retention.last
         if flag in ("disk_full", "no_room") and look is not None and look.disk_full:
@@ -483,7 +582,8 @@ class MessageStore:
         self._fail_waiting(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _found_damage(self, cause: str, log_offset: int) -> None:
-        """A read came to bytes that are not as they were stored. Writing goes on; the flag stays until the place is cleaned away."""
+        """A read came to bytes that are not as they were stored. Writing goes on; the flag stays until the
+        place is cleaned away."""
         if not self._ends.in_doubt and any(queue.damaged for queue in self.queue_table):
             self._ends.doubt()
         self._damage_at = max(self._damage_at, log_offset)
@@ -491,7 +591,10 @@ class MessageStore:
 
     def _queue_file_differs(self, queue: ConsumeQueue, name: str, log_offset: int) -> None:
         """Worker's thread."""
-        cause = f"consumequeue/{queue.topic}/{queue.queue_id}/{name} is not as it was recorded; the next start makes it again from the log"
+        cause = (
+            f"consumequeue/{queue.topic}/{queue.queue_id}/{name} is not as it was recorded; the next "
+            f"start makes it again from the log"
+        )
         self._ends.doubt()
         self._wake(lambda: self._found_damage(cause, log_offset))
 
@@ -504,7 +607,11 @@ class MessageStore:
         """Build the index again, once for all its files."""
         if self._damaged_index is None and self.state in ("running", "read_only"):
             self._damaged_index = name
-            self._set_flag("index_damaged", f"index/{name} is not as it was recorded: the index is built again from the log, and lookups by key may miss messages until then")
+            self._set_flag(
+                "index_damaged",
+                f"index/{name} is not as it was recorded: the index is built again from the log, and "
+                f"lookups by key may miss messages until then",
+            )
             if self.is_writable:
                 self.rebuild_index()
 
@@ -514,13 +621,18 @@ class MessageStore:
         if self._damaged_index is not None:
             state, what = self.rebuild_state(), f"the index is damaged (index/{self._damaged_index})"
             if state["state"] == "running":
-                return f"{what} and is being built again: {state['done_bytes']:,} of {state['total_bytes']:,} bytes are done"
-            return f"{what} and was not built again: {state['error'] or ('that was cancelled' if state['state'] == 'cancelled' else 'the store takes no writes')}"
+                return (
+                    f"{what} and is being built again: {state['done_bytes']:,} of "
+                    f"{state['total_bytes']:,} bytes are done"
+                )
+            was_cancelled = state["state"] == "cancelled"
+            why = state["error"] or ("that was cancelled" if was_cancelled else "the store takes no writes")
+            return f"{what} and was not built again: {why}"
         if self._unproved.index_files:
             return f"{self._unproved.index_files:,} index files are not compared with their sums yet"
         return None
 
-    # What the appender asks for (appender.Surroundings) -----------------------------------------------------------------
+    # What the appender asks for (appender.Surroundings) -------------------------------------------
 
     def trouble(self, flag: str, cause: str) -> None:
         self._set_flag(flag, cause)
@@ -535,7 +647,8 @@ class MessageStore:
         try:
             self.dispatcher.settle(stopped)
         except StoreError as error:
-            # What was appended stays in the log, and the next start dispatches it; until then nothing more is taken.
+            # What was appended stays in the log, and the next start dispatches it; until then nothing more is
+            # taken.
             self._set_flag("dispatch_failed", str(error))
 
     def check_disk(self) -> None:
@@ -565,7 +678,7 @@ class MessageStore:
         if self._view[c.ARRIVAL_COUNT]:
             self._announce()
 
-    # Confirming -----------------------------------------------------------------------------------------------------------
+    # Confirming -----------------------------------------------------------------------------------
 
     @property
     def confirmed(self) -> int:
@@ -573,7 +686,8 @@ class MessageStore:
         return self._view[c.CONFIRMED]
 
     def when_confirmed(self, log_end: int, callback: Callable[[PutStatus], None]) -> None:
-        """Call back on the loop when `log_end` is confirmed (PUT_OK), late (FLUSH_DISK_TIMEOUT), or will never be."""
+        """Call back on the loop when `log_end` is confirmed (PUT_OK), late (FLUSH_DISK_TIMEOUT), or will
+        never be."""
         if self.confirmed >= log_end:
             callback(PutStatus.PUT_OK)
         elif "sync_failed" in self._flags:
@@ -660,7 +774,7 @@ class MessageStore:
         if queue is not None:
             queue.row[c.Q_WATCHED] = 0
 
-    # Workers' steps -------------------------------------------------------------------------------------------------------
+    # Workers' steps -------------------------------------------------------------------------------
 
     def _prepare(self, now_ms: int) -> bool:
         """Preallocator: room ahead of the writer. What the disk refuses here the writer will find out."""
@@ -674,9 +788,13 @@ class MessageStore:
 
     def _look_at_disk(self, now_ms: int) -> bool:
         self._look_at_lock()
-        self.log.current.map().demand_in_place()  # each sync of the log looks too, but without messages there is none
+        # Each sync of the log looks too, but without messages there is none
+        self.log.current.map().demand_in_place()
         try:
-            older, names = [file.path.name for file in self.log.files[:-1]], set(self._disk.list_names(self.log.directory))
+            older, names = (
+                [file.path.name for file in self.log.files[:-1]],
+                set(self._disk.list_names(self.log.directory)),
+            )
             self._wake(lambda: self._name_removed([name for name in older if name not in names]))
             decision = self._retention.look(now_ms)
             self._expired = self._expired_now(now_ms)
@@ -686,30 +804,47 @@ class MessageStore:
         return False
 
     def _look_at_lock(self) -> None:
-        """Raises StoreLockedError. Another failure, as of a disk that is full, may pass: the flag says it until then."""
+        """Raises StoreLockedError. Another failure, as of a disk that is full, may pass: the flag says it
+        until then."""
         try:
             self._lock.demand_in_place()
         except StoreLockedError:
             raise
         except StoreError as error:
-            cause = f"the lock was removed and cannot be made again, so another process could open the store: {error}"
+            cause = (
+                f"the lock was removed and cannot be made again, so another process could open the "
+                f"store: {error}"
+            )
             self._wake(lambda: self._set_flag("lock_gone", cause))
         else:
             self._wake(lambda: self._clear_flag("lock_gone"))
 
     def _name_removed(self, names: list[str]) -> None:
-        """Set the flag of removed log files, on the loop. `names` were missing from the directory; files that retention removed are no longer in `log.files`."""
+        """Set the flag of removed log files, on the loop. `names` were missing from the directory; files that
+        retention removed are no longer in `log.files`."""
         here = {file.path.name for file in self.log.files}
         gone = [name for name in names if name in here]
         if not gone:
             self._clear_flag("log_file_gone")
             return
-        what = f"commitlog/{gone[0]} is" if len(gone) == 1 else f"commitlog/{gone[0]} and {len(gone) - 1:,} more log files are"
-        self._set_flag("log_file_gone", f"{what} not there: what is mapped can be read until the broker stops, and then it is lost; put the file back, or copy its messages now")
+        what = (
+            f"commitlog/{gone[0]} is"
+            if len(gone) == 1
+            else f"commitlog/{gone[0]} and {len(gone) - 1:,} more log files are"
+        )
+        self._set_flag(
+            "log_file_gone",
+            f"{what} not there: what is mapped can be read until the broker stops, and then it is "
+            f"lost; put the file back, or copy its messages now",
+        )
 
     def _expired_now(self, now_ms: int) -> frozenset[int]:
-        """Bases of the log files that are old enough to go when cleaning comes: from the oldest on, as they are deleted."""
-        expired = itertools.takewhile(lambda file: self._retention.is_expired(self._disk.modified_ms(file.path), now_ms), self.log.files[:-1])
+        """Bases of the log files that are old enough to go when cleaning comes: from the oldest on, as they
+        are deleted."""
+        expired = itertools.takewhile(
+            lambda file: self._retention.is_expired(self._disk.modified_ms(file.path), now_ms),
+            self.log.files[:-1],
+        )
         return frozenset(file.base for file in expired)
 
     def _clean(self, decision) -> None:
@@ -727,7 +862,8 @@ class MessageStore:
             self._delete_files(decision.delete_any, decision.why)
 
     def clean_expired(self) -> None:
-        """Loop: delete the log files that are older than fileReservedTime now, at whatever hour, as an administrator asks for.
+        """Loop: delete the log files that are older than fileReservedTime now, at whatever hour, as an
+        administrator asks for.
 
         None goes before its time by this, however full the disk is; what fails becomes a flag.
         """
@@ -744,16 +880,21 @@ class MessageStore:
         except StoreError as error:
             self._set_flag("cleaning_failed", str(error))
 
-    def delete_expired(self, any_age: bool = False, most: int | None = None, why: str = "it was asked for") -> int:
-        """Remove log files that are too old (or the oldest of any age), then what only pointed to them; how many.
+    def delete_expired(
+        self, any_age: bool = False, most: int | None = None, why: str = "it was asked for"
+    ) -> int:
+        """Remove log files that are too old (or the oldest of any age), then what only pointed to them; how
+        many.
 
-        When one goes before its time a flag says so, and `why`: its messages may be unread (docs/durability.md R13).
+        When one goes before its time a flag says so, and `why`: its messages may be unread
+        (docs/durability.md R13).
         """
         removed = 0
         now_ms = self._clock()
         most = self.settings.delete_file_batch_max if most is None else most
-        # Units and entries of what goes must be on the disk: a power cut could not have them made again. And a record that
-        # stays must be there: by its time the next start sees that nothing which the stamps cover is missing.
+        # Units and entries of what goes must be on the disk: a power cut could not have them made again. And
+        # a record that stays must be there: by its time the next start sees that nothing which the stamps
+        # cover is missing.
         safe_to = self._round_flusher.position or 0
         going: list[MappedFile] = []
         for file in self.log.files[: min(most, len(self.log.files) - 1)]:
@@ -762,21 +903,25 @@ class MessageStore:
             if not any_age and not self._retention.is_expired(self._disk.modified_ms(file.path), now_ms):
                 break
             going.append(file)
-        # The record first: a later start takes a log that begins behind the recorded begin for damaged. On a disk without any room
-        # the first file makes room for the record.
+        # The record first: a later start takes a log that begins behind the recorded begin for damaged. On a
+        # disk without any room the first file makes room for the record.
         if going and not self._ends.raise_minimum(going[-1].end):
             going = going[:1]
         try:
             for file in going:
                 is_expired = self._retention.is_expired(self._disk.modified_ms(file.path), now_ms)
-                # The name first: a file that cannot be removed stays in the tables too, or a later start would find a gap.
+                # The name first: a file that cannot be removed stays in the tables too, or a later start
+                # would find a gap.
                 self._disk.unlink(file.path)
                 self.log.drop_first()
                 self.reads.forget(file.base)
                 file.unmap()
                 removed += 1
                 if not is_expired:
-                    self._set_flag("deleted_early", f"{why}: the oldest log files are deleted before their time, read or not")
+                    self._set_flag(
+                        "deleted_early",
+                        f"{why}: the oldest log files are deleted before their time, read or not",
+                    )
         finally:
             if removed:
                 self._disk.sync_directory(self.log.directory)
@@ -799,10 +944,11 @@ class MessageStore:
             file.unmap()
         self._tombstones.drop_below(minimum)
 
-    # Rebuilding the index ----------------------------------------------------------------------------------------------
+    # Rebuilding the index -------------------------------------------------------------------------
 
     def rebuild_index(self) -> dict:
-        """Begin to build the index anew from the log, beside the old one; the state as `rebuild_state` tells it."""
+        """Begin to build the index anew from the log, beside the old one; the state as `rebuild_state` tells
+        it."""
         if not self.settings.message_index_enable:
             raise MisuseError("messageIndexEnable is off: there is no index to rebuild")
         if not self.is_writable:
@@ -874,7 +1020,7 @@ class MessageStore:
         if self._rebuild is not None and self._rebuild.state == "running":
             self._rebuild.end("cancelled")
 
-    # Topics -------------------------------------------------------------------------------------------------------------
+    # Topics ---------------------------------------------------------------------------------------
 
     def queues(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue, sorted."""
@@ -886,8 +1032,8 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; its records stay in the log until they are too old.
 
-        Where they end is kept in config/deletedTopics.json: a topic of that name made later must not get them back when
-        a start dispatches the log again.
+        Where they end is kept in config/deletedTopics.json: a topic of that name made later must not get them
+        back when a start dispatches the log again.
         """
         if self.dispatcher.dispatched < self.log.wrote:
             try:
@@ -898,7 +1044,8 @@ class MessageStore:
             self._flushed_on_loop(self.log.flushed)
         if not self.queue_table.ids_of(topic):
             return
-        # On disk first: from then on the queues' files are rubbish, which a start clears away should we not come to it.
+        # On disk first: from then on the queues' files are rubbish, which a start clears away should we not
+        # come to it.
         self._tombstones.add(topic, self.log.wrote)
         gone = self.queue_table.forget_topic(topic)
         for queue in gone:
@@ -912,17 +1059,21 @@ class MessageStore:
         self._disk.sync_directory(self.queue_table.directory)
         self._ends.forget([(topic, queue.queue_id) for queue in gone])
 
-    # Config files ---------------------------------------------------------------------------------------------------------
+    # Config files ---------------------------------------------------------------------------------
 
-    def load_config(self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = "") -> str | None:
-        """Give the text of config/<name> to `take`, as `ConfigFiles.load`; what was wrong with the file, if anything was."""
+    def load_config(
+        self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = ""
+    ) -> str | None:
+        """Give the text of config/<name> to `take`, as `ConfigFiles.load`; what was wrong with the file, if
+        anything was."""
         found = self._config_files.load(name, take, is_needed=is_needed, when_gone=when_gone)
         if found is not None:
             self._write_start_record()
         return found
 
     def note_of_config(self, name: str, what: str) -> None:
-        """Add a warning about config/<name> to the report of the start: what was wrong, and what was set instead."""
+        """Add a warning about config/<name> to the report of the start: what was wrong, and what was set
+        instead."""
         self.report.finding("warning", what, f"{CONFIG}/{name}")
         self._write_start_record()
 
@@ -936,7 +1087,8 @@ class MessageStore:
         return self._config_files.is_there(name)
 
     def read_config(self, name: str) -> str | None:
-        """The text of config/<name>, of its .bak when the file is missing, empty or torn, None when neither is there."""
+        """The text of config/<name>, of its .bak when the file is missing, empty or torn, None when neither
+        is there."""
         return read_sound(self._disk, self.root, name)
 
     def write_config(self, name: str, data: bytes) -> None:
@@ -950,15 +1102,17 @@ class MessageStore:
         """For who looks at the store's files."""
         return self._disk
 
-    # Facts --------------------------------------------------------------------------------------------------------------
+    # Facts ----------------------------------------------------------------------------------------
 
     @property
     def flushed(self) -> int:
-        """Log offset up to which nothing is left for this process to sync; what a start found, or found no reason to doubt, lies before it."""
+        """Log offset up to which nothing is left for this process to sync; what a start found, or found no
+        reason to doubt, lies before it."""
         return self.log.flushed
 
     def positions(self) -> dict:
-        """Log offsets of now; cheap. None for what a store that is only looked at cannot know: how much of it is on the disk."""
+        """Log offsets of now; cheap. None for what a store that is only looked at cannot know: how much of it
+        is on the disk."""
         stamps = self._checkpoint.stamps
         is_known = not self.settings.inspect
         return {
@@ -976,7 +1130,8 @@ class MessageStore:
         }
 
     def behind_ms(self, position: int) -> int | None:
-        """How long ago the first record at or behind a log offset was stored, 0 when there is none yet; None when that is not known."""
+        """How long ago the first record at or behind a log offset was stored, 0 when there is none yet; None
+        when that is not known."""
         if self.state not in ("running", "read_only"):
             return None
         if position >= self.log.wrote:
@@ -1010,7 +1165,10 @@ class MessageStore:
                 "oldest_unflushed_ms": None if flushed is None else self.behind_ms(flushed),
                 "unflushed_messages": None if unflushed is None else self._unflushed_messages(unflushed),
             },
-            "flags": [{"name": name, "cause": cause, "since_ms": since} for name, (cause, since) in self._flags.items()],
+            "flags": [
+                {"name": name, "cause": cause, "since_ms": since}
+                for name, (cause, since) in self._flags.items()
+            ],
             "flush": {
                 "type": settings.flush_disk_type,
                 "count": flusher.count,
@@ -1048,13 +1206,22 @@ class MessageStore:
     def files(self, *kinds: str) -> list[dict]:
         """A dict a file, with the keys of `engine/file_facts.py`.
 
-        Of the kinds asked for (commitlog, consumequeue, index), of all when none is: those of the queues may be thousands.
+        Of the kinds asked for (commitlog, consumequeue, index), of all when none is: those of the queues may
+        be thousands.
         """
         facts = []
         if not kinds or "commitlog" in kinds:
             facts += log_file_facts(self.log, self.confirmed, self.reads.files_held())
-            facts = [fact | {"last_ms": self.appender.last_ms or None} if fact["state"] == "writing" else fact for fact in facts]
-            facts = [fact | {"state": "expired"} if fact["state"] == "full" and fact["base"] in self._expired else fact for fact in facts]
+            facts = [
+                fact | {"last_ms": self.appender.last_ms or None} if fact["state"] == "writing" else fact
+                for fact in facts
+            ]
+            facts = [
+                fact | {"state": "expired"}
+                if fact["state"] == "full" and fact["base"] in self._expired
+                else fact
+                for fact in facts
+            ]
         if not kinds or "consumequeue" in kinds:
             for queue in self.queue_table:
                 facts += queue_file_facts(queue)
@@ -1067,7 +1234,8 @@ class MessageStore:
         return [fact | {"flushed": None} for fact in facts] if self.settings.inspect else facts
 
     def hung_files(self) -> list[dict]:
-        """Files that were deleted while something here still holds them, as in `files`. Asks the system: for a thread."""
+        """Files that were deleted while something here still holds them, as in `files`. Asks the system: for
+        a thread."""
         return hung_facts(self._disk, self.root, self.log.directory)
 
     def queue_files(self, topic: str, queue_id: int) -> list[dict]:
@@ -1076,7 +1244,8 @@ class MessageStore:
         return [] if queue is None else self._as_known(queue_file_facts(queue))
 
     def index_files(self) -> list[dict]:
-        """A dict an index file, oldest first: name, slots, slots_used, entries, max_entries, times, offsets, state."""
+        """A dict an index file, oldest first: name, slots, slots_used, entries, max_entries, times, offsets,
+        state."""
         return self.index.facts()
 
     @property
@@ -1087,4 +1256,3 @@ class MessageStore:
     def recovery_report(self) -> dict:
         """What this start found and did; live while it runs. Any thread."""
         return self.report.as_dict()
-

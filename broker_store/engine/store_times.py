@@ -1,18 +1,21 @@
 """Where store times go back along the log, as far as that is known.
 
-This broker never writes a store time below the last one (docs/decisions/0010). Apache's broker does when its clock is set
-back, and a changed bit makes a record state another time. A search by time halves a queue, which finds the right place only
-where times do not go back, so it asks here.
+This broker never writes a store time below the last one (docs/decisions/0010). Apache's broker does when its
+clock is set back, and a changed bit makes a record state another time. A search by time halves a queue, which
+finds the right place only where times do not go back, so it asks here.
 
     known_from   log offset from which on every step back is known; below it nothing is
-    steps        (log offset of the record that is older than the one before it, time of that one, its own time)
+    steps        (log offset of the record that is older than the one before it, time of that one, its own
+                 time)
 
-config/storeTimes.json holds both, with the log's end when it was written (`to`) and the CRC-32 of all that (`sum`).
+config/storeTimes.json holds both, with the log's end when it was written (`to`) and the CRC-32 of all that
+(`sum`).
 
-A start reads a part of the log, and notes the steps that it finds (kernels/scan.py). What it does not read was written by
-this broker since the start before, or stands in config/storeTimes.json: Apache's broker passes that file over. A start
-writes it again before it takes messages, with the end of the log (`to`), unless this broker closed the store in order. So
-all between `to` and the position of the record of ends was written by this broker, and times do not go back there.
+A start reads a part of the log, and notes the steps that it finds (kernels/scan.py). What it does not read
+was written by this broker since the start before, or stands in config/storeTimes.json: Apache's broker passes
+that file over. A start writes it again before it takes messages, with the end of the log (`to`), unless this
+broker closed the store in order. So all between `to` and the position of the record of ends was written by
+this broker, and times do not go back there.
 """
 
 from __future__ import annotations
@@ -39,12 +42,14 @@ class StepBack(NamedTuple):
     own_ms: int
 
     def parts(self, time_ms: int) -> bool:
-        """True if records before and after the step were stored at or after `time_ms`, with older ones between."""
+        """True if records before and after the step were stored at or after `time_ms`, with older ones
+        between."""
         return self.own_ms < time_ms <= self.before_ms
 
 
 class TimeOrder(NamedTuple):
-    """What makes a search by time uncertain in a part of the log: steps back, and a begin of which nothing is known (0 for none)."""
+    """What makes a search by time uncertain in a part of the log: steps back, and a begin of which nothing is
+    known (0 for none)."""
 
     steps: tuple[StepBack, ...]
     unknown_below: int
@@ -55,12 +60,14 @@ class TimeOrder(NamedTuple):
             first = self.steps[0]
             count = f"{len(self.steps):,} times, first" if len(self.steps) > 1 else "once,"
             parts.append(
-                f"store times go back {count} at {first.log_offset:,} of the log by {first.before_ms - first.own_ms:,} ms:"
+                f"store times go back {count} at {first.log_offset:,} of the log by "
+                f"{first.before_ms - first.own_ms:,} ms:"
                 " messages of the time that was asked for lie in more than one part of the queue"
             )
         if self.unknown_below:
             parts.append(
-                f"it is not known whether store times go back below {self.unknown_below:,} of the log, where messages may have"
+                f"it is not known whether store times go back below {self.unknown_below:,} of the "
+                f"log, where messages may have"
                 " been missed; `manage.py check_store` reports it"
             )
         return "; ".join(parts)
@@ -68,7 +75,9 @@ class TimeOrder(NamedTuple):
 
 def encode(known_from: int, to: int, steps: Iterable[StepBack]) -> bytes:
     """The file's content."""
-    return json.dumps({"from": known_from, "to": to, "steps": list(steps), "sum": _sum_of(known_from, to, steps)}).encode()
+    return json.dumps(
+        {"from": known_from, "to": to, "steps": list(steps), "sum": _sum_of(known_from, to, steps)}
+    ).encode()
 
 
 def _sum_of(known_from: int, to: int, steps: Iterable[StepBack]) -> int:
@@ -90,10 +99,11 @@ class StoreTimes:
         self._words = Words(c.T_STEP_WORDS)
         self._words[c.T_STEPS], self._words[c.T_STEP_ROOM] = self._room.address, MAX_STEPS
 
-    # A start ----------------------------------------------------------------------------------------------------------
+    # A start --------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the file. Without a good one nothing is known: it has no `.bak`, which would be of an older end."""
+        """Read the file. Without a good one nothing is known: it has no `.bak`, which would be of an older
+        end."""
         self._to, self.known_from, self.steps, self.note = -1, 1 << 62, (), ""
         self._loaded = None
         raw = self._disk.read_file(self._path)
@@ -107,15 +117,20 @@ class StoreTimes:
         except (ValueError, OverflowError, RecursionError, TypeError, KeyError):
             is_as_written = False
         if not is_as_written:
-            self.note = "it is not as this broker wrote it, so where store times go back is known only of what the start reads"
+            self.note = (
+                "it is not as this broker wrote it, so where store times go back is known only of what "
+                "the start reads"
+            )
             return
         self.known_from, self._to, self.steps = known_from, to, steps
         self._loaded = known_from, steps
 
     def read_from(self, log_offset: int, own_position: int) -> int:
-        """The start reads the log from `log_offset` on, or goes on there. Returns the address that the scan needs.
+        """The start reads the log from `log_offset` on, or goes on there. Returns the address that the scan
+        needs.
 
-        This broker wrote all up to `own_position`. What begins there is another broker's, and nothing compares its first record.
+        This broker wrote all up to `own_position`. What begins there is another broker's, and nothing
+        compares its first record.
         """
         if self._read_to is None:
             if self._to < 0 or log_offset >= max(self._to, own_position):
@@ -137,7 +152,10 @@ class StoreTimes:
         `is_own`: only this broker wrote since the file, which then still holds if nothing else changed.
         """
         count = self._words[c.T_STEP_COUNT]
-        found = [StepBack(*(self._room[3 * (number % MAX_STEPS) + word] for word in range(3))) for number in range(max(0, count - MAX_STEPS), count)]
+        found = [
+            StepBack(*(self._room[3 * (number % MAX_STEPS) + word] for word in range(3)))
+            for number in range(max(0, count - MAX_STEPS), count)
+        ]
         steps = sorted({step for step in (*self.steps, *found) if log_begin < step.log_offset < log_end})
         if count > MAX_STEPS or len(steps) > MAX_STEPS:
             steps = steps[-MAX_STEPS:]
@@ -150,7 +168,8 @@ class StoreTimes:
             self._disk.make_directory(self._path.parent)
             self._disk.replace_file(self._path, encode(self.known_from, log_end, self.steps))
         except DiskFullError:
-            self._disk.unlink(self._path, missing_ok=True)  # it would be believed for what another broker writes
+            # It would be believed for what another broker writes
+            self._disk.unlink(self._path, missing_ok=True)
 
     @property
     def detail(self) -> str:
@@ -158,11 +177,16 @@ class StoreTimes:
         steps = f"{len(self.steps):,} times" if len(self.steps) != 1 else "once"
         return f"known from {self.known_from:,} of the log on: they go back {steps}"
 
-    # Searches ---------------------------------------------------------------------------------------------------------
+    # Searches -------------------------------------------------------------------------------------
 
     def order(self, begin: int, end: int, *times_ms: int) -> TimeOrder | None:
-        """What makes a search for these times uncertain in [begin, end) of the log; None when nothing does."""
-        steps = tuple(step for step in self.steps if begin < step.log_offset < end and any(step.parts(time_ms) for time_ms in times_ms))
+        """What makes a search for these times uncertain in [begin, end) of the log; None when nothing
+        does."""
+        steps = tuple(
+            step
+            for step in self.steps
+            if begin < step.log_offset < end and any(step.parts(time_ms) for time_ms in times_ms)
+        )
         unknown_below = self.known_from if begin < self.known_from else 0
         return TimeOrder(steps, unknown_below) if steps or unknown_below else None
 
@@ -179,5 +203,6 @@ class StoreTimes:
         return self.known_from <= begin and end <= max(self._to, own_position)
 
     def is_known_to_rise(self, begin: int, end: int, own_position: int) -> bool:
-        """True if no record in (begin, end] of the log states an older time than the one before it, and that is known."""
+        """True if no record in (begin, end] of the log states an older time than the one before it, and that
+        is known."""
         return self.is_known(begin, end, own_position) and not self.is_step_between(begin, end)

@@ -14,7 +14,8 @@ _TOPIC = np.frombuffer(TIMER_TOPIC.encode(), dtype=np.uint8)
 
 
 class Timed(NamedTuple):
-    """One message; `asked_ms` and `out_ms` are NO_NUMBER where it names none. Of one that is not sound only that is known."""
+    """One message; `asked_ms` and `out_ms` are NO_NUMBER where it names none. Of one that is not sound only
+    that is known."""
 
     is_sound: int
     queue_offset: int

@@ -1,14 +1,17 @@
 """The files of timer messages: what is on the wheel, and how far that is sure to survive a power cut.
 
     timer topic's queue ──► timer log: a unit a message ──► wheel: a slot a second          (loop)
-                                 └─ synced ─► config/timercheck: (log end, queue offset, slots delivered)  (worker)
+                                 └─ synced ─► config/timercheck: (log end, queue offset, slots delivered)
+                                              (worker)
 
-The three numbers of a `TimerCheck` were true together, and are written only when the units before them and the commit log up to
-where it then ended are on the disk. So a start cuts the timer log at that end and goes on in the queue at that offset: after
-kill -9 or a power cut each message stands on the wheel once. Messages delivered since the numbers were taken come again.
+The three numbers of a `TimerCheck` were true together, and are written only when the units before them and
+the commit log up to where it then ended are on the disk. So a start cuts the timer log at that end and goes
+on in the queue at that offset: after kill -9 or a power cut each message stands on the wheel once. Messages
+delivered since the numbers were taken come again.
 
-What Apache's broker left is read by its own rule: the log goes on to its last sound unit, whose message says how far the queue
-was read. When the timer log falls short of the numbers (it was lost or is damaged), the messages are taken from the queue again.
+What Apache's broker left is read by its own rule: the log goes on to its last sound unit, whose message says
+how far the queue was read. When the timer log falls short of the numbers (it was lost or is damaged), the
+messages are taken from the queue again.
 """
 
 from __future__ import annotations
@@ -46,9 +49,17 @@ class WheelEntry(NamedTuple):
 
 
 class TimerFiles:
-    """`flushed()` is how far the commit log is on the disk. Loop thread, but for `step`, which is a worker's."""
+    """`flushed()` is how far the commit log is on the disk. Loop thread, but for `step`, which is a
+    worker's."""
 
-    def __init__(self, disk: Disk, root: Path, log_file_size: int, flushed: Callable[[], int], slots: int = timer_wheel.SLOTS):
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        log_file_size: int,
+        flushed: Callable[[], int],
+        slots: int = timer_wheel.SLOTS,
+    ):
         self._disk = disk
         self._path = root / timer_check.PATH
         self._flushed = flushed
@@ -60,7 +71,8 @@ class TimerFiles:
         self.check = TimerCheck()  # what a start found, then what was written last
         self.queue_offset = 0  # where the queue is to be read on
         self.lacks_check = False  # units are there, and nothing says how far they were delivered
-        self.taken_again_before = 0  # messages before this queue offset were on the wheel once, their units are lost
+        # Messages before this queue offset were on the wheel once, their units are lost
+        self.taken_again_before = 0
 
     def demand_kinds(self) -> None:
         """See before a start changes anything that `open` can use what it finds. Raises DamagedStoreError."""
@@ -75,7 +87,11 @@ class TimerFiles:
         `queue_minimum` is the first offset of the timer topic's queue that is in the log.
         """
         raw = self._disk.read_file(self._path)
-        self.check = timer_check.decode(raw) if raw is not None and len(raw) >= timer_check.FILE_BYTES else TimerCheck()
+        self.check = (
+            timer_check.decode(raw)
+            if raw is not None and len(raw) >= timer_check.FILE_BYTES
+            else TimerCheck()
+        )
         is_ours = raw is not None and timer_check.is_sealed(raw)
         self._log.load()
         self._wheel.load()
@@ -88,20 +104,27 @@ class TimerFiles:
         self._wheel.fill(self._log.units(), self.check.read_ms // PRECISION_MS)
 
     def _lacks_begin(self, record_at: Callable[[int], bytes | None], queue_minimum: int) -> bool:
-        """Whether the first files of the timer log are lost: it begins behind messages that the commit log has, whose units retention does not remove."""
+        """Whether the first files of the timer log are lost: it begins behind messages that the commit log
+        has, whose units retention does not remove."""
         first = self._log.unit_at_begin()
-        following = None if first is None or not self._log.files[0].base else _queue_offset_of(record_at(first.log_offset))
+        following = (
+            None
+            if first is None or not self._log.files[0].base
+            else _queue_offset_of(record_at(first.log_offset))
+        )
         return following is not None and following > queue_minimum
 
     def _sound_end(self, log_end: int, limit: int | None) -> tuple[int, int | None]:
-        """Where the units end that name records of the log, at most `limit`, and the log offset that the last one names."""
+        """Where the units end that name records of the log, at most `limit`, and the log offset that the last
+        one names."""
         end, last = self._log.wrote, None
         for position, units in self._log.units():
             offsets = units["log_offset"].astype(np.int64)
             beyond = offsets + units["size"] > log_end
             if limit is not None:
                 beyond |= position + np.arange(len(units)) * timer_log.SIZE >= limit
-                beyond |= np.diff(offsets, prepend=-1 if last is None else last) <= 0  # they go up: another file's content may lie here
+                # They go up: another file's content may lie here
+                beyond |= np.diff(offsets, prepend=-1 if last is None else last) <= 0
             bad = np.flatnonzero(beyond)
             count = int(bad[0]) if len(bad) else len(units)
             end = position + count * timer_log.SIZE
@@ -110,7 +133,9 @@ class TimerFiles:
                 break
         return end, last
 
-    def _queue_offset(self, is_ours: bool, end: int, last: int | None, record_at: Callable[[int], bytes | None]) -> int:
+    def _queue_offset(
+        self, is_ours: bool, end: int, last: int | None, record_at: Callable[[int], bytes | None]
+    ) -> int:
         check = self.check
         if is_ours and end == check.log_flushed:
             return check.queue_offset
@@ -123,10 +148,11 @@ class TimerFiles:
             return check.queue_offset
         return read_to + 1 if self.check == TimerCheck() else min(read_to + 1, check.master_queue_offset)
 
-    # The wheel --------------------------------------------------------------------------------------------------------
+    # The wheel ------------------------------------------------------------------------------------
 
     def append(self, messages: Sequence[WheelEntry]) -> tuple[int, list[int]]:
-        """Put messages on the wheel, as many as the log's file has room for: how many, and the seconds whose first is among them.
+        """Put messages on the wheel, as many as the log's file has room for: how many, and the seconds whose
+        first is among them.
 
         Raises DiskFullError, and then nothing has changed.
         """
@@ -144,8 +170,24 @@ class TimerFiles:
                     new.append(slot_s)
                 end = (position, timer_log.NONE, 0) if slot is None else (slot.first, slot.last, slot.count)
             first, last, count = end
-            units.append(timer_log.LAYOUT.pack(timer_log.SIZE, last, magic, write_ms, slot_s * PRECISION_MS - write_ms, log_offset, size, topic_hash, 0))
-            ends[slot_s] = (position if first == timer_log.NONE else first, position, count + (-1 if magic & timer_log.DELETE else 1))
+            units.append(
+                timer_log.LAYOUT.pack(
+                    timer_log.SIZE,
+                    last,
+                    magic,
+                    write_ms,
+                    slot_s * PRECISION_MS - write_ms,
+                    log_offset,
+                    size,
+                    topic_hash,
+                    0,
+                )
+            )
+            ends[slot_s] = (
+                position if first == timer_log.NONE else first,
+                position,
+                count + (-1 if magic & timer_log.DELETE else 1),
+            )
             position += timer_log.SIZE
         self._log.append(b"".join(units))
         for slot_s, (first, last, count) in ends.items():
@@ -171,8 +213,13 @@ class TimerFiles:
         for _, units in self._log.units():
             slot_ms = units["write_ms"].astype(np.int64) + units["delay_ms"]
             waiting = (slot_ms >= from_s * PRECISION_MS) & (units["magic"] & timer_log.DELETE == 0)
-            for table, values in ((by_topic, units["topic_hash"][waiting]), (by_hour, slot_ms[waiting] // _HOUR_MS * _HOUR_MS)):
-                for value, count in zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True):
+            for table, values in (
+                (by_topic, units["topic_hash"][waiting]),
+                (by_hour, slot_ms[waiting] // _HOUR_MS * _HOUR_MS),
+            ):
+                for value, count in zip(
+                    *(part.tolist() for part in np.unique(values, return_counts=True)), strict=True
+                ):
                     table[value] = table.get(value, 0) + count
         return by_topic, by_hour
 
@@ -184,7 +231,7 @@ class TimerFiles:
         """Remove files of the timer log whose messages the commit log holds no more. Raises StoreError."""
         self._log.delete_before(log_minimum)
 
-    # What is sure -----------------------------------------------------------------------------------------------------
+    # What is sure ---------------------------------------------------------------------------------
 
     def save(self, check: TimerCheck, log_end: int) -> None:
         """Write these numbers when the commit log is on the disk up to `log_end`."""

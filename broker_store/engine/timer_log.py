@@ -1,9 +1,10 @@
-"""timerlog/: the units of all timer messages in the order of their queue, in files of one length (formats/timer_log.py).
+"""timerlog/: the units of all timer messages in the order of their queue, in files of one length
+(formats/timer_log.py).
 
     0 .......... flushed .......... wrote .......... (zero)
 
-Appended on the loop; synced in a worker. `cut` makes everything behind a position zero, so that what a crash left there is
-never taken for units.
+Appended on the loop; synced in a worker. `cut` makes everything behind a position zero, so that what a crash
+left there is never taken for units.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from broker_store.formats.timer_log import TimerUnit
 # Disk blocks are taken in such pieces: about 20,000 units.
 _STRIDE = 1 << 20
 
-UNIT = np.dtype([(name, ">i8" if letter == "q" else ">i4") for name, letter in zip(timer_log.LAYOUT.names, "iqiqiqiiq", strict=True)])
+UNIT = np.dtype(
+    [
+        (name, ">i8" if letter == "q" else ">i4")
+        for name, letter in zip(timer_log.LAYOUT.names, "iqiqiqiiq", strict=True)
+    ]
+)
 
 _SETTING = "mappedFileSizeTimerLog"
 
@@ -35,7 +41,8 @@ class TimerLog:
         self.wrote = 0
 
     def demand_files(self) -> None:
-        """See that the files fit each other and the setting. Raises DamagedStoreError, and changes nothing."""
+        """See that the files fit each other and the setting. Raises DamagedStoreError, and changes
+        nothing."""
         load_sequence(self._disk, self._directory, self._file_size, _SETTING, delete=False)
 
     def load(self) -> None:
@@ -47,7 +54,8 @@ class TimerLog:
         self.wrote = self.files[0].base if self.files else 0
 
     def units(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(position of the first, units) of each file, as far as they can be units. Not while units are appended."""
+        """(position of the first, units) of each file, as far as they can be units. Not while units are
+        appended."""
         for file in self.files:
             region = file.map()
             used = region.data_end() // timer_log.SIZE + 1
@@ -94,7 +102,8 @@ class TimerLog:
         return (self._file_size - timer_log.BLANK.size - file.wrote) // timer_log.SIZE
 
     def append(self, units: bytes) -> None:
-        """Add units, for which `make_room` found room, at `wrote`. Raises DiskFullError, and then nothing was added."""
+        """Add units, for which `make_room` found room, at `wrote`. Raises DiskFullError, and then nothing was
+        added."""
         file = self.files[-1]
         self._write(file, units)
         file.wrote += len(units)
@@ -149,9 +158,19 @@ class TimerLog:
 
 
 def sound_units(units: np.ndarray, position: int) -> int:
-    """How many of the first of `units`, which begin at `position`, can be units. A chain leads back only: else it might have no end."""
+    """How many of the first of `units`, which begin at `position`, can be units. A chain leads back only:
+    else it might have no end."""
     magic, places = units["magic"], position + np.arange(len(units), dtype=np.int64) * timer_log.SIZE
-    sound = (units["unit_size"] == timer_log.SIZE) & (magic & timer_log.DEFAULT != 0) & (magic & ~timer_log.MAGIC_BITS == 0)
-    sound &= (units["log_offset"] >= 0) & (units["size"] > 0) & (units["previous"] >= timer_log.NONE) & (units["previous"] < places)
+    sound = (
+        (units["unit_size"] == timer_log.SIZE)
+        & (magic & timer_log.DEFAULT != 0)
+        & (magic & ~timer_log.MAGIC_BITS == 0)
+    )
+    sound &= (
+        (units["log_offset"] >= 0)
+        & (units["size"] > 0)
+        & (units["previous"] >= timer_log.NONE)
+        & (units["previous"] < places)
+    )
     bad = np.flatnonzero(~sound)
     return int(bad[0]) if len(bad) else len(units)

@@ -1,7 +1,8 @@
 """timerwheel: for each second of two weeks the ends of its chain in the timer log (formats/timer_wheel.py).
 
-All of it follows from the timer log and is made from it again at each start (`fill`), so it does not matter what a crash left
-of it. The file is there for Apache's broker, and is made with the first timer message: a store without one has none.
+All of it follows from the timer log and is made from it again at each start (`fill`), so it does not matter
+what a crash left of it. The file is there for Apache's broker, and is made with the first timer message: a
+store without one has none.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ class TimerWheel:
             self._region = self._disk.open_region(self._path)
 
     def found_size(self) -> int | None:
-        """Bytes of the file, 0 or the right number; None when there is none. DamagedStoreError for another length or kind."""
+        """Bytes of the file, 0 or the right number; None when there is none. DamagedStoreError for another
+        length or kind."""
         if not self._disk.exists(self._path):
             return None
         found = self._disk.size_of(self._path)
         if found not in (0, self._size):
             advice = "Move it out of the store: it is made again from timerlog."
-            what = f"has {found} bytes, expected {self._size} ({self._slots} slots of {SLOT_BYTES} bytes; no setting changes that)"
+            what = (
+                f"has {found} bytes, expected {self._size} ({self._slots} slots of {SLOT_BYTES} bytes; "
+                f"no setting changes that)"
+            )
             raise DamagedStoreError(what, file=str(self._path), advice=advice)
         return found
 
@@ -85,7 +90,8 @@ class TimerWheel:
             self._allocated.add(piece)
 
     def fill(self, logged: Iterable[tuple[int, np.ndarray]], read_s: int) -> None:
-        """Make the slots what the units of the timer log say; `read_s` is the first second that was not delivered.
+        """Make the slots what the units of the timer log say; `read_s` is the first second that was not
+        delivered.
 
         Slots before it that nothing is known of any more are left as they are: nobody asks for them.
         """
@@ -98,7 +104,9 @@ class TimerWheel:
         for begin in range(0, self._slots, _SLOTS_AT_ONCE):
             part = wanted[begin : begin + _SLOTS_AT_ONCE]
             found = np.frombuffer(region.read(begin * SLOT_BYTES, part.nbytes), dtype=SLOT)
-            differs = (part.view(np.uint8).reshape(-1, SLOT_BYTES) != found.view(np.uint8).reshape(-1, SLOT_BYTES)).any(axis=1)
+            differs = (
+                part.view(np.uint8).reshape(-1, SLOT_BYTES) != found.view(np.uint8).reshape(-1, SLOT_BYTES)
+            ).any(axis=1)
             differs &= (part["time_s"] != 0) | (found["time_s"] >= read_s)
             for index in np.flatnonzero(differs).tolist():
                 self._write((begin + index) * SLOT_BYTES, part[index].tobytes())
@@ -136,7 +144,9 @@ def _add(slots: np.ndarray, position: int, units: np.ndarray) -> None:
     counts = np.add.reduceat(np.where(deletes[order], -1, 1), starts)
     index = seconds % len(slots)
     goes_on = slots["time_s"][index] == seconds
-    slots["first"][index] = np.where(goes_on, slots["first"][index], position + order[starts] * timer_log.SIZE)
+    slots["first"][index] = np.where(
+        goes_on, slots["first"][index], position + order[starts] * timer_log.SIZE
+    )
     slots["last"][index] = position + order[ends] * timer_log.SIZE
     slots["count"][index] = np.where(goes_on, slots["count"][index], 0) + counts
     slots["time_s"][index] = seconds

@@ -1,7 +1,9 @@
-"""Topics that were deleted, and where in the log: config/deletedTopics.json, which Apache's broker passes over.
+"""Topics that were deleted, and where in the log: config/deletedTopics.json, which Apache's broker passes
+over.
 
-A deleted topic's records stay in the log until they are too old. A topic of that name made later must not get them
-back when a start dispatches the log again, so dispatch gives no unit to a record of a topic below its tombstone.
+A deleted topic's records stay in the log until they are too old. A topic of that name made later must not get
+them back when a start dispatches the log again, so dispatch gives no unit to a record of a topic below its
+tombstone.
 """
 
 from __future__ import annotations
@@ -19,9 +21,15 @@ FILE_NAME = "deletedTopics.json"
 
 
 class Tombstones:
-    """Log offset by topic; `load(name, take)` and `write(name, data)` are the store's, for a file in config/."""
+    """Log offset by topic; `load(name, take)` and `write(name, data)` are the store's, for a file in
+    config/."""
 
-    def __init__(self, load: Callable[[str, Callable[[str], None]], object], write: Callable[[str, bytes], None], context: WriterContext):
+    def __init__(
+        self,
+        load: Callable[[str, Callable[[str], None]], object],
+        write: Callable[[str, bytes], None],
+        context: WriterContext,
+    ):
         self._load, self._write, self._context = load, write, context
         self._before: dict[str, int] = {}
         self._is_noted = False
@@ -38,7 +46,8 @@ class Tombstones:
             raise DamagedStoreError(
                 f"is no JSON table of log offsets by topic ({error})",
                 file=f"config/{FILE_NAME}",
-                advice=f"Put a sound copy of {FILE_NAME} in its place; without it and its .bak deleted topics come back.",
+                advice=f"Put a sound copy of {FILE_NAME} in its place; without it and its .bak deleted "
+                f"topics come back.",
             ) from error
 
     def before(self, topic: str) -> int:
@@ -46,7 +55,8 @@ class Tombstones:
         return self._before.get(topic, 0)
 
     def doubts(self, log_end: int) -> list[str]:
-        """A sentence for each topic that was deleted beyond the log's end, where a store that was closed has no tombstone."""
+        """A sentence for each topic that was deleted beyond the log's end, where a store that was closed has
+        no tombstone."""
         return beyond(self._before, log_end)
 
     def lower(self, log_end: int) -> None:
@@ -54,7 +64,8 @@ class Tombstones:
         self._replace({topic: min(before, log_end) for topic, before in self._before.items()})
 
     def add(self, topic: str, before: int) -> None:
-        """Records of `topic` below `before` are of a topic that is gone. Raises StoreError, and then nothing has changed."""
+        """Records of `topic` below `before` are of a topic that is gone. Raises StoreError, and then nothing
+        has changed."""
         self._replace({**self._before, topic: before})
 
     def note(self, topic: str, before: int) -> None:
@@ -99,7 +110,8 @@ def read_file(text: str) -> dict[str, int]:
 def beyond(before: dict[str, int], log_end: int) -> list[str]:
     """As `Tombstones.doubts`, of the table of a file."""
     return [
-        f"topic {topic} was deleted at {offset:,} by this file, beyond the log's end at {log_end:,}: all of its messages count as deleted;"
+        f"topic {topic} was deleted at {offset:,} by this file, beyond the log's end at {log_end:,}: "
+        f"all of its messages count as deleted;"
         " if it was not, stop, and take it out of the file and of its .bak"
         for topic, offset in sorted(before.items())
         if offset > log_end

@@ -1,8 +1,9 @@
 """Files that a start after a stop in order did not read, though their sums are recorded (`engine/ends.py`).
 
-All of them would be gigabytes at each start. So a queue file is summed before the first read in it, and a worker sums all of
-them, and the index files, one after another. One that is not as recorded is named, and the next start makes it again from the
-log. Until then a damaged queue file is read unit by unit against the records, and no tag of a unit decides.
+All of them would be gigabytes at each start. So a queue file is summed before the first read in it, and a
+worker sums all of them, and the index files, one after another. One that is not as recorded is named, and the
+next start makes it again from the log. Until then a damaged queue file is read unit by unit against the
+records, and no tag of a unit decides.
 
 Any thread, unless a docstring says otherwise.
 """
@@ -24,7 +25,8 @@ _ENTRIES_AT_ONCE = 1 << 20  # 20 MB: between two such parts the worker may be st
 
 
 def is_sound(queue: ConsumeQueue, unit: int) -> bool:
-    """Whether the queue file that holds `unit` is as recorded; it is summed when that is not known. Raises StoreError."""
+    """Whether the queue file that holds `unit` is as recorded; it is summed when that is not known. Raises
+    StoreError."""
     file = queue.file_of(unit)
     if file is None:
         return True
@@ -41,7 +43,8 @@ def is_sound(queue: ConsumeQueue, unit: int) -> bool:
 
 
 class Unproved:
-    """The worker's step over all of them. `on_queue(queue, file name, log offset)` and `on_index(file name)` hear of damage."""
+    """The worker's step over all of them. `on_queue(queue, file name, log offset)` and `on_index(file name)`
+    hear of damage."""
 
     def __init__(
         self,
@@ -101,7 +104,9 @@ class Unproved:
                 if is_done:
                     # Header, last entries and slots change until a file is full; the start compared them.
                     is_full = end.count >= file.geometry.entries
-                    is_good = self._sum == end.entries and (not is_full or file is files[-1] or ends_as_recorded(file, end))
+                    is_good = self._sum == end.entries and (
+                        not is_full or file is files[-1] or ends_as_recorded(file, end)
+                    )
         except StoreError:
             if file in self._index.files:
                 raise

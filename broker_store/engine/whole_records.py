@@ -1,7 +1,8 @@
-"""Whole records of the log, also behind bytes that are none: where the next one begins, and all from a place on.
+"""Whole records of the log, also behind bytes that are none: where the next one begins, and all from a place
+on.
 
-A scan ends at the first bad record. What lies behind it is not part of the log any more, and may still hold whole messages:
-after a power cut pages reached the disk in any order. Before a start cuts them it names them.
+A scan ends at the first bad record. What lies behind it is not part of the log any more, and may still hold
+whole messages: after a power cut pages reached the disk in any order. Before a start cuts them it names them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from broker_store.kernels import context as c
 from broker_store.kernels.scan import data_end, scan
 
 _SEARCHED_AT_ONCE = 1 << 20  # bytes of the log in which the begin of a record is looked for
-_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)), re.DOTALL)
+_MAGIC = re.compile(
+    b"|".join(
+        re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)
+    ),
+    re.DOTALL,
+)
 _MAGIC_BYTES = 4
 _MAGIC_AT = record.HEAD.offset["magic"]
 
@@ -44,7 +50,8 @@ def find_record(file: MappedFile, words: Words, begin: int) -> int | None:
 
 
 def _magic_places(file: MappedFile, begin: int) -> Iterator[int]:
-    """Yield each place from byte `begin` of a file on where a record would begin by the magic that follows its length, ascending."""
+    """Yield each place from byte `begin` of a file on where a record would begin by the magic that follows
+    its length, ascending."""
     region = file.map()
     end = data_end_from(region, begin)
     for low in range(begin, end, _SEARCHED_AT_ONCE):
@@ -55,7 +62,8 @@ def _magic_places(file: MappedFile, begin: int) -> Iterator[int]:
 
 
 def whole_records(files: Sequence[MappedFile], words_of: WordsOf, begin: int) -> Iterator[StoredMessage]:
-    """Yield each good record that begins at log offset `begin` or later, in order, whatever lies between them. Each byte is searched once."""
+    """Yield each good record that begins at log offset `begin` or later, in order, whatever lies between
+    them. Each byte is searched once."""
     for file in files:
         if file.end <= begin:
             continue
@@ -65,7 +73,9 @@ def whole_records(files: Sequence[MappedFile], words_of: WordsOf, begin: int) ->
                 continue  # in the body of a record, or of none
             size = record.read_head(file.map().read(place, record.BLANK_BYTES)).total_size
             try:
-                yield record.decode(file.map().read(place, size), log_offset=file.base + place, check_crc=False)
+                yield record.decode(
+                    file.map().read(place, size), log_offset=file.base + place, check_crc=False
+                )
             except FormatError:  # such as a topic that is no UTF-8: dispatch takes it for a bad record too
                 pass
             behind = place + size

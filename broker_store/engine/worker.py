@@ -1,6 +1,7 @@
 """The only thread class of the package: repeats a step until there is nothing to do, then waits to be nudged.
 
-A job is `step(now_ms) -> bool`: do one piece, say whether there was any. Tests call the step; a `Worker` runs it.
+A job is `step(now_ms) -> bool`: do one piece, say whether there was any. Tests call the step; a `Worker` runs
+it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ HAND_OVER_S = 0.0002  # a thread wakes in 0.02 ms; on a full machine the caller 
 class Worker:
     """Runs `step` in a thread; waits at most `interval_s` between rounds without work. Stop it with `stop`.
 
-    `on_failure` hears of an exception that left the step (once: the worker ends, since what failed is not understood).
-    A thread with a `niceness` gives way to the others on a full machine: what it does is for later.
+    `on_failure` hears of an exception that left the step (once: the worker ends, since what failed is not
+    understood). A thread with a `niceness` gives way to the others on a full machine: what it does is for
+    later.
     """
 
     def __init__(
@@ -30,7 +32,12 @@ class Worker:
         niceness: int = 0,
     ):
         self.name = name
-        self._step, self._interval_s, self._on_failure, self._niceness = step, interval_s, on_failure, niceness
+        self._step, self._interval_s, self._on_failure, self._niceness = (
+            step,
+            interval_s,
+            on_failure,
+            niceness,
+        )
         self._nudged = threading.Event()
         self._idle = False
         self._begun = threading.Lock()  # released when a step begins
@@ -48,10 +55,12 @@ class Worker:
         self._nudged.set()
 
     def hand_over(self, limit_s: float = HAND_OVER_S) -> None:
-        """Nudge, and let an idle worker begin its step before the caller goes on. One thread at a time may call it.
+        """Nudge, and let an idle worker begin its step before the caller goes on. One thread at a time may
+        call it.
 
-        A thread that wakes waits for the interpreter lock until the one that woke it blocks, or for the switch interval:
-        a sync would begin only when the caller has done all that it has to do, and could have been under way meanwhile.
+        A thread that wakes waits for the interpreter lock until the one that woke it blocks, or for the
+        switch interval: a sync would begin only when the caller has done all that it has to do, and could
+        have been under way meanwhile.
         """
         if not self._idle:
             self._nudged.set()

@@ -1,9 +1,11 @@
-"""Where the time of writing goes: what of a group of sends, of each sync and of each wait for room is measured.
+"""Where the time of writing goes: what of a group of sends, of each sync and of each wait for room is
+measured.
 
-The send path is the product, so groups are measured by sample: every one while they are few, else one of many such that
-some MEASURED_A_SECOND are, and each counts for as many as it stands for. For what is not measured a group costs one
-comparison. A measured group is appended and dispatched by two calls of the kernel in place of one, so that the two can be
-told apart (`Appender.put_apart`). Syncs and waits for room are few and all measured.
+The send path is the product, so groups are measured by sample: every one while they are few, else one of many
+such that some MEASURED_A_SECOND are, and each counts for as many as it stands for. For what is not measured a
+group costs one comparison. A measured group is appended and dispatched by two calls of the kernel in place of
+one, so that the two can be told apart (`Appender.put_apart`). Syncs and waits for room are few and all
+measured.
 
 Times are nanoseconds. Lines SYNC and SYNC_BYTES belong to the log flusher's thread, the others to the loop.
 """
@@ -53,7 +55,8 @@ class Wait:
 
 
 class WritePath:
-    """`groups` is counted by whoever makes groups; a group whose number is `due` is measured: `begin`, then `end`.
+    """`groups` is counted by whoever makes groups; a group whose number is `due` is measured: `begin`, then
+    `end`.
 
     `clock` gives milliseconds since 1970, `seconds` runs on evenly.
     """

@@ -1,8 +1,8 @@
 """The checkpoint: one page that says up to which store time log, queues and index are surely on disk.
 
-The stamps are lower bounds (docs/spec/store-format.md section 6). They decide only where recovery starts to read; what
-exists is decided by the commit log alone. The sixth number is Apache 5.5.0's own; we write 0 there, because a value
-larger than the truth would make it skip what it must rebuild.
+The stamps are lower bounds (docs/spec/store-format.md section 6). They decide only where recovery starts to
+read; what exists is decided by the commit log alone. The sixth number is Apache 5.5.0's own; we write 0
+there, because a value larger than the truth would make it skip what it must rebuild.
 """
 
 from __future__ import annotations

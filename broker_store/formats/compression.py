@@ -1,4 +1,5 @@
-"""Bodies that their producer compressed, opened within bounds: a small compressed body must not become a large answer (docs/durability.md S10)."""
+"""Bodies that their producer compressed, opened within bounds: a small compressed body must not become a
+large answer (docs/durability.md S10)."""
 
 from __future__ import annotations
 

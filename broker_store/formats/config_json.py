@@ -1,7 +1,8 @@
-"""The JSON of config/*.json, as Apache RocketMQ 5.5.0 writes it and as any version wrote it (docs/spec/store-format.md section 8).
+"""The JSON of config/*.json, as Apache RocketMQ 5.5.0 writes it and as any version wrote it
+(docs/spec/store-format.md section 8).
 
-Its writer puts integer keys without quotes, which no JSON parser takes, so they are quoted with a mark before parsing
-and turned into ints after. Files from Apache 5.3.3 have another layout, which parsing does not see.
+Its writer puts integer keys without quotes, which no JSON parser takes, so they are quoted with a mark before
+parsing and turned into ints after. Files from Apache 5.3.3 have another layout, which parsing does not see.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ class DataVersion:
 
     def next(self, now_ms: int, state_version: int | None = None) -> DataVersion:
         """The version after one more change."""
-        return DataVersion(self.state_version if state_version is None else state_version, self.counter + 1, now_ms)
+        return DataVersion(
+            self.state_version if state_version is None else state_version, self.counter + 1, now_ms
+        )
 
     def to_json(self) -> dict[str, int]:
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
 
     @classmethod
     def from_json(cls, value: object) -> DataVersion:
-        """From the parsed object; a missing number (4.9 has no stateVersion) or a missing object counts as 0."""
+        """From the parsed object; a missing number (4.9 has no stateVersion) or a missing object counts as
+        0."""
         if value is None:
             return cls()
         if not isinstance(value, dict) or not all(isinstance(number, int) for number in value.values()):
@@ -54,7 +58,8 @@ def read(text: str | bytes) -> object:
         if isinstance(text, bytes):
             text = text.decode()
         try:
-            # Without bare keys, as in topics.json, it is JSON: five times as fast, which is seconds for 100,000 topics.
+            # Without bare keys, as in topics.json, it is JSON: five times as fast, which is seconds for
+            # 100,000 topics.
             return json.loads(text, parse_constant=_refuse_constant, strict=False)
         except json.JSONDecodeError:
             pass  # a bare key, or what the next lines refuse
@@ -65,7 +70,8 @@ def read(text: str | bytes) -> object:
 
 
 def read_table(text: str, name: str) -> tuple[dict, dict, DataVersion]:
-    """(the whole value, its table `name`, its version) of a file that holds a table; FormatError when it does not."""
+    """(the whole value, its table `name`, its version) of a file that holds a table; FormatError when it does
+    not."""
     value = read(text)
     if not isinstance(value, dict):
         raise FormatError(f"must be an object that holds {name}", found=text_excerpt(value))
@@ -87,10 +93,11 @@ def int_keys(value: object, what: str) -> dict[int, object]:
 
 
 def write(value: object) -> str:
-    """The text of a file in the layout of 5.5.0: tabs, no blank behind a colon, no line end, None left out of objects.
+    """The text of a file in the layout of 5.5.0: tabs, no blank behind a colon, no line end, None left out of
+    objects.
 
-    Entries keep the order of the dict; Apache writes the fields of an object in alphabetical order and the entries of
-    a map in the order of its hash table, which means nothing.
+    Entries keep the order of the dict; Apache writes the fields of an object in alphabetical order and the
+    entries of a map in the order of its hash table, which means nothing.
     """
     return _text(value, 1)
 
@@ -98,13 +105,15 @@ def write(value: object) -> str:
 def write_table(head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]]) -> bytes:
     """The text of an object with the members `head` and a table `name`, as `write` makes it, in UTF-8.
 
-    For large tables in a thread, so that other threads go on meanwhile: Python joins bytes of more than 1 MiB without the
-    interpreter's lock. Text of any length it joins and encodes with the lock held.
+    For large tables in a thread, so that other threads go on meanwhile: Python joins bytes of more than 1 MiB
+    without the interpreter's lock. Text of any length it joins and encodes with the lock held.
     """
     return b"".join(list(table_pieces(head, name, entries)))
 
 
-def table_pieces(head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]]) -> Iterator[bytes]:
+def table_pieces(
+    head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]]
+) -> Iterator[bytes]:
     """What `write_table` joins, at most ENTRIES_PER_PIECE entries in each."""
     members = "".join(f"\n\t{_key(key)}:{_text(item, 2)}," for key, item in head.items())
     yield f"{{{members}\n\t{_key(name)}:{{".encode()
@@ -137,7 +146,11 @@ def _text(value: object, depth: int) -> str:
     if kind is int:
         return str(value)
     if isinstance(value, dict):
-        return _block("{}", [f"{_key(key)}:{_text(item, depth + 1)}" for key, item in value.items() if item is not None], depth)
+        return _block(
+            "{}",
+            [f"{_key(key)}:{_text(item, depth + 1)}" for key, item in value.items() if item is not None],
+            depth,
+        )
     if isinstance(value, list | tuple):
         return _block("[]", [_text(item, depth + 1) for item in value], depth)
     return json.dumps(value, ensure_ascii=False)

@@ -2,9 +2,9 @@
 
     header (40)   slots (4 bytes each)   entries (20 bytes each)
 
-A slot holds the number of the newest entry whose key hash falls into it, an entry the number of the one before it in
-the same slot. Numbers start at 1, so that zero means "none"; the header's count is the next number to be given.
-An entry knows its time only in whole seconds since the file's first message.
+A slot holds the number of the newest entry whose key hash falls into it, an entry the number of the one
+before it in the same slot. Numbers start at 1, so that zero means "none"; the header's count is the next
+number to be given. An entry knows its time only in whole seconds since the file's first message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ TAGS_MARK = "T"  # since 5.4.0 the tag is indexed too, under `topic#T#tag`
 
 
 class IndexHeader(NamedTuple):
-    """Times in ms, offsets in the commit log; `count` is the number of the next entry (1 in an empty file)."""
+    """Times in ms, offsets in the commit log; `count` is the number of the next entry (1 in an empty
+    file)."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -49,7 +50,8 @@ class IndexHeader(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """Hash of the key, place of the message, seconds since the file's begin, number of the entry before in its slot."""
+    """Hash of the key, place of the message, seconds since the file's begin, number of the entry before in
+    its slot."""
 
     key_hash: int
     log_offset: int
@@ -119,11 +121,15 @@ def decode_slot(buffer, offset: int = 0) -> int:
 
 
 def asked_times(begin_ms: int, end_ms: int) -> tuple[int, int]:
-    """Bounds for the times in headers and entries: from 0, or to FOR_EVER_MS and later, is a question without that bound.
+    """Bounds for the times in headers and entries: from 0, or to FOR_EVER_MS and later, is a question without
+    that bound.
 
-    A damaged store time may be any number. With a bound, the file that begins with it would end the walk before older files.
+    A damaged store time may be any number. With a bound, the file that begins with it would end the walk
+    before older files.
     """
-    return min(begin_ms, _FIRST_MS) if begin_ms <= 0 else begin_ms, max(end_ms, _LAST_MS) if end_ms >= FOR_EVER_MS else end_ms
+    return min(begin_ms, _FIRST_MS) if begin_ms <= 0 else begin_ms, max(
+        end_ms, _LAST_MS
+    ) if end_ms >= FOR_EVER_MS else end_ms
 
 
 def key_hash(key_text: str) -> int:
@@ -142,7 +148,9 @@ def tag_text(topic: str, tags: str) -> str:
     return f"{topic}{KEY_SEPARATOR}{TAGS_MARK}{KEY_SEPARATOR}{tags}"
 
 
-def texts_of(topic: str, unique_key: str | None, keys: str | None, tags: str | None, with_tags: bool = True) -> list[str]:
+def texts_of(
+    topic: str, unique_key: str | None, keys: str | None, tags: str | None, with_tags: bool = True
+) -> list[str]:
     """What is put into the index for a message, in order: unique key, each key, and (since 5.4.0) the tag."""
     texts = [key_text(topic, unique_key)] if unique_key else []
     texts += [key_text(topic, key) for key in split_keys(keys)]
@@ -152,7 +160,8 @@ def texts_of(topic: str, unique_key: str | None, keys: str | None, tags: str | N
 
 
 def seconds_since(begin_timestamp: int, store_timestamp: int) -> int:
-    """The time of an entry: whole seconds since the file's begin, never negative, 0 in a file without a begin."""
+    """The time of an entry: whole seconds since the file's begin, never negative, 0 in a file without a
+    begin."""
     if begin_timestamp <= 0:
         return 0
     return min(max(0, (store_timestamp - begin_timestamp) // 1000), MAX_SECONDS)

@@ -1,4 +1,5 @@
-"""Java's strings: how bytes become one, and String.hashCode, s[0]*31^(n-1) + ... + s[n-1] over UTF-16 code units, wrapped to a signed 32-bit integer.
+"""Java's strings: how bytes become one, and String.hashCode, s[0]*31^(n-1) + ... + s[n-1] over UTF-16 code
+units, wrapped to a signed 32-bit integer.
 
 Tags in queue units and keys in the index are stored as this hash, so it has to agree for every text, also for
 characters outside the basic plane (two code units each).
@@ -28,7 +29,8 @@ def _code_units(text: str):
 
 
 def java_text(raw: bytes) -> str:
-    """UTF-8 as Java's String makes it: U+FFFD for what is none, as Python does, and one only for a surrogate of three bytes."""
+    """UTF-8 as Java's String makes it: U+FFFD for what is none, as Python does, and one only for a surrogate
+    of three bytes."""
     return raw.decode("utf-8", _REPLACED)
 
 

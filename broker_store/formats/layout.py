@@ -1,7 +1,7 @@
 """A table of fixed-size fields: the one place where a format's offsets come from.
 
-Everything Apache RocketMQ stores is big-endian and unpadded, so a table of (name, struct letter) is the whole truth
-about a fixed stretch of bytes.
+Everything Apache RocketMQ stores is big-endian and unpadded, so a table of (name, struct letter) is the whole
+truth about a fixed stretch of bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Layout:
         try:
             self.struct.pack_into(buffer, offset, *values)
         except struct.error as error:
-            raise FormatError(f"values {values} do not fit the fields {self.names}: {error}", offset=offset) from None
+            raise FormatError(
+                f"values {values} do not fit the fields {self.names}: {error}", offset=offset
+            ) from None
 
     def unpack(self, buffer, offset: int = 0) -> tuple:
         """The values of the fields at `offset`; FormatError when the buffer ends before they do."""

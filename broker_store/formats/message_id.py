@@ -1,7 +1,8 @@
 """The two ids of a message (docs/spec/store-format.md section 3).
 
-The *offset id* names a broker's address and a place in its log: 32 hex digits (56 with IPv6). The *unique id* is made
-by the producer: address, process, loader hash, milliseconds since the month began, counter: 32 or 56 hex digits.
+The *offset id* names a broker's address and a place in its log: 32 hex digits (56 with IPv6). The *unique id*
+is made by the producer: address, process, loader hash, milliseconds since the month began, counter: 32 or 56
+hex digits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ IPV4_BYTES, IPV6_BYTES = 4, 16
 
 
 class UniqueId(NamedTuple):
-    """The parts of a unique id; `month_ms` counts from the first of the month, 00:00 local time of the producer."""
+    """The parts of a unique id; `month_ms` counts from the first of the month, 00:00 local time of the
+    producer."""
 
     address: bytes
     process: int
@@ -46,7 +48,8 @@ def decode_offset_id(text: str) -> tuple[tuple[bytes, int], int]:
 
 @functools.lru_cache(maxsize=4_096)
 def host_text(host: tuple[bytes, int]) -> str:
-    """`10.0.0.1:10911` or `[::1]:10911` of (address bytes, port); remembered, since messages come from few hosts."""
+    """`10.0.0.1:10911` or `[::1]:10911` of (address bytes, port); remembered, since messages come from few
+    hosts."""
     address, port = host
     text = str(ipaddress.ip_address(bytes(address)))
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
@@ -55,20 +58,26 @@ def host_text(host: tuple[bytes, int]) -> str:
 def encode_unique_id(unique: UniqueId) -> str:
     """The 32 or 56 hex digits of a unique id; numbers wrap at the size of their field."""
     tail = _UNIQUE_TAIL.pack(
-        unique.process & 0xFFFF, unique.loader_hash & 0xFFFFFFFF, unique.month_ms & 0xFFFFFFFF, unique.counter & 0xFFFF
+        unique.process & 0xFFFF,
+        unique.loader_hash & 0xFFFFFFFF,
+        unique.month_ms & 0xFFFFFFFF,
+        unique.counter & 0xFFFF,
     )
     return (unique.address + tail).hex().upper()
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """The parts of a unique id; FormatError when it has another length or other digits (any text may be a UNIQ_KEY)."""
+    """The parts of a unique id; FormatError when it has another length or other digits (any text may be a
+    UNIQ_KEY)."""
     address, tail = _split(text, _UNIQUE_TAIL)
     return UniqueId(address, *_UNIQUE_TAIL.unpack(tail))
 
 
 def _split(text: str, tail: Layout) -> tuple[bytes, bytes]:
     if len(text) not in (2 * (IPV4_BYTES + tail.size), 2 * (IPV6_BYTES + tail.size)):
-        raise FormatError(f"{excerpt(text)} has the wrong length for a message id", expected="32 or 56", found=len(text))
+        raise FormatError(
+            f"{excerpt(text)} has the wrong length for a message id", expected="32 or 56", found=len(text)
+        )
     try:
         raw = bytes.fromhex(text)
     except ValueError:

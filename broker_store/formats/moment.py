@@ -1,4 +1,5 @@
-"""A moment as people and programs write it: milliseconds since 1970, or ISO 8601. A time without a zone is UTC."""
+"""A moment as people and programs write it: milliseconds since 1970, or ISO 8601. A time without a zone is
+UTC."""
 
 from __future__ import annotations
 
@@ -18,12 +19,17 @@ def read_microseconds(text: str) -> int:
     given = text.strip()
     if given.isascii() and given.isdigit() and len(given) < 20:
         if int(given) > MAX_MS:
-            raise ValueError(f"{given} ms is after the year 9999; want milliseconds since 1970, or a time such as {EXAMPLE}")
+            raise ValueError(
+                f"{given} ms is after the year 9999; want milliseconds since 1970, or a time such as "
+                f"{EXAMPLE}"
+            )
         return int(given) * 1000
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is not a time: want milliseconds since 1970, or a time such as {EXAMPLE}") from None
+        raise ValueError(
+            f"{text[:40]!r} is not a time: want milliseconds since 1970, or a time such as {EXAMPLE}"
+        ) from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
     found = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

@@ -1,7 +1,7 @@
 """Which topic and group names are allowed (docs/spec/store-format.md section 2.7).
 
-A topic becomes the name of a directory, so nothing that is a path may pass: only letters, digits and `% | _ -`. The
-sentences are Apache's TopicValidator's, because clients show them.
+A topic becomes the name of a directory, so nothing that is a path may pass: only letters, digits and `% | _
+-`. The sentences are Apache's TopicValidator's, because clients show them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _ALLOWED_IN_WORDS = "letters, digits and % | - _"
 
 def check_topic(name: str) -> str:
     """`name` when it may be a topic; else NameError_ with Apache's sentence."""
-    return _check("topic", name, MAX_RETRY_TOPIC if name and name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC)
+    return _check(
+        "topic", name, MAX_RETRY_TOPIC if name and name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC
+    )
 
 
 def check_stored_topic(name: str) -> str:
-    """`name` when a record or a queue directory may hold it; else NameError_. The store's own limit (docs/spec/store-format.md section 2.7) is wider
-    than that of a client: version 2 of the record exists for what lies between."""
+    """`name` when a record or a queue directory may hold it; else NameError_. The store's own limit
+    (docs/spec/store-format.md section 2.7) is wider than that of a client: version 2 of the record exists for
+    what lies between."""
     return _check("topic", name, MAX_RETRY_TOPIC)
 
 
@@ -51,14 +54,17 @@ def _check(what: str, name: str, limit: int) -> str:
     if not name or not name.strip():
         raise NameError_(f"The specified {what} is blank.")
     if not _ALLOWED.fullmatch(name):
-        raise NameError_(f"The specified {what} contains illegal characters, allowing only {_ALLOWED_OF_APACHE}")
+        raise NameError_(
+            f"The specified {what} contains illegal characters, allowing only {_ALLOWED_OF_APACHE}"
+        )
     if len(name) > limit:
         raise NameError_(f"The specified {what} is longer than {what} max length.")
     return name
 
 
 def in_words(error: NameError_) -> str:
-    """The sentence of an error for people, without a full stop: what is allowed in words where Apache's has a regular expression."""
+    """The sentence of an error for people, without a full stop: what is allowed in words where Apache's has a
+    regular expression."""
     return sentence_in_words(str(error)).rstrip(".")
 
 
@@ -68,7 +74,8 @@ def sentence_in_words(sentence: str) -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name that only looks something up could be taken for a path; one that makes something must pass the checks above."""
+    """Whether a name that only looks something up could be taken for a path; one that makes something must
+    pass the checks above."""
     return _PATH.search(name) is not None
 
 

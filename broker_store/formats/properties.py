@@ -1,8 +1,10 @@
-"""The properties string of a message: `name \\x01 value \\x02`, repeated (docs/spec/store-format.md section 2.3).
+"""The properties string of a message: `name \\x01 value \\x02`, repeated (docs/spec/store-format.md section
+2.3).
 
-The order carries no meaning. Apache writes a \\x02 behind every pair; some old clients leave out the last one, so it
-is never relied upon. Reading is as lenient as Apache's: what is no pair is dropped, of two equal names the last wins.
-Text is UTF-8; bytes that are not come out as replacement characters, as they do from Apache's decoder.
+The order carries no meaning. Apache writes a \\x02 behind every pair; some old clients leave out the last
+one, so it is never relied upon. Reading is as lenient as Apache's: what is no pair is dropped, of two equal
+names the last wins. Text is UTF-8; bytes that are not come out as replacement characters, as they do from
+Apache's decoder.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-TIMER_ASKING = (TIMER_DELAY_SECONDS, TIMER_DELAY_MS, TIMER_DELIVER_MS)  # what a producer may ask for; the first that is there counts
+# What a producer may ask for; the first that is there counts
+TIMER_ASKING = (TIMER_DELAY_SECONDS, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
@@ -70,7 +73,9 @@ def encode(pairs: Mapping[str, str | None]) -> bytes:
 
 def _pair(name: str, value: str) -> str:
     if not name or not value:
-        raise FormatError(f"property {excerpt(name)} needs a name and a value, each of at least one character")
+        raise FormatError(
+            f"property {excerpt(name)} needs a name and a value, each of at least one character"
+        )
     for separator in (NAME_VALUE_SEPARATOR, PAIR_SEPARATOR):
         if separator in name or separator in value:
             raise FormatError(f"property {excerpt(name)} holds the separator {separator!r}")
@@ -112,7 +117,8 @@ def any_of(names: Iterable[str]) -> re.Pattern[bytes]:
 
 
 def append(encoded: bytes, more: bytes) -> bytes:
-    """`more` behind `encoded`, with a \\x02 between them when the first does not end with one (docs/spec/store-format.md section 2.6)."""
+    """`more` behind `encoded`, with a \\x02 between them when the first does not end with one
+    (docs/spec/store-format.md section 2.6)."""
     if encoded and more and not encoded.endswith(b"\x02"):
         return encoded + b"\x02" + more
     return encoded + more
@@ -121,11 +127,14 @@ def append(encoded: bytes, more: bytes) -> bytes:
 @lru_cache(maxsize=64)
 def _needs_taking_apart(names: tuple[str, ...]) -> re.Pattern[bytes]:
     """Where one of these names, or an empty piece, is to be taken out."""
-    return re.compile(b"\x02(?:\x02|(?:" + b"|".join([re.escape(name.encode()) for name in names]) + b")[\x01\x02])")
+    return re.compile(
+        b"\x02(?:\x02|(?:" + b"|".join([re.escape(name.encode()) for name in names]) + b")[\x01\x02])"
+    )
 
 
 def set_values(encoded: bytes, changes: Mapping[str, str | None]) -> bytes:
-    """`encoded` with the properties in `changes` set, or taken out where the value is None; the others keep bytes and place."""
+    """`encoded` with the properties in `changes` set, or taken out where the value is None; the others keep
+    bytes and place."""
     encoded = bytes(encoded)
     if encoded[-1:] == b"\x02" and _needs_taking_apart(tuple(changes)).search(b"\x02" + encoded) is None:
         return encoded + encode(changes)

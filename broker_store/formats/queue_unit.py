@@ -4,8 +4,8 @@ Unit number n lies at byte n * 20 of the queue's files (docs/spec/store-format.m
 
     log offset (8)  record size (4)  tags code (8)
 
-A fresh file is zero, and a unit of size 0 is no data: that is how the end is found. A queue that does not start at 0
-has its first file filled up to its start with pre-blank units (0, 0x7FFFFFFF, 0).
+A fresh file is zero, and a unit of size 0 is no data: that is how the end is found. A queue that does not
+start at 0 has its first file filled up to its start with pre-blank units (0, 0x7FFFFFFF, 0).
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = LAYOUT.pack(0, PRE_BLANK_SIZE, 0)
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-LIGHT_QUEUE = "%LMQ%"  # how the names of Apache's light queues begin: their units point to records of other topics, which name them in a property
+# How the names of Apache's light queues begin: their units point to records of other topics, which name them
+# in a property
+LIGHT_QUEUE = "%LMQ%"
 DEFAULT_DELAY_LEVELS_MS = tuple(
-    seconds * 1000 for seconds in (1, 5, 10, 30, *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)), 3600, 7200)
+    seconds * 1000
+    for seconds in (1, 5, 10, 30, *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)), 3600, 7200)
 )
 
 
@@ -65,11 +68,13 @@ def decode_all(buffer) -> Iterator[QueueUnit]:
     return map(QueueUnit._make, LAYOUT.struct.iter_unpack(buffer))
 
 
-def tags_code(topic: str, tags: str | None, delay: str | None, store_timestamp: int, levels_ms=DEFAULT_DELAY_LEVELS_MS) -> int:
+def tags_code(
+    topic: str, tags: str | None, delay: str | None, store_timestamp: int, levels_ms=DEFAULT_DELAY_LEVELS_MS
+) -> int:
     """What the unit of a message holds as its tags code.
 
-    The hash of the tag, 0 without one; in the schedule topic the time of delivery in ms, from the DELAY property
-    (a level above the highest counts as the highest).
+    The hash of the tag, 0 without one; in the schedule topic the time of delivery in ms, from the DELAY
+    property (a level above the highest counts as the highest).
     `levels_ms[0]` is the delay of level 1.
     """
     if topic == SCHEDULE_TOPIC and delay:

@@ -1,7 +1,7 @@
 """The handle by which a producer recalls a timer message: it is in the answer to the send.
 
-URL-safe base64 of five words joined by blanks: `v1`, topic, broker name, a time within the slot of the message (ms), unique key
-(docs/spec/store-behaviour.md section 9).
+URL-safe base64 of five words joined by blanks: `v1`, topic, broker name, a time within the slot of the
+message (ms), unique key (docs/spec/store-behaviour.md section 9).
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def encode(handle: RecallHandle) -> str:
 def decode(text: str) -> RecallHandle:
     """The words of a handle; FormatError when it is none."""
     try:
-        raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
+        raw = base64.b64decode(
+            text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True
+        ).decode()
     except (UnicodeError, binascii.Error):
         raise FormatError("recall handle is invalid") from None
     words = raw.split(" ")

@@ -1,4 +1,5 @@
-"""The commit log record (docs/spec/store-format.md section 2), of both versions, with IPv4 and IPv6 hosts, and the blank.
+"""The commit log record (docs/spec/store-format.md section 2), of both versions, with IPv4 and IPv6 hosts,
+and the blank.
 
     total size, magic, body CRC, queue id, flag          4 bytes each
     queue offset, physical offset                        8 each
@@ -12,11 +13,12 @@
     topic length, topic                                  1 + t (V1) or 2 + t (V2)
     properties length, properties                        2 + p
 
-Up to the body everything is fixed once the two IPv6 bits of the sys flag are known, so there are four tables. A record
-states its own length three times over (total, sum of parts, place of the next) and its own place; `decode` checks all
-of them before it believes anything, because recovery meets torn and stale bytes.
+Up to the body everything is fixed once the two IPv6 bits of the sys flag are known, so there are four tables.
+A record states its own length three times over (total, sum of parts, place of the next) and its own place;
+`decode` checks all of them before it believes anything, because recovery meets torn and stale bytes.
 
-A file ends in a blank: the rest of the file as total size, BLANK_MAGIC, and nothing more. So 8 bytes are always left.
+A file ends in a blank: the rest of the file as total size, BLANK_MAGIC, and nothing more. So 8 bytes are
+always left.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ class Head(NamedTuple):
 
 @dataclass(slots=True)
 class StoredMessage:
-    """A record as it was read. Hosts are (address of 4 or 16 bytes, port), times milliseconds, `raw_properties` as stored."""
+    """A record as it was read. Hosts are (address of 4 or 16 bytes, port), times milliseconds,
+    `raw_properties` as stored."""
 
     size: int
     magic: int
@@ -189,14 +192,20 @@ def body_crc(body) -> int:
 
 
 def record_crc_pair(record_before: bytes) -> bytes:
-    """The property that states the CRC of a record whose other bytes are `record_before` (docs/spec/store-format.md section 2.4)."""
+    """The property that states the CRC of a record whose other bytes are `record_before`
+    (docs/spec/store-format.md section 2.4)."""
     digits = f"{zlib.crc32(record_before) & CRC_MASK:010d}"[::-1]
     return RECORD_CRC_BEGIN + digits.encode() + b"\x02"
 
 
 def has_record_crc(raw_properties: bytes) -> bool:
-    """Whether properties end with the pair; one in the middle was copied from another message and says nothing."""
-    return raw_properties[-RECORD_CRC_BYTES:].startswith(RECORD_CRC_BEGIN) and raw_properties.endswith(b"\x02") and len(raw_properties) >= RECORD_CRC_BYTES
+    """Whether properties end with the pair; one in the middle was copied from another message and says
+    nothing."""
+    return (
+        raw_properties[-RECORD_CRC_BYTES:].startswith(RECORD_CRC_BEGIN)
+        and raw_properties.endswith(b"\x02")
+        and len(raw_properties) >= RECORD_CRC_BYTES
+    )
 
 
 def read_head(buffer, offset: int = 0) -> Head:
@@ -224,10 +233,11 @@ def record_size(message: Message) -> int:
 
 
 def encode(message: Message, queue_offset: int, log_offset: int, store_timestamp: int) -> bytes:
-    """The record of a message at its place in queue and log; FormatError when a part is too long for its length field.
+    """The record of a message at its place in queue and log; FormatError when a part is too long for its
+    length field.
 
-    A prepared or rolled back message gets queue offset 0, whatever is given. A message without a store host gets the
-    loopback address. Version 2 is written only for a topic that does not fit version 1.
+    A prepared or rolled back message gets queue offset 0, whatever is given. A message without a store host
+    gets the loopback address. Version 2 is written only for a topic that does not fit version 1.
     """
     topic = message.topic.encode()
     _check_length("topic", topic, MAX_TOPIC_V2)
@@ -267,48 +277,81 @@ def encode(message: Message, queue_offset: int, log_offset: int, store_timestamp
     )
 
 
-def encode_into(buffer, offset: int, message: Message, queue_offset: int, log_offset: int, store_timestamp: int) -> int:
+def encode_into(
+    buffer, offset: int, message: Message, queue_offset: int, log_offset: int, store_timestamp: int
+) -> int:
     """Write the record at `offset` of a writable buffer; returns its size in bytes."""
     encoded = encode(message, queue_offset, log_offset, store_timestamp)
     if offset < 0 or offset + len(encoded) > len(buffer):
-        raise FormatError("no room for a record", offset=offset, expected=len(encoded), found=len(buffer) - offset)
+        raise FormatError(
+            "no room for a record", offset=offset, expected=len(encoded), found=len(buffer) - offset
+        )
     buffer[offset : offset + len(encoded)] = encoded
     return len(encoded)
 
 
-def decode(buffer, offset: int = 0, *, log_offset: int | None = None, max_size: int = MAX_RECORD, check_crc: bool = True) -> StoredMessage:
+def decode(
+    buffer,
+    offset: int = 0,
+    *,
+    log_offset: int | None = None,
+    max_size: int = MAX_RECORD,
+    check_crc: bool = True,
+) -> StoredMessage:
     """The record at `offset` of a buffer; FormatError when it is anything but a whole and sound one.
 
-    With `log_offset` given, the record must state that it lies there. Every length is bounded by the record's size,
-    and that by `max_size` and the buffer, before it is used.
+    With `log_offset` given, the record must state that it lies there. Every length is bounded by the record's
+    size, and that by `max_size` and the buffer, before it is used.
     """
     total_size, magic = HEAD.unpack(buffer, offset)
     topic_length_layout = TOPIC_LENGTH.get(magic)
     if topic_length_layout is None:
-        raise FormatError("no record begins here, its magic is wrong", offset=offset, found=f"{magic & 0xFFFFFFFF:#x}")
+        raise FormatError(
+            "no record begins here, its magic is wrong", offset=offset, found=f"{magic & 0xFFFFFFFF:#x}"
+        )
     if not MIN_RECORD <= total_size <= min(max_size, len(buffer) - offset):
         limit = min(max_size, len(buffer) - offset)
-        raise FormatError("the size of a record is out of bounds", offset=offset, expected=limit, found=total_size)
+        raise FormatError(
+            "the size of a record is out of bounds", offset=offset, expected=limit, found=total_size
+        )
     (sys_flag,) = SYS_FLAG.unpack(buffer, offset + SYS_FLAG_AT)
     fixed = FIXED[(sys_flag >> 4) & 3]
     end = offset + total_size
     if offset + fixed.size > end:
-        raise FormatError("a record is shorter than its fields", offset=offset, expected=fixed.size, found=total_size)
+        raise FormatError(
+            "a record is shorter than its fields", offset=offset, expected=fixed.size, found=total_size
+        )
     values = fixed.unpack(buffer, offset)
-    (_, _, crc, queue_id, flag, queue_offset, stated_offset, _, born_timestamp, born_address, born_port) = values[:11]
+    (_, _, crc, queue_id, flag, queue_offset, stated_offset, _, born_timestamp, born_address, born_port) = (
+        values[:11]
+    )
     (store_timestamp, store_address, store_port, reconsume_times, prepared_offset, body_length) = values[11:]
     if log_offset is not None and stated_offset != log_offset:
-        raise FormatError("a record states another place in the log", offset=offset, expected=log_offset, found=stated_offset)
+        raise FormatError(
+            "a record states another place in the log",
+            offset=offset,
+            expected=log_offset,
+            found=stated_offset,
+        )
     at = offset + fixed.size
     body, at = _part("body", buffer, at, body_length, end - topic_length_layout.size - PROPERTIES_LENGTH.size)
     (topic_length,) = topic_length_layout.unpack(buffer, at)
-    topic, at = _part("topic", buffer, at + topic_length_layout.size, topic_length, end - PROPERTIES_LENGTH.size)
+    topic, at = _part(
+        "topic", buffer, at + topic_length_layout.size, topic_length, end - PROPERTIES_LENGTH.size
+    )
     (properties_length,) = PROPERTIES_LENGTH.unpack(buffer, at)
     raw_properties, at = _part("properties", buffer, at + PROPERTIES_LENGTH.size, properties_length, end)
     if at != end:
-        raise FormatError("the parts of a record do not add up", offset=offset, expected=total_size, found=at - offset)
+        raise FormatError(
+            "the parts of a record do not add up", offset=offset, expected=total_size, found=at - offset
+        )
     if check_crc and body and zlib.crc32(body) & CRC_MASK != crc:
-        raise FormatError("the body of a record has another CRC", offset=offset, expected=crc, found=zlib.crc32(body) & CRC_MASK)
+        raise FormatError(
+            "the body of a record has another CRC",
+            offset=offset,
+            expected=crc,
+            found=zlib.crc32(body) & CRC_MASK,
+        )
     if check_crc and log_offset is not None and has_record_crc(raw_properties):
         # Only what lies in a log: on its way to a client a record may get other properties.
         wanted = record_crc_pair(bytes(buffer[offset : end - RECORD_CRC_BYTES]))
@@ -353,7 +396,9 @@ def decode_all(buffer, *, check_crc: bool = True) -> list[StoredMessage]:
 def _part(name: str, buffer, start: int, length: int, limit: int) -> tuple[bytes, int]:
     """The bytes of one part and where the next begins; `limit` is where the part must have ended."""
     if length < 0 or start + length > limit:
-        raise FormatError(f"the {name} length is out of bounds", offset=start, expected=limit - start, found=length)
+        raise FormatError(
+            f"the {name} length is out of bounds", offset=start, expected=limit - start, found=length
+        )
     return bytes(buffer[start : start + length]), start + length
 
 

@@ -1,11 +1,12 @@
-"""config/timercheck: how far timer messages were put on the wheel and delivered, as far as it is surely on the disk.
+"""config/timercheck: how far timer messages were put on the wheel and delivered, as far as it is surely on
+the disk.
 
-Apache's are the first seven longs of the page (docs/spec/store-format.md section 7; older files have four). The same 56 bytes answer
-GET_TIMER_CHECK_POINT.
+Apache's are the first seven longs of the page (docs/spec/store-format.md section 7; older files have four).
+The same 56 bytes answer GET_TIMER_CHECK_POINT.
 
-Apache's flush position is older than its queue offset: what lies between is found by reading the log's end. Ours were
-true at one moment, so that the log can be cut there. A seal behind the seven longs says that the page is ours: Apache's
-broker does not touch it, and it fits no other seven longs.
+Apache's flush position is older than its queue offset: what lies between is found by reading the log's end.
+Ours were true at one moment, so that the log can be cut there. A seal behind the seven longs says that the
+page is ours: Apache's broker does not touch it, and it fits no other seven longs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _OLD_BYTES = LAYOUT.offset["state_version"]
 
 
 class TimerCheck(NamedTuple):
-    """Slots before `read_ms` are delivered; queue units before `queue_offset` stand in the timer log before `log_flushed`."""
+    """Slots before `read_ms` are delivered; queue units before `queue_offset` stand in the timer log before
+    `log_flushed`."""
 
     read_ms: int = 0
     log_flushed: int = 0
@@ -58,7 +60,9 @@ def encode_page(check: TimerCheck) -> bytes:
 def decode(buffer) -> TimerCheck:
     """The longs of a file; FormatError when it is shorter than the four that all versions have."""
     if len(buffer) < _OLD_BYTES:
-        raise FormatError("a timer checkpoint is shorter than its fields", expected=_OLD_BYTES, found=len(buffer))
+        raise FormatError(
+            "a timer checkpoint is shorter than its fields", expected=_OLD_BYTES, found=len(buffer)
+        )
     return TimerCheck(*LAYOUT.unpack(bytes(buffer[: LAYOUT.size]).ljust(LAYOUT.size, b"\0")))
 
 

@@ -1,10 +1,11 @@
 """A unit of the timer log: 52 bytes that say when a message of the timer topic is due and where it lies.
 
-    size 52 (4)  previous (8)  magic (4)  write time ms (8)  delay ms (4)  log offset (8)  record size (4)  topic hash (4)  0 (8)
+    size 52 (4)  previous (8)  magic (4)  write time ms (8)  delay ms (4)  log offset (8)  record size (4)
+                                                             topic hash (4)  0 (8)
 
-The units of one second are a chain: each names the place of the one before it, -1 for none, and the wheel knows the last
-(docs/spec/store-format.md section 7). Units lie back to back in files of one length; a unit must leave room for a blank, which
-closes the file and is not counted as a unit:
+The units of one second are a chain: each names the place of the one before it, -1 for none, and the wheel
+knows the last (docs/spec/store-format.md section 7). Units lie back to back in files of one length; a unit
+must leave room for a blank, which closes the file and is not counted as a unit:
 
     bytes left (4)  0 (8)  blank magic (4)
 
@@ -60,11 +61,18 @@ class TimerUnit(NamedTuple):
     @property
     def is_data(self) -> bool:
         """Whether this can be a unit at all; zeros and a blank are not."""
-        return self.unit_size == SIZE and bool(self.magic & DEFAULT) and self.magic & ~MAGIC_BITS == 0 and self.log_offset >= 0 and self.size > 0
+        return (
+            self.unit_size == SIZE
+            and bool(self.magic & DEFAULT)
+            and self.magic & ~MAGIC_BITS == 0
+            and self.log_offset >= 0
+            and self.size > 0
+        )
 
     @property
     def rolls(self) -> bool:
-        """Whether its message goes back to the timer topic, because its time lies beyond the wheel's window."""
+        """Whether its message goes back to the timer topic, because its time lies beyond the wheel's
+        window."""
         return bool(self.magic & ROLL)
 
     @property

@@ -2,9 +2,9 @@
 
     time s (8)  first (8)  last (8)  count (4)  0 (4)
 
-The wheel is a ring of two weeks (docs/spec/store-format.md section 7): a slot counts only when its time is the one asked for, so
-what was delivered need not be cleared. A slot that was never used is zero. `count` is one more for each message and one less
-for each request to delete one.
+The wheel is a ring of two weeks (docs/spec/store-format.md section 7): a slot counts only when its time is
+the one asked for, so what was delivered need not be cleared. A slot that was never used is zero. `count` is
+one more for each message and one less for each request to delete one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A body holds records that end with U+0002, of fields with U+0001 between them; the first is the record's kind:
 
-    Pub             time region group topic id tags keys store-host body-length took kind offset-id success [client]
+    Pub             time region group topic id tags keys store-host body-length took kind offset-id success
+                    [client]
     SubBefore       time region group request id tries keys [client]
     SubAfter        request id took success keys code [time group]
     EndTransaction  time region group topic id tags keys store-host kind transaction state from-check
@@ -28,11 +29,16 @@ _RETURNS = {
     "3": "returned nothing for it",
     "4": "asked for it again",
 }
-_ENDS = {"COMMIT_MESSAGE": "committed it", "ROLLBACK_MESSAGE": "rolled it back", "UNKNOW": "did not know yet what becomes of it"}
+_ENDS = {
+    "COMMIT_MESSAGE": "committed it",
+    "ROLLBACK_MESSAGE": "rolled it back",
+    "UNKNOW": "did not know yet what becomes of it",
+}
 
 
 class TraceEvent(NamedTuple):
-    """One thing that a client did with a message. `request_id` binds the two records of one delivery to a consumer."""
+    """One thing that a client did with a message. `request_id` binds the two records of one delivery to a
+    consumer."""
 
     kind: str
     message_id: str
@@ -59,7 +65,13 @@ def in_order(events: Iterable[TraceEvent]) -> list[TraceEvent]:
     """Events by their time; what a consumer said without one stands behind its delivery."""
     events = list(events)
     handed = {event.request_id: event.at_ms or 0 for event in events if event.kind == "handed"}
-    return sorted(events, key=lambda event: (handed.get(event.request_id, 0) if event.at_ms is None else event.at_ms, _KINDS.index(event.kind)))
+    return sorted(
+        events,
+        key=lambda event: (
+            handed.get(event.request_id, 0) if event.at_ms is None else event.at_ms,
+            _KINDS.index(event.kind),
+        ),
+    )
 
 
 def _sent(fields: list[str]) -> TraceEvent:
@@ -84,17 +96,27 @@ def _consumed(fields: list[str]) -> TraceEvent:
 
 
 def _ended(fields: list[str]) -> TraceEvent:
-    words = _ENDS.get(fields[10], "ended its transaction") + (" when it was asked" if fields[11] == "true" else "")
+    words = _ENDS.get(fields[10], "ended its transaction") + (
+        " when it was asked" if fields[11] == "true" else ""
+    )
     return TraceEvent("ended", fields[4], _number(fields[0]), fields[2], None, None, "", words)
 
 
 def _recalled(fields: list[str]) -> TraceEvent:
     words = "took it back" if fields[5] == "true" else "could not take it back"
-    return TraceEvent("recalled", fields[4], _number(fields[0]), fields[2], None, fields[5] == "true", "", words)
+    return TraceEvent(
+        "recalled", fields[4], _number(fields[0]), fields[2], None, fields[5] == "true", "", words
+    )
 
 
 # Kind -> fields that it must have, reader.
-_READERS = {"Pub": (12, _sent), "SubBefore": (7, _handed), "SubAfter": (6, _consumed), "EndTransaction": (12, _ended), "Recall": (6, _recalled)}
+_READERS = {
+    "Pub": (12, _sent),
+    "SubBefore": (7, _handed),
+    "SubAfter": (6, _consumed),
+    "EndTransaction": (12, _ended),
+    "Recall": (6, _recalled),
+}
 
 
 def _number(text: str) -> int | None:

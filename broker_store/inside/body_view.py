@@ -1,9 +1,10 @@
 """What a page shows of a body: its text, indented where it is JSON, within bounds whatever is in it.
 
-Indenting is where a small body becomes a large page: 64 KiB of brackets, each on a line of its own behind as many blanks as it
-is deep, are 57 MB. So depth and output are bounded, and the text is cut into its own tokens, which keeps numbers and
-repeated names as they were sent. For a thread: each call into compiled code is short (2 ms for the worst 64 KiB that
-`json.loads` was given), and between them the interpreter may turn to another thread.
+Indenting is where a small body becomes a large page: 64 KiB of brackets, each on a line of its own behind as
+many blanks as it is deep, are 57 MB. So depth and output are bounded, and the text is cut into its own
+tokens, which keeps numbers and repeated names as they were sent. For a thread: each call into compiled code
+is short (2 ms for the worst 64 KiB that `json.loads` was given), and between them the interpreter may turn to
+another thread.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},:]|[^\s\[\]{},:"]++', re.DOTALL
 
 @dataclass(frozen=True, slots=True)
 class BodyView:
-    """`text` None: it is no UTF-8. `indented` None: it is no JSON, or was cut before its end. Sizes are bytes."""
+    """`text` None: it is no UTF-8. `indented` None: it is no JSON, or was cut before its end. Sizes are
+    bytes."""
 
     size: int  # as its producer gave it; of one that cannot be inflated, as stored
     shown: int  # of these bytes, in `text`
@@ -59,7 +61,8 @@ def view_of(message: StoredMessage) -> BodyView:
 
 
 def text_of(body: bytes, most: int) -> str | None:
-    """The text of the first `most` bytes, None when they are no UTF-8. A character that the cut took apart is left out."""
+    """The text of the first `most` bytes, None when they are no UTF-8. A character that the cut took apart is
+    left out."""
     head = body[:most]
     try:
         return head.decode()
@@ -69,11 +72,13 @@ def text_of(body: bytes, most: int) -> str | None:
 
 
 def indent(text: str) -> tuple[str | None, bool]:
-    """JSON with a line for each value and whether it was cut at MAX_INDENTED_CHARACTERS; None for what is no object or list."""
+    """JSON with a line for each value and whether it was cut at MAX_INDENTED_CHARACTERS; None for what is no
+    object or list."""
     if text.lstrip()[:1] not in ("{", "["):
         return None, False
     try:
-        json.loads(text, parse_int=len, parse_float=len)  # for its errors alone: to make numbers of digits takes long
+        # For its errors alone: to make numbers of digits takes long
+        json.loads(text, parse_int=len, parse_float=len)
     except (ValueError, RecursionError):
         return None, False
     pieces: list[str] = []
@@ -101,13 +106,21 @@ def preview_of(message: StoredMessage) -> str:
     """The beginning of a body for a line: its text, or as hex what is none."""
     head, is_whole = _beginning(message)
     text = text_of(head if is_whole else head + b"\0", len(head))
-    return head[: PREVIEW_CHARACTERS // 3].hex(" ") if text is None or "\0" in text else text[:PREVIEW_CHARACTERS]
+    return (
+        head[: PREVIEW_CHARACTERS // 3].hex(" ")
+        if text is None or "\0" in text
+        else text[:PREVIEW_CHARACTERS]
+    )
 
 
 def _beginning(message: StoredMessage) -> tuple[bytes, bool]:
-    """Enough bytes of a body for a preview, and whether they are all; a compressed one is inflated no further."""
+    """Enough bytes of a body for a preview, and whether they are all; a compressed one is inflated no
+    further."""
     most = PREVIEW_CHARACTERS * 4
-    is_zlib = message.is_compressed and message.sys_flag & record.SYS_COMPRESSION_MASK in (0, record.COMPRESSION_ZLIB)
+    is_zlib = message.is_compressed and message.sys_flag & record.SYS_COMPRESSION_MASK in (
+        0,
+        record.COMPRESSION_ZLIB,
+    )
     if is_zlib:
         inflater = zlib.decompressobj()
         try:

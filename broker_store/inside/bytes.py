@@ -1,4 +1,5 @@
-"""The byte viewer: a stretch of any file of a store, cut into pieces that are named, each with its fields (fields.py).
+"""The byte viewer: a stretch of any file of a store, cut into pieces that are named, each with its fields
+(fields.py).
 
     commitlog      records, blanks (end of a file), never written room, bytes that are no record
     consumequeue   units of 20 bytes
@@ -6,15 +7,17 @@
     checkpoint, timercheck   their longs
     timerlog       units of 52 bytes, blanks; timerwheel: slots of 32
 
-`Viewer.look(Place)` reads by position, never through a map, and may wait for the disk: it belongs into a thread. What it gives is
-ready for a page or for JSON:
+`Viewer.look(Place)` reads by position, never through a map, and may wait for the disk: it belongs into a
+thread. What it gives is ready for a page or for JSON:
 
-    {"kind", "file", "name", "topic", "queue", "file_at", "file_size", "at", "length", "hex", "pieces", "cut", "jumps", "before", "behind", "at_ms", "source"}
+    {"kind", "file", "name", "topic", "queue", "file_at", "file_size", "at", "length", "hex", "pieces", "cut",
+    "jumps", "before", "behind", "at_ms", "source"}
 
-`file_at` is the position in the sequence of files at which this one begins, `at` the position of the first byte shown, `cut` how many
-bytes less than asked for are shown. A piece is {"what", "title", "at", "length", "sentence", "tone", "fields"}; the pieces cover what is
-shown, the first and the last may reach beyond it. A jump is {"title", "pointer", "why"}: a pointer is the parameters of another look,
-None when there is nowhere to go, and `why` says so.
+`file_at` is the position in the sequence of files at which this one begins, `at` the position of the first
+byte shown, `cut` how many bytes less than asked for are shown. A piece is {"what", "title", "at", "length",
+"sentence", "tone", "fields"}; the pieces cover what is shown, the first and the last may reach beyond it. A
+jump is {"title", "pointer", "why"}: a pointer is the parameters of another look, None when there is nowhere
+to go, and `why` says so.
 """
 
 from __future__ import annotations
@@ -26,7 +29,16 @@ from typing import Any
 
 from broker_store.engine.disk import Reader
 from broker_store.errors import FieldError, FormatError, NotFoundError
-from broker_store.formats import checkpoint, index_file, names, queue_unit, record, timer_check, timer_log, timer_wheel
+from broker_store.formats import (
+    checkpoint,
+    index_file,
+    names,
+    queue_unit,
+    record,
+    timer_check,
+    timer_log,
+    timer_wheel,
+)
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.inside import fields, neighbours, whereabouts
 from broker_store.inside.body_view import SHOWN_KEYS
@@ -38,15 +50,17 @@ KINDS = ("commitlog", "consumequeue", "index", "checkpoint", "timerlog", "timerw
 MAX_BYTES = 64 << 10  # of one look
 MAX_PIECES = 1_024
 CHECKED_UNITS = 64  # units and entries of a look that are compared with their record
-_UNITS, _SLOTS, _ENTRIES, _TIMER_UNITS, _WHEEL_SLOTS, _ROOM = 16, 64, 16, 8, 8, 256  # shown when no length is asked for
+# Shown when no length is asked for
+_UNITS, _SLOTS, _ENTRIES, _TIMER_UNITS, _WHEEL_SLOTS, _ROOM = 16, 64, 16, 8, 8, 256
 
 Piece = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to look. `offset` is a position in the log, in a queue or in the timer log, and in one file for the others; for a queue
-    `unit`, for an index file `slot` or `entry`, for the wheel `slot` may stand in its place. Without any of them it is the beginning."""
+    """Where to look. `offset` is a position in the log, in a queue or in the timer log, and in one file for
+    the others; for a queue `unit`, for an index file `slot` or `entry`, for the wheel `slot` may stand in its
+    place. Without any of them it is the beginning."""
 
     kind: str = "commitlog"
     offset: int | None = None
@@ -88,8 +102,24 @@ class _File:
         return self.reader.read(at, min(length, max(0, self.size - at))).ljust(length, b"\0")
 
 
-def piece(what: str, title: str, at: int, length: int, sentence: str = "", tone: str = "", its_fields: list[Field] | None = None) -> Piece:
-    return {"what": what, "title": title, "at": at, "length": length, "sentence": sentence, "tone": tone, "fields": its_fields or []}
+def piece(
+    what: str,
+    title: str,
+    at: int,
+    length: int,
+    sentence: str = "",
+    tone: str = "",
+    its_fields: list[Field] | None = None,
+) -> Piece:
+    return {
+        "what": what,
+        "title": title,
+        "at": at,
+        "length": length,
+        "sentence": sentence,
+        "tone": tone,
+        "fields": its_fields or [],
+    }
 
 
 def jump(title: str, pointer: Pointer | None, why: str = "") -> dict:
@@ -97,7 +127,8 @@ def jump(title: str, pointer: Pointer | None, why: str = "") -> dict:
 
 
 class Viewer:
-    """Looks at one store's files. `most` bytes are shown of what has its own length, where none is asked for."""
+    """Looks at one store's files. `most` bytes are shown of what has its own length, where none is asked
+    for."""
 
     def __init__(self, directory: StoreDirectory, knows: Knowing | None = None, most: int = MAX_BYTES):
         self._directory = directory
@@ -115,7 +146,9 @@ class Viewer:
             pieces, end = _cut(cutter, start, start + length)
             return {
                 "kind": place.kind,
-                "file": str(path.relative_to(self._directory.root)) if path.is_relative_to(self._directory.root) else f"commitlog/{path.name}",
+                "file": str(path.relative_to(self._directory.root))
+                if path.is_relative_to(self._directory.root)
+                else f"commitlog/{path.name}",
                 "name": path.name,
                 "topic": place.topic,
                 "queue": place.queue if place.kind == "consumequeue" else None,
@@ -149,16 +182,30 @@ class Viewer:
         files = self._directory.index_files()
         if not files:
             raise NotFoundError("there is no index file")
-        name, _, shape = next((file for file in files if file[0] == place.name), files[-1] if not place.name else ("", None, None))
+        name, _, shape = next(
+            (file for file in files if file[0] == place.name),
+            files[-1] if not place.name else ("", None, None),
+        )
         if not name:
-            raise NotFoundError(f"there is no index file {place.name!r:.40}; there are " + ", ".join(file[0] for file in files[-8:]))
+            raise NotFoundError(
+                f"there is no index file {place.name!r:.40}; there are "
+                + ", ".join(file[0] for file in files[-8:])
+            )
         path, at = self._directory.root / "index" / name, place.offset or 0
         if place.slot is not None or place.entry is not None:
             if shape is None:
-                raise NotFoundError(f"how many slots index file {name} has is not known; give --slots and --entries")
-            number, most, what = (place.slot, shape.slots, "slots") if place.slot is not None else (place.entry, shape.entries, "entries")
+                raise NotFoundError(
+                    f"how many slots index file {name} has is not known; give --slots and --entries"
+                )
+            number, most, what = (
+                (place.slot, shape.slots, "slots")
+                if place.slot is not None
+                else (place.entry, shape.entries, "entries")
+            )
             if number >= most:
-                raise NotFoundError(f"index file {name} has {most:,} {what}, counted from 0; there is no number {number:,}")
+                raise NotFoundError(
+                    f"index file {name} has {most:,} {what}, counted from 0; there is no number {number:,}"
+                )
             at = shape.slot_at(number) if place.slot is not None else shape.entry_at(number)
         return self._single(path, at)
 
@@ -175,7 +222,10 @@ class Viewer:
         return _in_sequence(files, place.offset, "the timer log")
 
     def _find_timerwheel(self, place: Place) -> tuple[Path, int, int, int]:
-        return self._single(self._directory.root / timer_wheel.PATH, (place.offset or 0) if place.slot is None else place.slot * timer_wheel.SLOT_BYTES)
+        return self._single(
+            self._directory.root / timer_wheel.PATH,
+            (place.offset or 0) if place.slot is None else place.slot * timer_wheel.SLOT_BYTES,
+        )
 
     def _single(self, path: Path, at: int) -> tuple[Path, int, int, int]:
         if not self._directory.disk.exists(path):
@@ -187,7 +237,8 @@ class Viewer:
 
 
 def record_view(raw: bytes, log_offset: int, most: int) -> dict:
-    """The fields of one record whose bytes are at hand, and `most` of its bytes, in the shape of a look without where else it leads."""
+    """The fields of one record whose bytes are at hand, and `most` of its bytes, in the shape of a look
+    without where else it leads."""
     its_fields, trouble = fields.record_fields(raw, log_offset)
     return {
         "kind": "commitlog",
@@ -195,19 +246,35 @@ def record_view(raw: bytes, log_offset: int, most: int) -> dict:
         "length": min(len(raw), most),
         "cut": max(0, len(raw) - most),
         "hex": raw[:most].hex(),
-        "pieces": [piece("record", "record", log_offset, len(raw), f"No reader takes this for a sound record: {trouble}." if trouble else "", "bad" if trouble else "", its_fields)],
+        "pieces": [
+            piece(
+                "record",
+                "record",
+                log_offset,
+                len(raw),
+                f"No reader takes this for a sound record: {trouble}." if trouble else "",
+                "bad" if trouble else "",
+                its_fields,
+            )
+        ],
     }
 
 
-def _in_sequence(files: list[tuple[int, int, Path]], offset: int | None, what: str) -> tuple[Path, int, int, int]:
-    """(path, base, size, place in the file) of a position in a sequence of files; the first there is for None."""
+def _in_sequence(
+    files: list[tuple[int, int, Path]], offset: int | None, what: str
+) -> tuple[Path, int, int, int]:
+    """(path, base, size, place in the file) of a position in a sequence of files; the first there is for
+    None."""
     if not files:
         raise NotFoundError(f"{what} has no files")
     offset = files[0][0] if offset is None else offset
     for base, size, path in files:
         if base <= offset < base + size:
             return path, base, size, offset - base
-    raise NotFoundError(f"position {offset:,} is not in {what}: its files hold {files[0][0]:,} to {files[-1][0] + files[-1][1] - 1:,}")
+    raise NotFoundError(
+        f"position {offset:,} is not in {what}: its files hold {files[0][0]:,} to "
+        f"{files[-1][0] + files[-1][1] - 1:,}"
+    )
 
 
 def _cut(cutter: _Cutter, start: int, end: int) -> tuple[list[Piece], int]:
@@ -223,7 +290,8 @@ def _cut(cutter: _Cutter, start: int, end: int) -> tuple[list[Piece], int]:
 
 
 class _Cutter:
-    """What a kind of file is made of. Places count from the file's first byte; pointers name positions in the sequence."""
+    """What a kind of file is made of. Places count from the file's first byte; pointers name positions in the
+    sequence."""
 
     def __init__(self, directory: StoreDirectory, knows: Knowing, file: _File, place: Place):
         self.directory, self.knows, self.file, self.place = directory, knows, file, place
@@ -294,8 +362,21 @@ class _Log(_Cutter):
         head = record.read_head(self.file.read(at, record.HEAD.size))
         if head.is_blank and left >= record.BLANK_BYTES:
             right = head.total_size == left
-            sentence = "The rest of this file is not used: the next record begins with the next file." if right else f"This is an end of file, but it says that {head.total_size:,} bytes are left, and {left:,} are."
-            return piece("blank", f"end of file, {left:,} bytes left", at, left, sentence, "" if right else "bad", fields.blank_fields(self.file.read(at, 8), self.file.base + at, left))
+            sentence = (
+                "The rest of this file is not used: the next record begins with the next file."
+                if right
+                else f"This is an end of file, but it says that {head.total_size:,} bytes are left, and "
+                f"{left:,} are."
+            )
+            return piece(
+                "blank",
+                f"end of file, {left:,} bytes left",
+                at,
+                left,
+                sentence,
+                "" if right else "bad",
+                fields.blank_fields(self.file.read(at, 8), self.file.base + at, left),
+            )
         if head.is_record and self._fits(head.total_size, at):
             return self._record(at, head.total_size)
         zeros = self.zeros(at, end, 1)
@@ -308,18 +389,40 @@ class _Log(_Cutter):
         its_fields, trouble = fields.record_fields(raw, self.file.base + at)
         title = f"record of {size:,} bytes"
         if trouble:
-            return piece("record", title, at, size, f"No reader takes this for a sound record: {trouble}.", "bad", its_fields)
+            return piece(
+                "record",
+                title,
+                at,
+                size,
+                f"No reader takes this for a sound record: {trouble}.",
+                "bad",
+                its_fields,
+            )
         stored = record.decode(raw, max_size=len(raw), check_crc=False)
         fields.link_queue_offset(its_fields, stored)
-        return piece("record", f"{title}: {stored.topic}, queue {stored.queue_id}, offset {stored.queue_offset:,}", at, size, *self._how_far(at, size), its_fields)
+        return piece(
+            "record",
+            f"{title}: {stored.topic}, queue {stored.queue_id}, offset {stored.queue_offset:,}",
+            at,
+            size,
+            *self._how_far(at, size),
+            its_fields,
+        )
 
     def _how_far(self, at: int, size: int) -> tuple[str, str]:
         """(sentence, tone): whether the positions have passed a record yet."""
         known, begin, end = self._positions, self.file.base + at, self.file.base + at + size
         if known["wrote"] is not None and begin >= known["wrote"]:
-            return f"It lies beyond the end of the log, which is {known['wrote']:,}: no reader gets it, and what is written next replaces it.", "warn"
+            return (
+                f"It lies beyond the end of the log, which is {known['wrote']:,}: no reader gets it, "
+                f"and what is written next replaces it.",
+                "warn",
+            )
         if known["dispatched"] is not None and begin >= known["dispatched"]:
-            return f"It is not dispatched yet: queues and index know the log up to {known['dispatched']:,}.", "warn"
+            return (
+                f"It is not dispatched yet: queues and index know the log up to {known['dispatched']:,}.",
+                "warn",
+            )
         if known["flushed"] is not None and end > known["flushed"]:
             return f"It is in memory only: the log is on the disk up to {known['flushed']:,}.", "warn"
         return "", ""
@@ -328,28 +431,51 @@ class _Log(_Cutter):
         wrote = self._positions["wrote"]
         if wrote is not None and self.file.base + at >= wrote:
             return f"Never written: the log ends at {wrote:,}, and this room was made ahead.", ""
-        return self._then(at, "Zeros, so no record: never written, or lost."), "warn" if wrote is None else "bad"
+        return self._then(
+            at, "Zeros, so no record: never written, or lost."
+        ), "warn" if wrote is None else "bad"
 
     def _nothing(self, at: int, end: int, head: record.Head) -> Piece:
         following = neighbours.next_record(self.file.reader, self.file.base, self.file.size, at + 1)
-        why = f"its size would be {head.total_size:,} bytes" if head.is_record else f"its magic would be {head.magic & 0xFFFFFFFF:#010x}"
+        why = (
+            f"its size would be {head.total_size:,} bytes"
+            if head.is_record
+            else f"its magic would be {head.magic & 0xFFFFFFFF:#010x}"
+        )
         length = (self.file.size if following is None else following) - at
         wrote = self._positions["wrote"]
         is_beyond = wrote is not None and self.file.base + at >= wrote
-        sentence = f"No record begins here: {why}." + (f" It lies beyond the end of the log, which is {wrote:,}." if is_beyond else "")
-        return piece("nothing", "bytes that are no record", at, min(length, max(end - at, 1)), self._then(at, sentence, following), "warn" if is_beyond else "bad")
+        sentence = f"No record begins here: {why}." + (
+            f" It lies beyond the end of the log, which is {wrote:,}." if is_beyond else ""
+        )
+        return piece(
+            "nothing",
+            "bytes that are no record",
+            at,
+            min(length, max(end - at, 1)),
+            self._then(at, sentence, following),
+            "warn" if is_beyond else "bad",
+        )
 
     def _then(self, at: int, sentence: str, following: int | None = None) -> str:
-        following = neighbours.next_record(self.file.reader, self.file.base, self.file.size, at + 1) if following is None else following
+        following = (
+            neighbours.next_record(self.file.reader, self.file.base, self.file.size, at + 1)
+            if following is None
+            else following
+        )
         if following is not None:
             return f"{sentence} The next record begins at {self.file.base + following:,}."
         searched = min(self.file.size, at + 1 + neighbours.SEARCH_BYTES)
-        return f"{sentence} None begins before {self.file.base + searched:,}" + (", the end of this file." if searched == self.file.size else "; further was not looked.")
+        return f"{sentence} None begins before {self.file.base + searched:,}" + (
+            ", the end of this file." if searched == self.file.size else "; further was not looked."
+        )
 
     def jumps(self, first: Piece) -> list[dict]:
         at = first["at"]
         found = [self._previous(at), self._next(first)]
-        stored = whereabouts.message_at(self.directory, self.file.base + at) if first["what"] == "record" else None
+        stored = (
+            whereabouts.message_at(self.directory, self.file.base + at) if first["what"] == "record" else None
+        )
         if stored is None:
             return found
         unit = whereabouts.unit_of(self.directory, self.knows, stored)
@@ -367,14 +493,22 @@ class _Log(_Cutter):
     def _previous(self, at: int) -> dict:
         if at:
             found = neighbours.record_before(self.file.reader, self.file.base, self.file.size, at)
-            return jump("Previous record", None if found is None else self.pointer(found[0]), "" if found else "none was found before it in this file")
+            return jump(
+                "Previous record",
+                None if found is None else self.pointer(found[0]),
+                "" if found else "none was found before it in this file",
+            )
         before = [file for file in self.directory.log_files() if file[0] < self.file.base]
         if not before:
             return jump("Previous record", None, "this is where the log begins")
         base, size, path = before[-1]
         with self.directory.disk.open_reader(path) as reader:
             found = neighbours.record_before(reader, base, size, size)
-        return jump("Previous record", None if found is None else fields.to_log(base + found[0]), "" if found else "none was found at the end of the file before")
+        return jump(
+            "Previous record",
+            None if found is None else fields.to_log(base + found[0]),
+            "" if found else "none was found at the end of the file before",
+        )
 
     def _next(self, first: Piece) -> dict:
         if first["what"] in ("record", "blank"):
@@ -383,17 +517,27 @@ class _Log(_Cutter):
             if head is None or (head.is_blank and first["what"] == "record"):
                 following = [file for file in self.directory.log_files() if file[0] > self.file.base]
                 if following:
-                    return jump("Next record", fields.to_log(following[0][0]), "" if head is None else "behind the end of this file")
+                    return jump(
+                        "Next record",
+                        fields.to_log(following[0][0]),
+                        "" if head is None else "behind the end of this file",
+                    )
                 return jump("Next record", None, "there is no further file")
             return jump("Next record", self.pointer(at))
         found = neighbours.next_record(self.file.reader, self.file.base, self.file.size, first["at"] + 1)
-        return jump("Next record", None if found is None else self.pointer(found), "" if found is not None else "none was found behind it in this file")
+        return jump(
+            "Next record",
+            None if found is None else self.pointer(found),
+            "" if found is not None else "none was found behind it in this file",
+        )
 
     def before(self, start: int) -> Pointer | None:
         if not start:
             return self._previous(0)["pointer"]
         found = neighbours.record_before(self.file.reader, self.file.base, self.file.size, start)
-        return self.pointer(found[0] if found is not None and sum(found) > start - _ROOM else max(0, start - _ROOM))
+        return self.pointer(
+            found[0] if found is not None and sum(found) > start - _ROOM else max(0, start - _ROOM)
+        )
 
     def behind(self, start: int, end: int) -> Pointer | None:
         if end < self.file.size:
@@ -415,7 +559,12 @@ class _Queue(_Cutter):
         return at // queue_unit.SIZE * queue_unit.SIZE
 
     def pointer(self, at: int) -> Pointer:
-        return {"kind": "consumequeue", "topic": self.place.topic, "queue": self.place.queue, "offset": self.file.base + at}
+        return {
+            "kind": "consumequeue",
+            "topic": self.place.topic,
+            "queue": self.place.queue,
+            "offset": self.file.base + at,
+        }
 
     def piece(self, at: int, end: int) -> Piece:
         number = (self.file.base + at) // queue_unit.SIZE
@@ -427,9 +576,15 @@ class _Queue(_Cutter):
         its_fields = fields.unit_fields(raw, self.file.base + at, self.place.topic)
         sentence, tone = "", ""
         if unit.is_pre_blank:
-            sentence = "Filled up: the queue does not begin at offset 0, so the units before its first one say nothing."
+            sentence = (
+                "Filled up: the queue does not begin at offset 0, so the units before its first one say "
+                "nothing."
+            )
         elif self._span is not None and number < self._span[0]:
-            sentence, tone = f"Readers begin at {self._span[0]:,}: the record that it names was cleaned away.", "warn"
+            sentence, tone = (
+                f"Readers begin at {self._span[0]:,}: the record that it names was cleaned away.",
+                "warn",
+            )
         elif self._span is not None and number >= self._span[1]:
             sentence, tone = f"The queue ends at {self._span[1]:,}: readers do not see this unit.", "warn"
         elif unit.is_data and self.checked < CHECKED_UNITS:
@@ -444,9 +599,30 @@ class _Queue(_Cutter):
         title = f"unit {number:,}" if last == number else f"units {number:,} to {last:,}"
         if self._span is not None and number < self._span[1]:
             if self.knows.is_tried:
-                return piece("hole", title, at, zeros, f"Nothing is written here. The start that was tried in memory made units up to {self._span[1]:,}.", "warn")
-            return piece("hole", title, at, zeros, f"A hole: the queue ends at {self._span[1]:,}, and nothing is written here.", "bad")
-        return piece("room", title, at, zeros, "Never written" + (f": the queue ends at {self._span[1]:,}." if self._span else "."))
+                return piece(
+                    "hole",
+                    title,
+                    at,
+                    zeros,
+                    f"Nothing is written here. The start that was tried in memory made units up to "
+                    f"{self._span[1]:,}.",
+                    "warn",
+                )
+            return piece(
+                "hole",
+                title,
+                at,
+                zeros,
+                f"A hole: the queue ends at {self._span[1]:,}, and nothing is written here.",
+                "bad",
+            )
+        return piece(
+            "room",
+            title,
+            at,
+            zeros,
+            "Never written" + (f": the queue ends at {self._span[1]:,}." if self._span else "."),
+        )
 
     def _compare(self, unit: queue_unit.QueueUnit, number: int, its_fields: list[Field]) -> tuple[str, str]:
         """Whether the record is what the unit says, told in its fields as well."""
@@ -455,27 +631,50 @@ class _Queue(_Cutter):
         if stored is None:
             by_name["log_offset"]["right"] = False
             return f"WRONG: no record begins at {unit.log_offset:,}.", "bad"
-        if (stored.topic, stored.queue_id, stored.queue_offset) != (self.place.topic, self.place.queue, number):
+        if (stored.topic, stored.queue_id, stored.queue_offset) != (
+            self.place.topic,
+            self.place.queue,
+            number,
+        ):
             by_name["log_offset"]["right"] = False
-            return f"WRONG: the record there is of {stored.topic}, queue {stored.queue_id}, offset {stored.queue_offset:,}.", "bad"
+            return (
+                f"WRONG: the record there is of {stored.topic}, queue {stored.queue_id}, offset "
+                f"{stored.queue_offset:,}.",
+                "bad",
+            )
         by_name["log_offset"]["right"], by_name["size"]["right"] = True, unit.size == stored.size
         if self.place.topic != queue_unit.SCHEDULE_TOPIC:
             tags = stored.tags
-            by_name["tags_code"]["right"] = (tags_code := queue_unit.tags_code("", tags, None, 0)) == unit.tags_code
-            by_name["tags_code"]["value"] += f" (of tag {tags})" if tags_code == unit.tags_code and tags else "" if tags_code == unit.tags_code else f" (WRONG: the message's tag has {tags_code})"
+            by_name["tags_code"]["right"] = (
+                tags_code := queue_unit.tags_code("", tags, None, 0)
+            ) == unit.tags_code
+            by_name["tags_code"]["value"] += (
+                f" (of tag {tags})"
+                if tags_code == unit.tags_code and tags
+                else ""
+                if tags_code == unit.tags_code
+                else f" (WRONG: the message's tag has {tags_code})"
+            )
         wrong = whereabouts.disagreement(unit, stored)
         return (f"WRONG: {wrong}.", "bad") if wrong else (f"Message {stored.message_id}.", "")
 
     def before(self, start: int) -> Pointer | None:
         if start:
             return super().before(start)
-        files = [file for file in self.directory.queue_files(self.place.topic, self.place.queue) if file[0] < self.file.base]
+        files = [
+            file
+            for file in self.directory.queue_files(self.place.topic, self.place.queue)
+            if file[0] < self.file.base
+        ]
         return self.pointer(-self.usual_length(0)) if files else None
 
     def behind(self, start: int, end: int) -> Pointer | None:
         if end < self.file.size:
             return self.pointer(end)
-        is_last = all(base <= self.file.base for base, _, _ in self.directory.queue_files(self.place.topic, self.place.queue))
+        is_last = all(
+            base <= self.file.base
+            for base, _, _ in self.directory.queue_files(self.place.topic, self.place.queue)
+        )
         return None if is_last else self.pointer(self.file.size)
 
 
@@ -485,7 +684,9 @@ class _Index(_Cutter):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        name, self.header, self.shape = next(file for file in self.directory.index_files() if file[0] == self.file.path.name)
+        name, self.header, self.shape = next(
+            file for file in self.directory.index_files() if file[0] == self.file.path.name
+        )
         self.name = name
 
     @property
@@ -502,7 +703,11 @@ class _Index(_Cutter):
             return 0
         if self.shape is None:
             return at
-        first, size = (index_file.HEADER.size, index_file.SLOT.size) if at < self._entries_at else (self._entries_at, index_file.ENTRY.size)
+        first, size = (
+            (index_file.HEADER.size, index_file.SLOT.size)
+            if at < self._entries_at
+            else (self._entries_at, index_file.ENTRY.size)
+        )
         return first + (at - first) // size * size
 
     def pointer(self, at: int) -> Pointer:
@@ -510,9 +715,25 @@ class _Index(_Cutter):
 
     def piece(self, at: int, end: int) -> Piece:
         if at < index_file.HEADER.size:
-            return piece("header", "header", at, index_file.HEADER.size, "", "", fields.header_fields(self.file.read(at, index_file.HEADER.size), at))
+            return piece(
+                "header",
+                "header",
+                at,
+                index_file.HEADER.size,
+                "",
+                "",
+                fields.header_fields(self.file.read(at, index_file.HEADER.size), at),
+            )
         if self.shape is None:
-            return piece("nothing", "slots and entries", at, end - at, "How many slots this file has is not known from its length, so they are not told from entries.", "warn")
+            return piece(
+                "nothing",
+                "slots and entries",
+                at,
+                end - at,
+                "How many slots this file has is not known from its length, so they are not told "
+                "from entries.",
+                "warn",
+            )
         return self._slot(at, end) if at < self._entries_at else self._entry(at, end)
 
     def _slot(self, at: int, end: int) -> Piece:
@@ -520,19 +741,51 @@ class _Index(_Cutter):
         zeros = self.zeros(at, min(end, self._entries_at), index_file.SLOT.size)
         if zeros:
             last = min(number + zeros // index_file.SLOT.size, self.shape.slots) - 1
-            return piece("room", f"slot {number:,}" if last == number else f"slots {number:,} to {last:,}", at, (last - number + 1) * index_file.SLOT.size, "No entry." if last == number else "No entries.")
-        its_fields = fields.slot_fields(self.file.read(at, index_file.SLOT.size), at, self.name, self.header.count)
+            return piece(
+                "room",
+                f"slot {number:,}" if last == number else f"slots {number:,} to {last:,}",
+                at,
+                (last - number + 1) * index_file.SLOT.size,
+                "No entry." if last == number else "No entries.",
+            )
+        its_fields = fields.slot_fields(
+            self.file.read(at, index_file.SLOT.size), at, self.name, self.header.count
+        )
         wrong = its_fields[0]["right"] is False
-        return piece("slot", f"slot {number:,}", at, index_file.SLOT.size, "WRONG: it leads to no entry." if wrong else "", "bad" if wrong else "", its_fields)
+        return piece(
+            "slot",
+            f"slot {number:,}",
+            at,
+            index_file.SLOT.size,
+            "WRONG: it leads to no entry." if wrong else "",
+            "bad" if wrong else "",
+            its_fields,
+        )
 
     def _entry(self, at: int, end: int) -> Piece:
         size = index_file.ENTRY.size
         number = (at - self._entries_at) // size
         if number == 0:
-            return piece("room", "entry 0", at, size, "Never used: numbers begin at 1, so that 0 can say none.", "", None)
+            return piece(
+                "room",
+                "entry 0",
+                at,
+                size,
+                "Never used: numbers begin at 1, so that 0 can say none.",
+                "",
+                None,
+            )
         if number >= self.header.count:
             count = max(1, -(-(end - at) // size))
-            return piece("room", f"entries {number:,} to {number + count - 1:,}", at, count * size, f"Never written: the file has entries 1 to {self.header.count - 1:,}." if self.header.count > 1 else "Never written: the file has no entry yet.")
+            return piece(
+                "room",
+                f"entries {number:,} to {number + count - 1:,}",
+                at,
+                count * size,
+                f"Never written: the file has entries 1 to {self.header.count - 1:,}."
+                if self.header.count > 1
+                else "Never written: the file has no entry yet.",
+            )
         raw = self.file.read(at, size)
         its_fields = fields.entry_fields(raw, at, self.name, number, self.shape, self.header.begin_timestamp)
         wrong = any(one["right"] is False for one in its_fields)
@@ -553,12 +806,18 @@ class _Index(_Cutter):
         texts = index_file.texts_of(stored.topic, stored.unique_key, " ".join(stored.keys), stored.tags)
         named = [text for text in texts if index_file.key_hash(text) == entry.key_hash]
         by_name["key_hash"]["right"] = bool(named)
-        return (f"Of {named[0]}.", "") if named else ("WRONG: the record there has no key of this hash.", "bad")
+        return (
+            (f"Of {named[0]}.", "") if named else ("WRONG: the record there has no key of this hash.", "bad")
+        )
 
     def jumps(self, first: Piece) -> list[dict]:
         if self.shape is None:
             return []
-        return [jump("Header", self.pointer(0)), jump("Slots", {"kind": "index", "name": self.name, "slot": 0}), jump("Entries", {"kind": "index", "name": self.name, "entry": 1})]
+        return [
+            jump("Header", self.pointer(0)),
+            jump("Slots", {"kind": "index", "name": self.name, "slot": 0}),
+            jump("Entries", {"kind": "index", "name": self.name, "entry": 1}),
+        ]
 
 
 class _Stamps(_Cutter):
@@ -566,7 +825,11 @@ class _Stamps(_Cutter):
 
     LAYOUTS = {
         "checkpoint": (checkpoint.LAYOUT.size, fields.checkpoint_fields, "what is surely on the disk"),
-        "timercheck": (timer_check.LAYOUT.size + timer_check.SEALED.size, fields.timercheck_fields, "how far timed messages are dealt with"),
+        "timercheck": (
+            timer_check.LAYOUT.size + timer_check.SEALED.size,
+            fields.timercheck_fields,
+            "how far timed messages are dealt with",
+        ),
     }
 
     def usual_length(self, at: int) -> int:
@@ -590,7 +853,9 @@ class _TimerLog(_Cutter):
         return _TIMER_UNITS * timer_log.SIZE
 
     def begin(self, at: int) -> int:
-        return min(at // timer_log.SIZE * timer_log.SIZE, timer_log.last_unit_at(self.file.size) + timer_log.SIZE)
+        return min(
+            at // timer_log.SIZE * timer_log.SIZE, timer_log.last_unit_at(self.file.size) + timer_log.SIZE
+        )
 
     def piece(self, at: int, end: int) -> Piece:
         zeros = self.zeros(at, end, 1)
@@ -599,10 +864,26 @@ class _TimerLog(_Cutter):
         raw = self.file.read(at, timer_log.SIZE)
         left, _, magic = timer_log.BLANK.unpack(raw)
         if magic == timer_log.BLANK_MAGIC and left == self.file.size - at:
-            return piece("blank", f"end of file, {left:,} bytes left", at, left, "The next unit begins with the next file.", "", fields.timer_blank_fields(raw, self.file.base + at))
+            return piece(
+                "blank",
+                f"end of file, {left:,} bytes left",
+                at,
+                left,
+                "The next unit begins with the next file.",
+                "",
+                fields.timer_blank_fields(raw, self.file.base + at),
+            )
         unit = timer_log.decode(raw)
         tone, sentence = ("", "") if unit.is_data else ("bad", "No unit could be like this.")
-        return piece("unit", f"unit {(self.file.base + at) // timer_log.SIZE:,}", at, timer_log.SIZE, sentence, tone, fields.timer_unit_fields(raw, self.file.base + at))
+        return piece(
+            "unit",
+            f"unit {(self.file.base + at) // timer_log.SIZE:,}",
+            at,
+            timer_log.SIZE,
+            sentence,
+            tone,
+            fields.timer_unit_fields(raw, self.file.base + at),
+        )
 
 
 class _Wheel(_Cutter):
@@ -617,10 +898,24 @@ class _Wheel(_Cutter):
         number, zeros = at // size, self.zeros(at, end, size)
         if zeros:
             last = number + zeros // size - 1
-            return piece("room", f"slot {number:,}" if last == number else f"slots {number:,} to {last:,}", at, zeros, "Never used.")
+            return piece(
+                "room",
+                f"slot {number:,}" if last == number else f"slots {number:,} to {last:,}",
+                at,
+                zeros,
+                "Never used.",
+            )
         its_fields = fields.wheel_fields(self.file.read(at, size), at, number, self.file.size // size)
         wrong = any(one["right"] is False for one in its_fields)
-        return piece("slot", f"slot {number:,}", at, size, "WRONG: this second belongs to another slot." if wrong else "", "bad" if wrong else "", its_fields)
+        return piece(
+            "slot",
+            f"slot {number:,}",
+            at,
+            size,
+            "WRONG: this second belongs to another slot." if wrong else "",
+            "bad" if wrong else "",
+            its_fields,
+        )
 
 
 _CUTTERS: dict[str, type[_Cutter]] = {

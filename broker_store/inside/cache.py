@@ -1,11 +1,13 @@
-"""Page cache: which pages of the store's files are in memory, and how far behind the end of the log each group reads.
+"""Page cache: which pages of the store's files are in memory, and how far behind the end of the log each
+group reads.
 
-A page that is in memory is read at once; one that is not waits for the disk. The system is asked about every page of every file
-(Disk.pages_in_memory) and its answers are folded into cells: the end of the log, where writers and most readers are, is in
-memory, and what nobody touched for long is a hole. Where the system does not say, everything of the file is None.
+A page that is in memory is read at once; one that is not waits for the disk. The system is asked about every
+page of every file (Disk.pages_in_memory) and its answers are folded into cells: the end of the log, where
+writers and most readers are, is in memory, and what nobody touched for long is a hole. Where the system does
+not say, everything of the file is None.
 
-Nothing of the log is read. A look at 10 GiB takes the system 0.2 s of work, which two threads share unless it is gentle (pace.py): it is for a
-thread, and seldom.
+Nothing of the log is read. A look at 10 GiB takes the system 0.2 s of work, which two threads share unless it
+is gentle (pace.py): it is for a thread, and seldom.
 """
 
 from __future__ import annotations
@@ -41,13 +43,17 @@ _MEMORY = {
 
 
 def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
-    """{"at_ms", "took_ms", "source", "files": [see _look], "totals": {kind: {"files", "bytes", "resident_bytes"}}, "memory",
-    "log": {"begin", "end", "wrote"}, "complete", "reason"}. `wrote` is the end of the log when somebody knows it; else it is looked for."""
+    """{"at_ms", "took_ms", "source", "files": [see _look], "totals": {kind: {"files", "bytes",
+    "resident_bytes"}}, "memory", "log": {"begin", "end", "wrote"}, "complete", "reason"}. `wrote` is the end
+    of the log when somebody knows it; else it is looked for."""
     at_ms, began = int(time.time() * 1000), time.perf_counter()
     log = store.log_files()
     listed = [("commitlog", "", None, base, size, path) for base, size, path in log]
     listed += [("index", "", None, None, size, path) for size, path in store.index_paths()]
-    queue_files = [("consumequeue", topic, queue_id, base, size, path) for topic, queue_id, base, size, path in store.queue_paths()]
+    queue_files = [
+        ("consumequeue", topic, queue_id, base, size, path)
+        for topic, queue_id, base, size, path in store.queue_paths()
+    ]
     left_out = max(0, len(queue_files) - MOST_QUEUE_FILES)
     listed += queue_files[:MOST_QUEUE_FILES]
     if pace.current() is not None or sum(size for *_, size, _ in listed) < LEAST_SHARED:
@@ -61,16 +67,26 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
         "took_ms": (time.perf_counter() - began) * 1000,
         "source": SOURCE,
         "files": files,
-        "totals": {kind: _total([file for file in files if file["kind"] == kind]) for kind in CELLS} | {"all": _total(files)},
+        "totals": {kind: _total([file for file in files if file["kind"] == kind]) for kind in CELLS}
+        | {"all": _total(files)},
         "memory": memory(store.disk),
-        "log": {"begin": log[0][0] if log else 0, "end": log[-1][0] + log[-1][1] if log else 0, "wrote": store.log_end() if wrote is None else wrote},
+        "log": {
+            "begin": log[0][0] if log else 0,
+            "end": log[-1][0] + log[-1][1] if log else 0,
+            "wrote": store.log_end() if wrote is None else wrote,
+        },
         "complete": not left_out,
-        "reason": f"{left_out:,} files of queues were left out; {MOST_QUEUE_FILES:,} are looked at" if left_out else None,
+        "reason": f"{left_out:,} files of queues were left out; {MOST_QUEUE_FILES:,} are looked at"
+        if left_out
+        else None,
     }
 
 
-def _look(disk: Disk, kind: str, topic: str, queue_id: int | None, base: int | None, size: int, path: Path) -> dict | None:
-    """A file's facts; `cells` are the shares of equal parts, by pages, that are in memory. None of a file that is gone meanwhile."""
+def _look(
+    disk: Disk, kind: str, topic: str, queue_id: int | None, base: int | None, size: int, path: Path
+) -> dict | None:
+    """A file's facts; `cells` are the shares of equal parts, by pages, that are in memory. None of a file
+    that is gone meanwhile."""
     try:
         answers = disk.pages_in_memory(path)
     except StoreError:
@@ -84,25 +100,42 @@ def _look(disk: Disk, kind: str, topic: str, queue_id: int | None, base: int | N
     if not cells:
         return file | {"resident_bytes": 0, "share": None, "cells": []}
     counts = Words(cells)
-    resident = fold_pages(np.frombuffer(answers, dtype=np.uint8).ctypes.data, len(answers), cells, counts.address)
+    resident = fold_pages(
+        np.frombuffer(answers, dtype=np.uint8).ctypes.data, len(answers), cells, counts.address
+    )
     beyond_end = (len(answers) * PAGE - size) * (answers[-1] & 1)
     edges = [number * len(answers) // cells for number in range(cells + 1)]
-    shares = [round(int(count) / (edges[number + 1] - edges[number]), 4) for number, count in enumerate(counts.array)]
-    return file | {"resident_bytes": resident * PAGE - beyond_end, "share": resident / len(answers), "cells": shares}
+    shares = [
+        round(int(count) / (edges[number + 1] - edges[number]), 4)
+        for number, count in enumerate(counts.array)
+    ]
+    return file | {
+        "resident_bytes": resident * PAGE - beyond_end,
+        "share": resident / len(answers),
+        "cells": shares,
+    }
 
 
 def shown(picture: dict, queue_files: int, topic: str | None = None) -> dict:
-    """The picture with at most so many files of queues, of one topic when it is named: those with most in memory first.
-    `queue_files` tells how many there are."""
-    queues = [file for file in picture["files"] if file["kind"] == "consumequeue" and topic in (None, file["topic"])]
-    queues.sort(key=lambda file: (-(file["resident_bytes"] or 0), file["topic"], file["queue_id"], file["name"]))
+    """The picture with at most so many files of queues, of one topic when it is named: those with most in
+    memory first. `queue_files` tells how many there are."""
+    queues = [
+        file for file in picture["files"] if file["kind"] == "consumequeue" and topic in (None, file["topic"])
+    ]
+    queues.sort(
+        key=lambda file: (-(file["resident_bytes"] or 0), file["topic"], file["queue_id"], file["name"])
+    )
     others = [file for file in picture["files"] if file["kind"] != "consumequeue"]
     return picture | {"files": others + queues[:queue_files], "queue_files": len(queues)}
 
 
 def _total(files: list[dict]) -> dict:
     resident = [file["resident_bytes"] for file in files]
-    return {"files": len(files), "bytes": sum(file["size"] for file in files), "resident_bytes": None if None in resident else sum(resident)}
+    return {
+        "files": len(files),
+        "bytes": sum(file["size"] for file in files),
+        "resident_bytes": None if None in resident else sum(resident),
+    }
 
 
 def memory(disk: Disk) -> dict:
@@ -113,12 +146,16 @@ def memory(disk: Disk) -> dict:
     except StoreError:
         return dict.fromkeys(_MEMORY)
     said = {name: value.split() for name, _, value in (line.partition(":") for line in text.splitlines())}
-    return {key: int(said[name][0]) << 10 if said.get(name, [])[1:] == ["kB"] else None for key, name in _MEMORY.items()}
+    return {
+        key: int(said[name][0]) << 10 if said.get(name, [])[1:] == ["kB"] else None
+        for key, name in _MEMORY.items()
+    }
 
 
 def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> tuple[list[dict], bool]:
-    """[{"group", "log_offset", "behind_bytes", "behind_messages", "topic", "queue_id"}] of the queue in which each group is the
-    furthest behind, and all its messages; the furthest first. And whether all queues were looked at.
+    """[{"group", "log_offset", "behind_bytes", "behind_messages", "topic", "queue_id"}] of the queue in which
+    each group is the furthest behind, and all its messages; the furthest first. And whether all queues were
+    looked at.
 
     A group stands where its next message lies: at the end of the log when it has read everything.
     """
@@ -137,7 +174,16 @@ def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> 
         left = max(0, units.end - max(offset, units.first))
         unit = units.unit(max(offset, units.first)) if left else None
         log_offset = wrote if unit is None or unit.is_pre_blank else unit.log_offset
-        place = found.setdefault(group, {"group": group, "log_offset": log_offset, "behind_messages": 0, "topic": topic, "queue_id": queue_id})
+        place = found.setdefault(
+            group,
+            {
+                "group": group,
+                "log_offset": log_offset,
+                "behind_messages": 0,
+                "topic": topic,
+                "queue_id": queue_id,
+            },
+        )
         place["behind_messages"] += left
         if log_offset < place["log_offset"]:
             place |= {"log_offset": log_offset, "topic": topic, "queue_id": queue_id}

@@ -1,7 +1,8 @@
 """How long the chains of an index file are, beside what an even hash would give, and which are the longest.
 
-One walk over the entries (kernels/slots.py) with a table of 8 bytes a slot, which is let go at the end: 40 MB for a file of
-Apache's default size. Only chains that are not whole, and the longest, are followed entry by entry, within bounds.
+One walk over the entries (kernels/slots.py) with a table of 8 bytes a slot, which is let go at the end: 40 MB
+for a file of Apache's default size. Only chains that are not whole, and the longest, are followed entry by
+entry, within bounds.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def chains(directory: StoreDirectory, name: str) -> dict:
         "expected_used": slots * (1 - (1 - 1 / slots) ** entries),
         "mean": entries / slots,
         "mean_used": entries / walk.sums[kernels.G_USED] if walk.sums[kernels.G_USED] else None,
-        # A key that is there is one of the entries, drawn at random; its whole chain is walked. One that is not has any slot.
+        # A key that is there is one of the entries, drawn at random; its whole chain is walked. One that is
+        # not has any slot.
         "touched_by_hit": squares / entries if entries else None,
         "even_touched_by_hit": 1 + (entries - 1) / slots if entries else None,
         "touched_by_miss": entries / slots,
@@ -68,7 +70,9 @@ def chains(directory: StoreDirectory, name: str) -> dict:
         "broken": broken,
         "unreachable": unreachable,
         "unreachable_is_exact": followed,
-        "findings": list(_findings(header.count, geometry, walk.wrong, broken, unreachable, looped, followed)),
+        "findings": list(
+            _findings(header.count, geometry, walk.wrong, broken, unreachable, looped, followed)
+        ),
     }
 
 
@@ -81,7 +85,14 @@ class _Walk:
         self._piece = np.empty(PIECE_BYTES, dtype=np.uint8)
         words = np.zeros(3, dtype=np.int64)
         for first, count in self._pieces(FIRST_ENTRY, behind, ENTRY.size, geometry.entry_at):
-            kernels.add_to_chains(self._piece.ctypes.data, first, count, geometry.slots, self._table.ctypes.data, words.ctypes.data)
+            kernels.add_to_chains(
+                self._piece.ctypes.data,
+                first,
+                count,
+                geometry.slots,
+                self._table.ctypes.data,
+                words.ctypes.data,
+            )
         self.wrong = int(words[kernels.W_WRONG])
 
     def _pieces(self, first: int, end: int, size: int, place) -> Iterator[tuple[int, int]]:
@@ -96,25 +107,36 @@ class _Walk:
             rest()
 
     def compare(self, newer_below: int) -> int:
-        """Mark chains whose slot does not name their last entry; how many name a newer one below that number instead."""
+        """Mark chains whose slot does not name their last entry; how many name a newer one below that number
+        instead."""
         words = np.zeros(3, dtype=np.int64)
         for first, count in self._pieces(0, self._geometry.slots, SLOT.size, self._geometry.slot_at):
             table = self._table.ctypes.data
-            kernels.compare_slots(self._piece.ctypes.data, first, count, self._behind, newer_below, table, words.ctypes.data)
+            kernels.compare_slots(
+                self._piece.ctypes.data, first, count, self._behind, newer_below, table, words.ctypes.data
+            )
         return int(words[kernels.W_NEWER])
 
     def gather(self) -> None:
         buckets, longest = np.zeros(kernels.BUCKETS, dtype=np.int64), np.zeros(2 * LONGEST, dtype=np.int64)
         broken, words = np.zeros(BROKEN, dtype=np.int64), np.zeros(kernels.G_WORDS, dtype=np.int64)
         kept = kernels.gather_chains(
-            self._table.ctypes.data, self._geometry.slots, buckets.ctypes.data, longest.ctypes.data, LONGEST, broken.ctypes.data, BROKEN, words.ctypes.data
+            self._table.ctypes.data,
+            self._geometry.slots,
+            buckets.ctypes.data,
+            longest.ctypes.data,
+            LONGEST,
+            broken.ctypes.data,
+            BROKEN,
+            words.ctypes.data,
         )
         self.buckets, self.sums = buckets.tolist(), words.tolist()
         self.longest = [(int(longest[2 * n]), int(longest[2 * n + 1])) for n in range(kept)]
         self._broken = broken[: self.sums[kernels.G_LISTED]].tolist()
 
     def follow_broken(self) -> tuple[int, int, bool]:
-        """(entries that no walk from their slot reaches, chains that turn back, whether all were followed) of the broken chains."""
+        """(entries that no walk from their slot reaches, chains that turn back, whether all were followed) of
+        the broken chains."""
         unreachable = looped = steps = 0
         for slot in self._broken:
             length = int(self._table[slot]) & 0x7FFFFFFF
@@ -131,11 +153,13 @@ class _Walk:
         return unreachable, looped, len(self._broken) == self.sums[kernels.G_BROKEN]
 
 
-def follow(reader: Reader, geometry: IndexGeometry, slot: int, behind: int) -> Iterator[tuple[int, IndexEntry]]:
+def follow(
+    reader: Reader, geometry: IndexGeometry, slot: int, behind: int
+) -> Iterator[tuple[int, IndexEntry]]:
     """(number, entry) of a slot's chain below `behind`, newest first, as long as it descends.
 
-    While a writer adds to the file its slots name newer entries: those are passed over. Where no writer runs, a slot that names an
-    entry which the header does not count leads nowhere, as for a lookup.
+    While a writer adds to the file its slots name newer entries: those are passed over. Where no writer runs,
+    a slot that names an entry which the header does not count leads nowhere, as for a lookup.
     """
     number = index_file.decode_slot(reader.read(geometry.slot_at(slot), SLOT.size))
     if number >= behind:
@@ -152,8 +176,11 @@ def follow(reader: Reader, geometry: IndexGeometry, slot: int, behind: int) -> I
         number = entry.previous
 
 
-def _chain(directory: StoreDirectory, reader: Reader, geometry: IndexGeometry, behind: int, slot: int, length: int) -> dict:
-    """One long chain: whose entries it holds. Foreign ones have another hash than most of what was looked at."""
+def _chain(
+    directory: StoreDirectory, reader: Reader, geometry: IndexGeometry, behind: int, slot: int, length: int
+) -> dict:
+    """One long chain: whose entries it holds. Foreign ones have another hash than most of what was looked
+    at."""
     hashes: Counter[int] = Counter()
     newest: dict[int, int] = {}
     for number, (_, entry) in enumerate(follow(reader, geometry, slot, behind)):
@@ -171,7 +198,13 @@ def _chain(directory: StoreDirectory, reader: Reader, geometry: IndexGeometry, b
         "foreign_share": foreign / looked_at if looked_at else None,
         "hashes": len(hashes),
         "keys": [
-            {"hash": hashed, "entries": entries, "log_offset": newest[hashed], **_key_of(directory, newest[hashed], hashed)} for hashed, entries in common
+            {
+                "hash": hashed,
+                "entries": entries,
+                "log_offset": newest[hashed],
+                **_key_of(directory, newest[hashed], hashed),
+            }
+            for hashed, entries in common
         ],
     }
 
@@ -182,25 +215,39 @@ def _key_of(directory: StoreDirectory, log_offset: int, hashed: int) -> dict:
         message = record.decode(directory.record_at(log_offset), log_offset=log_offset, check_crc=False)
     except (FormatError, NotFoundError):
         return {"topic": None, "key": None}
-    for text in index_file.texts_of(message.topic, message.unique_key, message.properties.get(properties.KEYS), message.tags):
+    for text in index_file.texts_of(
+        message.topic, message.unique_key, message.properties.get(properties.KEYS), message.tags
+    ):
         if index_file.key_hash(text) == hashed:
-            return {"topic": message.topic, "key": text.removeprefix(message.topic + index_file.KEY_SEPARATOR)}
+            return {
+                "topic": message.topic,
+                "key": text.removeprefix(message.topic + index_file.KEY_SEPARATOR),
+            }
     return {"topic": None, "key": None}
 
 
 def _lengths(buckets: list[int], entries: int, slots: int) -> Iterator[dict]:
-    """Slots by the length of their chain, and how many an even hash would give: one by one to somewhat beyond the mean, then in
-    ranges that double."""
+    """Slots by the length of their chain, and how many an even hash would give: one by one to somewhat beyond
+    the mean, then in ranges that double."""
     mean = entries / slots
     single = next((end for end in (16, 32) if end > mean + 4 * math.sqrt(mean)), kernels.EXACT)
     ranges = [(length, length) for length in range(single)]
     while ranges[-1][1] < kernels.EXACT - 1:
         ranges.append((ranges[-1][1] + 1, 2 * ranges[-1][1] + 1))
-    ranges += [(kernels.EXACT << more, (kernels.EXACT << more + 1) - 1) for more in range(kernels.BUCKETS - kernels.EXACT)]
+    ranges += [
+        (kernels.EXACT << more, (kernels.EXACT << more + 1) - 1)
+        for more in range(kernels.BUCKETS - kernels.EXACT)
+    ]
     found = []
     for low, high in ranges:
-        have = sum(buckets[low : high + 1]) if high < kernels.EXACT else buckets[kernels.EXACT + (low // kernels.EXACT).bit_length() - 1]
-        found.append({"from": low, "to": high, "slots": have, "expected": _expected(low, high, entries, slots)})
+        have = (
+            sum(buckets[low : high + 1])
+            if high < kernels.EXACT
+            else buckets[kernels.EXACT + (low // kernels.EXACT).bit_length() - 1]
+        )
+        found.append(
+            {"from": low, "to": high, "slots": have, "expected": _expected(low, high, entries, slots)}
+        )
     while len(found) > 1 and not found[-1]["slots"] and found[-1]["expected"] < SMALL:
         found.pop()
     yield from found
@@ -209,7 +256,8 @@ def _lengths(buckets: list[int], entries: int, slots: int) -> Iterator[dict]:
 def _expected(low: int, high: int, entries: int, slots: int) -> float:
     """How many of `slots` get `low` to `high` of `entries` thrown evenly (the binomial distribution)."""
     mean = entries / slots
-    high = min(high, entries, math.ceil(mean + 12 * math.sqrt(mean) + 30))  # beyond that there is nothing to add up
+    # Beyond that there is nothing to add up
+    high = min(high, entries, math.ceil(mean + 12 * math.sqrt(mean) + 30))
     if slots == 1:
         return float(low <= entries <= high)
     total = 0.0
@@ -219,13 +267,31 @@ def _expected(low: int, high: int, entries: int, slots: int) -> float:
     return slots * total
 
 
-def _findings(count: int, geometry: IndexGeometry, wrong: int, broken: int, unreachable: int, looped: int, followed: bool) -> Iterator[str]:
+def _findings(
+    count: int,
+    geometry: IndexGeometry,
+    wrong: int,
+    broken: int,
+    unreachable: int,
+    looped: int,
+    followed: bool,
+) -> Iterator[str]:
     if count > geometry.entries:
-        yield f"The header counts {count - FIRST_ENTRY:,} entries, the file has room for {geometry.entries - FIRST_ENTRY:,}; those were looked at."
+        yield (
+            f"The header counts {count - FIRST_ENTRY:,} entries, the file has room for "
+            f"{geometry.entries - FIRST_ENTRY:,}; those were looked at."
+        )
     if wrong:
         yield f"{wrong:,} {'entry has' if wrong == 1 else 'entries have'} a negative hash, which no key has."
     if broken:
         least = "" if followed else "at least "
-        yield f"{broken:,} {'chain is' if broken == 1 else 'chains are'} not whole: {least}{unreachable:,} of the entries {'is' if unreachable == 1 else 'are'} not reached from the slot, so no lookup finds {'it' if unreachable == 1 else 'them'}."
+        yield (
+            f"{broken:,} {'chain is' if broken == 1 else 'chains are'} not whole: {least}{unreachable:,} "
+            f"of the entries {'is' if unreachable == 1 else 'are'} not reached from the slot, so no "
+            f"lookup finds {'it' if unreachable == 1 else 'them'}."
+        )
     if looped:
-        yield f"{looped:,} {'chain names' if looped == 1 else 'chains name'} an entry that is not older; a lookup ends there."
+        yield (
+            f"{looped:,} {'chain names' if looped == 1 else 'chains name'} an entry that is not older; a "
+            f"lookup ends there."
+        )

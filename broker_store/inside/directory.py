@@ -1,9 +1,9 @@
 """A store directory looked at from outside: its files, positions, index and bytes.
 
-For `manage.py store --store DIR`, also on a store that Apache's broker made, and for pages of the store of this process:
-everything is positional reading through the engine's disk, nothing is locked or written. What a running broker knows better
-(what is synced, what is dispatched) is not known here, and is None. The shapes are the snapshot's and the file list's of
-the engine, as far as they can be known.
+For `manage.py store --store DIR`, also on a store that Apache's broker made, and for pages of the store of
+this process: everything is positional reading through the engine's disk, nothing is locked or written. What a
+running broker knows better (what is synced, what is dispatched) is not known here, and is None. The shapes
+are the snapshot's and the file list's of the engine, as far as they can be known.
 """
 
 from __future__ import annotations
@@ -32,10 +32,18 @@ _KINDS = ("commitlog", "consumequeue", "index")
 class StoreDirectory:
     """Reads of one store directory. StoreError when it is none.
 
-    `log_directory` is where the log lies when it is not below `root`; `geometry` the index files' when it is known.
+    `log_directory` is where the log lies when it is not below `root`; `geometry` the index files' when it is
+    known.
     """
 
-    def __init__(self, root: Path, disk: Disk | None = None, *, log_directory: Path | None = None, geometry: IndexGeometry | None = None):
+    def __init__(
+        self,
+        root: Path,
+        disk: Disk | None = None,
+        *,
+        log_directory: Path | None = None,
+        geometry: IndexGeometry | None = None,
+    ):
         self.root = Path(root)
         self.disk = disk or Disk()
         self.log_directory = log_directory or self.root / "commitlog"
@@ -55,7 +63,11 @@ class StoreDirectory:
                 "min": log[0][0] if log else 0,
                 "wrote": end,
                 "checkpoint": stamps
-                and {"physic_ms": stamps.physic_msg_timestamp, "logics_ms": stamps.logics_msg_timestamp, "index_ms": stamps.index_msg_timestamp},
+                and {
+                    "physic_ms": stamps.physic_msg_timestamp,
+                    "logics_ms": stamps.logics_msg_timestamp,
+                    "index_ms": stamps.index_msg_timestamp,
+                },
             },
             "commit_log_files": len(log),
             "queues": len(list(self._queues())),
@@ -68,10 +80,15 @@ class StoreDirectory:
         }
 
     def sizes(self) -> dict[str, int]:
-        """The settings that say how long the files are, as the files themselves have it; what has no file is left out."""
+        """The settings that say how long the files are, as the files themselves have it; what has no file is
+        left out."""
         found = {}
         logs = [size for _, size, _ in self._log_files() if size]
-        queues = [self.disk.size_of(directory / name) for _, _, directory in self._queues() for name in self._numbered(directory)[:1]]
+        queues = [
+            self.disk.size_of(directory / name)
+            for _, _, directory in self._queues()
+            for name in self._numbered(directory)[:1]
+        ]
         if logs:
             found["mapped_file_size_commit_log"] = _commonest(logs)
         if queues := [size for size in queues if size]:
@@ -82,9 +99,13 @@ class StoreDirectory:
         return found
 
     def files(self) -> list[dict]:
-        """Every mapped file: the shape of the engine's, in which what only the process knows that writes them is None."""
+        """Every mapped file: the shape of the engine's, in which what only the process knows that writes them
+        is None."""
         end = self.log_end()
-        files = [self._file("commitlog", path, base, size, min(max(end - base, 0), size)) for base, size, path in self._log_files()]
+        files = [
+            self._file("commitlog", path, base, size, min(max(end - base, 0), size))
+            for base, size, path in self._log_files()
+        ]
         for topic, queue_id, directory in self._queues():
             queue_end = None
             for name in reversed(names := self._numbered(directory)):
@@ -101,10 +122,22 @@ class StoreDirectory:
             found = self._file("index", path, header.begin_offset, self.disk.size_of(path), wrote)
             if shape is not None:
                 found["state"] = "full" if count >= shape.entries else "writing"
-            files.append(found | {"first_ms": header.begin_timestamp or None, "last_ms": header.end_timestamp or None})
-        return sorted(files, key=lambda file: (_KINDS.index(file["kind"]), file["topic"] or "", file["queue_id"] or 0, file["name"]))
+            files.append(
+                found | {"first_ms": header.begin_timestamp or None, "last_ms": header.end_timestamp or None}
+            )
+        return sorted(
+            files,
+            key=lambda file: (
+                _KINDS.index(file["kind"]),
+                file["topic"] or "",
+                file["queue_id"] or 0,
+                file["name"],
+            ),
+        )
 
-    def _file(self, kind, path: Path, base, size, wrote, topic: str | None = None, queue_id: int | None = None) -> dict:
+    def _file(
+        self, kind, path: Path, base, size, wrote, topic: str | None = None, queue_id: int | None = None
+    ) -> dict:
         state = None if wrote is None else "full" if wrote >= size else "writing" if wrote else "preallocated"
         return {
             "kind": kind,
@@ -137,10 +170,11 @@ class StoreDirectory:
         return low
 
     def with_times(self, files: list[dict]) -> list[dict]:
-        """The files with `first_ms` and `last_ms`, the store times of what they hold, as far as they are known cheaply.
+        """The files with `first_ms` and `last_ms`, the store times of what they hold, as far as they are
+        known cheaply.
 
-        Of a file of log or queue that is full, `last_ms` is when the next began: nothing in it is younger. Each file costs
-        one or two short reads, so give those that are shown.
+        Of a file of log or queue that is full, `last_ms` is when the next began: nothing in it is younger.
+        Each file costs one or two short reads, so give those that are shown.
         """
         begins = {base: path for base, _, path in self._log_files()}
         known: dict[int, int | None] = {}
@@ -156,7 +190,10 @@ class StoreDirectory:
             if file["kind"] == "commitlog" and file["wrote"]:
                 first_ms, last_ms = first_of(file["base"]), first_of(file["base"] + file["size"]) or last_ms
             elif file["kind"] == "consumequeue" and file["wrote"]:
-                first_ms, last_ms = self._unit_ms(file, 0), self._unit_ms(file, file["wrote"] - queue_unit.SIZE)
+                first_ms, last_ms = (
+                    self._unit_ms(file, 0),
+                    self._unit_ms(file, file["wrote"] - queue_unit.SIZE),
+                )
             timed.append(file | {"first_ms": first_ms, "last_ms": last_ms})
         return timed
 
@@ -178,7 +215,9 @@ class StoreDirectory:
             if not head.is_record or len(raw) < _HEAD_BYTES:
                 return None
             (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
-            (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, record.FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"])
+            (stored_ms,) = record.STORE_TIMESTAMP.unpack(
+                raw, record.FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"]
+            )
         except (FormatError, NotFoundError, StoreError):
             return None
         return stored_ms if stored_ms > 0 else None
@@ -203,12 +242,15 @@ class StoreDirectory:
         return found
 
     def log_end(self) -> int:
-        """Where the first place is at which no record or blank begins, looked for from the last file that begins with one."""
+        """Where the first place is at which no record or blank begins, looked for from the last file that
+        begins with one."""
         files = list(self._log_files())
         for base, size, path in reversed(files):
             with self.disk.open_reader(path) as reader:
                 head = reader.read(0, record.HEAD.size)
-                if len(head) == record.HEAD.size and (record.read_head(head).is_record or record.read_head(head).is_blank):
+                if len(head) == record.HEAD.size and (
+                    record.read_head(head).is_record or record.read_head(head).is_blank
+                ):
                     return self._end_in(reader, base, size)
         return files[0][0] if files else 0
 
@@ -233,18 +275,23 @@ class StoreDirectory:
         return (log[0][0], log[-1][0] + log[-1][1]) if log else (0, 0)
 
     def index_files(self) -> list[tuple[str, index_file.IndexHeader, IndexGeometry | None]]:
-        """(name, header, geometry) of each index file, oldest first; the geometry is None when no known one has a file's length."""
+        """(name, header, geometry) of each index file, oldest first; the geometry is None when no known one
+        has a file's length."""
         return [(path.name, header, shape) for path, header, shape in self._index_files()]
 
     @contextlib.contextmanager
     def open_index(self, name: str) -> Iterator[tuple[Reader, IndexGeometry]]:
-        """An index file to be read. NotFoundError without it, StoreError when it is none or its geometry is not known."""
+        """An index file to be read. NotFoundError without it, StoreError when it is none or its geometry is
+        not known."""
         path = self.root / "index" / index_file.check_name(name)
         if not self.disk.exists(path):
             raise NotFoundError(f"there is no index file {name}")
         geometry = self._geometry_of(self.disk.size_of(path))
         if geometry is None:
-            raise StoreError(f"index/{name} has a length that fits no known numbers of slots and entries; give --slots and --entries")
+            raise StoreError(
+                f"index/{name} has a length that fits no known numbers of slots and entries; give "
+                f"--slots and --entries"
+            )
         with self.disk.open_reader(path) as reader:
             yield reader, geometry
 
@@ -308,7 +355,8 @@ class StoreDirectory:
         return [(topic, queue_id) for topic, queue_id, _ in self._queues()]
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[int, int, Path]]:
-        """(first byte of the queue, size, path) of the files of a queue, ascending; none of one that is not there."""
+        """(first byte of the queue, size, path) of the files of a queue, ascending; none of one that is not
+        there."""
         return self._sized(self.root / "consumequeue" / topic / str(queue_id))
 
     def timer_log_files(self) -> list[tuple[int, int, Path]]:
@@ -325,11 +373,13 @@ class StoreDirectory:
         return QueueUnits(self.disk, self.queue_files(topic, queue_id))
 
     def config(self, name: str) -> str | None:
-        """The text of a file of `config/`, of its .bak when it is missing, empty or torn, None when neither is there."""
+        """The text of a file of `config/`, of its .bak when it is missing, empty or torn, None when neither
+        is there."""
         return read_sound(self.disk, self.root, name)
 
     def knows_group_offsets(self) -> bool:
-        """Whether there is a readable config/consumerOffset.json. Without one it is unknown where groups stand, not that there are none."""
+        """Whether there is a readable config/consumerOffset.json. Without one it is unknown where groups
+        stand, not that there are none."""
         try:
             text = self.config(OFFSETS_FILE)
             if text is not None:
@@ -339,7 +389,8 @@ class StoreDirectory:
         return text is not None
 
     def group_offsets(self) -> GroupOffsets:
-        """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it. Raises DamagedStoreError."""
+        """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it. Raises
+        DamagedStoreError."""
         text = self.config(OFFSETS_FILE)
         found: GroupOffsets = {}
         if text is None:
@@ -380,20 +431,30 @@ class StoreDirectory:
 
     def _geometry_of(self, size: int) -> IndexGeometry | None:
         """Of an index file of that many bytes: the one that is known, or the usual one."""
-        return self.geometry if self.geometry is not None and self.geometry.file_bytes == size else _usual_geometry(size)
+        return (
+            self.geometry
+            if self.geometry is not None and self.geometry.file_bytes == size
+            else _usual_geometry(size)
+        )
 
     def _numbered(self, directory: Path) -> list[str]:
-        return [name for name in self._names(directory) if len(name) == 20 and name.isascii() and name.isdigit()]
+        return [
+            name for name in self._names(directory) if len(name) == 20 and name.isascii() and name.isdigit()
+        ]
 
     def _names(self, directory: Path) -> list[str]:
         return sorted(self.disk.list_names(directory)) if self._is_directory(directory) else []
 
     def _is_directory(self, path: Path) -> bool:
-        """As the disk says. StoreError for a directory above that this user may not enter: nothing is known of what is in it."""
+        """As the disk says. StoreError for a directory above that this user may not enter: nothing is known
+        of what is in it."""
         try:
             return self.disk.is_directory(path)
         except StoreError as error:
-            raise StoreError(f"{error}; look at the store as the user that owns it, or let this user read and enter {path.parent}") from error
+            raise StoreError(
+                f"{error}; look at the store as the user that owns it, or let this user read and "
+                f"enter {path.parent}"
+            ) from error
 
 
 def _commonest(sizes: list[int]) -> int:

@@ -1,11 +1,14 @@
-"""What the disk holds, how fast it fills, which log files go next, and which groups lose unread messages by that.
+"""What the disk holds, how fast it fills, which log files go next, and which groups lose unread messages by
+that.
 
-    now ─ rate ──► 75 % expired files go at any hour ──► 85 % the oldest go at once ──► 90 % sends are refused ──► full
+    now ─ rate ──► 75 % expired files go at any hour ──► 85 % the oldest go at once ──► 90 % sends are refused
+                                                         ──► full
 
-The rate is that of the log: bytes between messages that were stored over several stretches of time, so that it is known
-right after a start and without a broker. Queues and index grow with it; what others write on the same file system is known
-from samples only, and counts when it is. A forecast lets use grow and files go by age as retention.py has them go; it never
-deletes before the time, since what it forecasts is when that would begin. The band is the slowest and the fastest stretch.
+The rate is that of the log: bytes between messages that were stored over several stretches of time, so that
+it is known right after a start and without a broker. Queues and index grow with it; what others write on the
+same file system is known from samples only, and counts when it is. A forecast lets use grow and files go by
+age as retention.py has them go; it never deletes before the time, since what it forecasts is when that would
+begin. The band is the slowest and the fastest stretch.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ class Rules(NamedTuple):
 
 
 def offsets_of(store: StoreDirectory) -> list[tuple[str, str, dict[int, int]]]:
-    """Where groups stand, from config/consumerOffset.json; nothing when there is none. Raises DamagedStoreError."""
+    """Where groups stand, from config/consumerOffset.json; nothing when there is none. Raises
+    DamagedStoreError."""
     text = store.config(OFFSETS_FILE)
     if text is None:
         return []
@@ -86,14 +90,25 @@ def offsets_of(store: StoreDirectory) -> list[tuple[str, str, dict[int, int]]]:
         found = []
         for key, queues in table.items():
             topic, _, group = str(key).partition("@")
-            found.append((group, topic, {queue: at for queue, at in config_json.int_keys(queues, str(key)).items() if type(at) is int}))
+            found.append(
+                (
+                    group,
+                    topic,
+                    {
+                        queue: at
+                        for queue, at in config_json.int_keys(queues, str(key)).items()
+                        if type(at) is int
+                    },
+                )
+            )
         return found
     except FormatError as error:
         raise DamagedStoreError(str(error), file=f"config/{OFFSETS_FILE}") from error
 
 
 class DiskView:
-    """One look. `positions` is open as long as it is used; `until_ms` is when messages came last where no broker runs."""
+    """One look. `positions` is open as long as it is used; `until_ms` is when messages came last where no
+    broker runs."""
 
     def __init__(
         self,
@@ -113,7 +128,10 @@ class DiskView:
         # The same groups and queues are asked about for each file.
         self._unread_places: dict[tuple[Queue, int], int | None] = {}
         self._speeds: dict[str, float | None] = {}
-        self._usage = max((store.disk.usage(path) for path in (store.root, store.log_directory)), key=lambda usage: usage.used_ratio)
+        self._usage = max(
+            (store.disk.usage(path) for path in (store.root, store.log_directory)),
+            key=lambda usage: usage.used_ratio,
+        )
         self._log = [file for file in positions.log if file.base <= positions.log_end]
         self._kinds = bytes_by_kind(store.disk, store.root, store.log_directory)
         self._queues = positions.queues()
@@ -123,7 +141,7 @@ class DiskView:
         self._until_ms = now_ms if is_running else self._find_last_ms()
         self._rate = self._measure_rate()
 
-    # What is ------------------------------------------------------------------------------------------------------------
+    # What is --------------------------------------------------------------------------------------
 
     def facts(self) -> dict:
         """Use, rate and marks."""
@@ -131,7 +149,12 @@ class DiskView:
         return {
             "at_ms": self._now_ms,
             "is_running": self._is_running,
-            "file_system": {"total_bytes": usage.total, "free_bytes": usage.free, "used_bytes": usage.total - usage.free, "used_ratio": usage.used_ratio},
+            "file_system": {
+                "total_bytes": usage.total,
+                "free_bytes": usage.free,
+                "used_bytes": usage.total - usage.free,
+                "used_ratio": usage.used_ratio,
+            },
             "use": self._use(),
             "log": {
                 "files": len(self._log),
@@ -192,11 +215,15 @@ class DiskView:
     def _ends(self) -> Iterable[tuple[Queue, tuple[int, int]]]:
         return ((queue, self._positions.ends(queue)) for queue in self._queues)
 
-    # How fast ---------------------------------------------------------------------------------------------------------------
+    # How fast -------------------------------------------------------------------------------------
 
     def _measure_rate(self) -> dict:
         windows = self._windows()
-        expected = max((window for window in windows if window["window_ms"] <= BASIS_MS), key=lambda window: window["window_ms"], default=None)
+        expected = max(
+            (window for window in windows if window["window_ms"] <= BASIS_MS),
+            key=lambda window: window["window_ms"],
+            default=None,
+        )
         per_s = [window["bytes_per_s"] for window in windows]
         return {
             "until_ms": self._until_ms,
@@ -211,7 +238,8 @@ class DiskView:
         }
 
     def _windows(self) -> list[dict]:
-        """Bytes that came within each stretch before the end that the history covers, and within all of it."""
+        """Bytes that came within each stretch before the end that the history covers, and within all of
+        it."""
         until_ms, first_ms = self._until_ms, self._first_ms
         if until_ms is None or first_ms is None or until_ms - first_ms < LEAST_MS:
             return []
@@ -228,14 +256,25 @@ class DiskView:
                 unit = self._positions.unit(queue, number) if number < high else None
                 begin = begin if unit is None else min(begin, unit.log_offset)
             came = self._positions.log_end - begin
-            found.append({"window_ms": length, "from_ms": until_ms - length, "bytes": came, "bytes_per_s": came * 1000 / length})
+            found.append(
+                {
+                    "window_ms": length,
+                    "from_ms": until_ms - length,
+                    "bytes": came,
+                    "bytes_per_s": came * 1000 / length,
+                }
+            )
         return found
 
     def _doubt(self, windows: list[dict]) -> str | None:
-        """Why the rates may be wrong: they take store times for the time that passed. None where these are known to go up."""
+        """Why the rates may be wrong: they take store times for the time that passed. None where these are
+        known to go up."""
         if not windows:
             return None
-        order, end = StoreTimes(self._store.disk, self._store.root / "config" / STORE_TIMES), self._positions.log_end
+        order, end = (
+            StoreTimes(self._store.disk, self._store.root / "config" / STORE_TIMES),
+            self._positions.log_end,
+        )
         order.load()
         own_position = end  # a running broker wrote all since its start, and that start wrote the note
         if not self._is_running:
@@ -243,14 +282,25 @@ class DiskView:
             ends.load()
             own_position = ends.position
         minimum, begin = self._positions.log_minimum, end - max(window["bytes"] for window in windows)
-        # Each step between, and each for which a search for the begin of a window may have found another part.
+        # Each step between, and each for which a search for the begin of a window may have found another
+        # part.
         steps = (step for step in order.steps if minimum < step.log_offset <= end)
-        step = next((step for step in steps if begin <= step.log_offset or any(step.parts(window["from_ms"]) for window in windows)), None)
+        step = next(
+            (
+                step
+                for step in steps
+                if begin <= step.log_offset or any(step.parts(window["from_ms"]) for window in windows)
+            ),
+            None,
+        )
         if step is None:
             if order.is_known(minimum, end, own_position):
                 return None
             return "it is not known of the whole log whether store times go back, so these rates may be wrong"
-        return f"store times go back at {step.log_offset:,} of the log by {step.before_ms - step.own_ms:,} ms, so these rates may be wrong"
+        return (
+            f"store times go back at {step.log_offset:,} of the log by {step.before_ms - step.own_ms:,} "
+            f"ms, so these rates may be wrong"
+        )
 
     def _overhead(self) -> float | None:
         """Bytes of queues and index for each byte of the log."""
@@ -264,40 +314,67 @@ class DiskView:
         """What the rest of the file system grows by, from samples."""
         names = (samples.DISK_TOTAL, samples.DISK_FREE, samples.OWN_BYTES)
         found = self._read_samples(lambda name: name in names, self._now_ms - BASIS_MS)
-        known = [Sample(at, step, {"others": values[names[0]] - values[names[1]] - values[names[2]]}) for at, step, values in found if len(values) == 3]
+        known = [
+            Sample(at, step, {"others": values[names[0]] - values[names[1]] - values[names[2]]})
+            for at, step, values in found
+            if len(values) == 3
+        ]
         if not known or known[-1].at_ms - known[0].at_ms < 10 * MINUTE_MS:
             return None
-        return (known[-1].values["others"] - known[0].values["others"]) * 1000 / (known[-1].at_ms - known[0].at_ms)
+        return (
+            (known[-1].values["others"] - known[0].values["others"])
+            * 1000
+            / (known[-1].at_ms - known[0].at_ms)
+        )
 
-    # When -------------------------------------------------------------------------------------------------------------------
+    # When -----------------------------------------------------------------------------------------
 
     def _marks(self) -> dict:
         rules, rate = self._rules, self._rate
-        usual, low, high = (self._simulate(rate[key]) for key in ("bytes_per_s", "low_bytes_per_s", "high_bytes_per_s"))
+        usual, low, high = (
+            self._simulate(rate[key]) for key in ("bytes_per_s", "low_bytes_per_s", "high_bytes_per_s")
+        )
         used = self._usage.used_ratio * 100
         marks = []
-        for percent, what in ((rules.tight, "expired"), (rules.forced, "forced"), (rules.full, "refused"), (100, "full")):
+        for percent, what in (
+            (rules.tight, "expired"),
+            (rules.forced, "forced"),
+            (rules.full, "refused"),
+            (100, "full"),
+        ):
             marks.append(
                 {
                     "percent": percent,
                     "what": what,
                     "is_reached": used > percent,
-                    "bytes_left": max(0, round(self._usage.total * percent / 100) - (self._usage.total - self._usage.free)),
+                    "bytes_left": max(
+                        0, round(self._usage.total * percent / 100) - (self._usage.total - self._usage.free)
+                    ),
                     "at_ms": None if usual is None else usual[0].get(percent),
                     "earliest_ms": None if high is None else high[0].get(percent),
                     "latest_ms": None if low is None else low[0].get(percent),
                 }
             )
         known = [mark["at_ms"] - self._now_ms for mark in marks if mark["at_ms"] is not None]
-        until_ms = self._now_ms + round(min(HORIZON_MS, max(DAY_MS / 4, 1.2 * max(known))) if known else SHOWN_MS)
+        until_ms = self._now_ms + round(
+            min(HORIZON_MS, max(DAY_MS / 4, 1.2 * max(known))) if known else SHOWN_MS
+        )
         return {
             "marks": marks,
             "highest_ratio": None if usual is None else usual[1],
             "horizon_ms": HORIZON_MS,
-            "paths": {"until_ms": until_ms, **{name: _thinned(found, until_ms) for name, found in (("usual", usual), ("low", low), ("high", high))}},
+            "paths": {
+                "until_ms": until_ms,
+                **{
+                    name: _thinned(found, until_ms)
+                    for name, found in (("usual", usual), ("low", low), ("high", high))
+                },
+            },
         }
 
-    def _simulate(self, bytes_per_s: float | None) -> tuple[dict[int, int], float, list[tuple[int, float]]] | None:
+    def _simulate(
+        self, bytes_per_s: float | None
+    ) -> tuple[dict[int, int], float, list[tuple[int, float]]] | None:
         """See `simulate`."""
         if bytes_per_s is None or not self._usage.total:
             return None
@@ -313,13 +390,20 @@ class DiskView:
         )
 
     def _full_files(self) -> list[tuple[LogFile, int]]:
-        return [(file, self._store.disk.modified_ms(file.path)) for file in self._log if file.end <= self._positions.log_end]
+        return [
+            (file, self._store.disk.modified_ms(file.path))
+            for file in self._log
+            if file.end <= self._positions.log_end
+        ]
 
-    # What goes --------------------------------------------------------------------------------------------------------------
+    # What goes ------------------------------------------------------------------------------------
 
     def forecast(self, most_files: int = MOST_FILES) -> dict:
         """The files that go next with what groups would lose, and what forced cleaning would do now."""
-        speeds = recent(self._read_samples(lambda name: name.startswith("at\t"), self._now_ms - BASIS_MS // 24), self._now_ms)
+        speeds = recent(
+            self._read_samples(lambda name: name.startswith("at\t"), self._now_ms - BASIS_MS // 24),
+            self._now_ms,
+        )
         schedule = self.schedule()
         self._look_ahead([file for file, *_ in schedule[:most_files]])
         told = [self._told(file, speeds) for file in schedule[:most_files]]
@@ -332,12 +416,17 @@ class DiskView:
             "forced": {
                 "files": [file.path.name for file in forced],
                 "bytes": sum(file.size for file in forced),
-                **(self._losses(forced[0].base, forced[-1].end, None, speeds) if forced else {"losses": [], "losses_left_out": 0}),
+                **(
+                    self._losses(forced[0].base, forced[-1].end, None, speeds)
+                    if forced
+                    else {"losses": [], "losses_left_out": 0}
+                ),
             },
         }
 
     def _look_ahead(self, files: list[LogFile]) -> None:
-        """Find what all files need of a queue while its own files are open: with thousands of queues not all can be."""
+        """Find what all files need of a queue while its own files are open: with thousands of queues not all
+        can be."""
         lowest: dict[Queue, int] = {}
         for _, topic, queues in self._offsets:
             for queue_id, at in queues.items():
@@ -347,10 +436,15 @@ class DiskView:
             for file in files:
                 end = min(file.end, self._positions.log_end)
                 if place is not None and place < end:
-                    self._positions.bytes_between(queue, self._positions.first_from(queue, file.base), self._positions.first_from(queue, end))
+                    self._positions.bytes_between(
+                        queue,
+                        self._positions.first_from(queue, file.base),
+                        self._positions.first_from(queue, end),
+                    )
 
     def schedule(self) -> list[tuple[LogFile, int | None, int | None, int | None]]:
-        """(file, last modified, expires, goes) of each file that may go, in the order in which they do. The last file stays."""
+        """(file, last modified, expires, goes) of each file that may go, in the order in which they do. The
+        last file stays."""
         is_tight = self._usage.used_ratio * 100 > self._rules.tight
         found: list[tuple[LogFile, int | None, int | None, int | None]] = []
         ready: int | None = self._now_ms
@@ -371,7 +465,9 @@ class DiskView:
                 goes = due if is_tight else next_cleaning_ms(due, self._rules.hours)
             together = together + 1 if found and goes == ready else 0
             ready = goes
-            later = None if goes is None else goes + together // self._rules.files_a_look * self._rules.look_ms
+            later = (
+                None if goes is None else goes + together // self._rules.files_a_look * self._rules.look_ms
+            )
             found.append((file, modified, expires, later))
         return found
 
@@ -382,7 +478,9 @@ class DiskView:
             return None
         return self._now_ms + round((file.end - self._positions.log_end) * 1000 / per_s)
 
-    def _told(self, planned: tuple[LogFile, int | None, int | None, int | None], speeds: Sequence[Sample]) -> dict:
+    def _told(
+        self, planned: tuple[LogFile, int | None, int | None, int | None], speeds: Sequence[Sample]
+    ) -> dict:
         file, modified, expires, goes = planned
         wrote = min(file.size, self._positions.log_end - file.base)
         return {
@@ -399,9 +497,11 @@ class DiskView:
         }
 
     def _losses(self, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict:
-        """What groups have not read of the log's bytes [begin, end): `losses` and `losses_left_out`, of how many more groups.
+        """What groups have not read of the log's bytes [begin, end): `losses` and `losses_left_out`, of how
+        many more groups.
 
-        Those that do not read it in time come first, then those of which that is unknown; of each the one that lacks most first.
+        Those that do not read it in time come first, then those of which that is unknown; of each the one
+        that lacks most first.
         """
         found: dict[str, dict] = {}
         for reader, topic, queues in self._offsets:
@@ -410,19 +510,47 @@ class DiskView:
                 if lost is None:
                     continue
                 group, _, broadcast = reader.partition("@")
-                of_group = found.setdefault(reader, {"group": group, "is_broadcast": bool(broadcast), "messages": 0, "bytes": 0, "is_read_in_time": True, "queues": [], "queues_left_out": 0})
+                of_group = found.setdefault(
+                    reader,
+                    {
+                        "group": group,
+                        "is_broadcast": bool(broadcast),
+                        "messages": 0,
+                        "bytes": 0,
+                        "is_read_in_time": True,
+                        "queues": [],
+                        "queues_left_out": 0,
+                    },
+                )
                 of_group["messages"] += lost["messages"]
-                of_group["bytes"] = None if lost["bytes"] is None or of_group["bytes"] is None else of_group["bytes"] + lost["bytes"]
+                of_group["bytes"] = (
+                    None
+                    if lost["bytes"] is None or of_group["bytes"] is None
+                    else of_group["bytes"] + lost["bytes"]
+                )
                 of_group["is_read_in_time"] = _both(of_group["is_read_in_time"], lost["is_read_in_time"])
                 if len(of_group["queues"]) < MOST_QUEUES:
                     of_group["queues"].append(lost)
                 else:
                     of_group["queues_left_out"] += 1
         order = {False: 0, None: 1, True: 2}
-        named = heapq.nsmallest(MOST_GROUPS, found.values(), key=lambda losses: (order[losses["is_read_in_time"]], -losses["messages"], losses["group"]))
+        named = heapq.nsmallest(
+            MOST_GROUPS,
+            found.values(),
+            key=lambda losses: (order[losses["is_read_in_time"]], -losses["messages"], losses["group"]),
+        )
         return {"losses": named, "losses_left_out": len(found) - len(named)}
 
-    def _unread(self, group: str, queue: Queue, at: int, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict | None:
+    def _unread(
+        self,
+        group: str,
+        queue: Queue,
+        at: int,
+        begin: int,
+        end: int,
+        goes: int | None,
+        speeds: Sequence[Sample],
+    ) -> dict | None:
         place = self._first_unread(queue, at)
         if place is None or place >= end:
             return None
@@ -431,7 +559,9 @@ class DiskView:
         if from_offset >= behind:
             return None
         per_s = self._speed(speeds, samples.position_of(group, *queue))
-        in_time = None if goes is None or per_s is None else at + per_s * (goes - self._now_ms) / 1000 >= behind
+        in_time = (
+            None if goes is None or per_s is None else at + per_s * (goes - self._now_ms) / 1000 >= behind
+        )
         return {
             "topic": queue[0],
             "queue_id": queue[1],
@@ -443,7 +573,8 @@ class DiskView:
         }
 
     def _first_unread(self, queue: Queue, at: int) -> int | None:
-        """Where in the log the first message lies that a group at this offset has not read; None when there is none."""
+        """Where in the log the first message lies that a group at this offset has not read; None when there
+        is none."""
         key = (queue, at)
         if key not in self._unread_places:
             low, high = self._positions.ends(queue)
@@ -463,15 +594,26 @@ def _both(one: bool | None, other: bool | None) -> bool | None:
 
 
 def simulate(
-    usage: Usage, files: deque[tuple[int, int]], file_size: int, rules: Rules, now_ms: int, log_per_s: float, overhead: float, others_per_s: float
+    usage: Usage,
+    files: deque[tuple[int, int]],
+    file_size: int,
+    rules: Rules,
+    now_ms: int,
+    log_per_s: float,
+    overhead: float,
+    others_per_s: float,
 ) -> tuple[dict[int, int], float, list[tuple[int, float]]]:
-    """(percent -> when it is passed, the highest ratio of use until the horizon, its way there): see the module.
+    """(percent -> when it is passed, the highest ratio of use until the horizon, its way there): see the
+    module.
 
-    `files` are (bytes, last modified) of full log files. Each byte of the log takes `overhead` more for queues and index, which go with it.
+    `files` are (bytes, last modified) of full log files. Each byte of the log takes `overhead` more for
+    queues and index, which go with it.
     """
     all_per_s = log_per_s * (1 + overhead) + others_per_s
     used, total = float(usage.total - usage.free), usage.total
-    waiting = [percent for percent in (rules.tight, rules.forced, rules.full, 100) if used * 100 / total <= percent]
+    waiting = [
+        percent for percent in (rules.tight, rules.forced, rules.full, 100) if used * 100 / total <= percent
+    ]
     passed: dict[int, int] = {}
     at_ms, end_ms, made, highest = float(now_ms), now_ms + HORIZON_MS, 0.0, used
     path = [(now_ms, used / total)]
@@ -499,8 +641,14 @@ def simulate(
     return passed, min(1.0, highest / total), path
 
 
-def _thinned(found: tuple[dict[int, int], float, list[tuple[int, float]]] | None, until_ms: int) -> list[dict]:
+def _thinned(
+    found: tuple[dict[int, int], float, list[tuple[int, float]]] | None, until_ms: int
+) -> list[dict]:
     """Points of a path to draw; none for a rate that is not known."""
     path = [] if found is None else [point for point in found[2] if point[0] <= until_ms]
     stride = max(1, len(path) // MOST_POINTS)
-    return [{"at_ms": at_ms, "used_ratio": ratio} for number, (at_ms, ratio) in enumerate(path) if number % stride == 0 or number == len(path) - 1]
+    return [
+        {"at_ms": at_ms, "used_ratio": ratio}
+        for number, (at_ms, ratio) in enumerate(path)
+        if number % stride == 0 or number == len(path) - 1
+    ]

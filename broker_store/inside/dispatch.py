@@ -1,7 +1,8 @@
-"""The race behind the end of the log: how far each step has come, in bytes and in the age of the first record it lacks.
+"""The race behind the end of the log: how far each step has come, in bytes and in the age of the first record
+it lacks.
 
-The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one position. In the
-files that a crash left, or Apache's broker, each stands for itself.
+The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one
+position. In the files that a crash left, or Apache's broker, each stands for itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SINKS = {
     "flushed": "Flushed",
     "checkpoint_position": "Checkpoint",
 }
-# What the files alone tell apart; how far the log was confirmed and synced only the process knew that wrote it.
+# What the files alone tell apart; how far the log was confirmed and synced only the process knew that wrote
+# it.
 FILE_SINKS = {"queues": "Queues", "index": "Index", "checkpoint_position": "Checkpoint"}
 # What is named when it is the slowest. The checkpoint is behind by its nature: it is set twice a minute.
 _RUNNERS = ("confirmed", "dispatched", "flushed")
@@ -33,7 +35,8 @@ _WHY = {
 
 
 def race(positions: dict, behind_ms: dict, rebuild: dict | None = None) -> dict:
-    """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a sentence on them."""
+    """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a
+    sentence on them."""
     end = positions["wrote"]
     sinks = {
         name: {
@@ -43,7 +46,13 @@ def race(positions: dict, behind_ms: dict, rebuild: dict | None = None) -> dict:
         }
         for name in SINKS
     }
-    return {"end": end, "sinks": sinks, "slowest": _slowest(sinks), "sentence": _sentence(sinks), "index_rebuild": rebuild}
+    return {
+        "end": end,
+        "sinks": sinks,
+        "slowest": _slowest(sinks),
+        "sentence": _sentence(sinks),
+        "index_rebuild": rebuild,
+    }
 
 
 def of(store: MessageStore) -> dict:
@@ -57,17 +66,35 @@ def of(store: MessageStore) -> dict:
 def of_files(directory: StoreDirectory) -> dict:
     """The race as a store's files have it, before any start has mended them.
 
-    Queues and index stand at the end of the newest record that they name, the checkpoint at the first record that is younger
-    than its oldest stamp. `behind_ms` is the time from the first record that a sink lacks to the newest one.
+    Queues and index stand at the end of the newest record that they name, the checkpoint at the first record
+    that is younger than its oldest stamp. `behind_ms` is the time from the first record that a sink lacks to
+    the newest one.
     """
     end = directory.log_end()
     with Positions(directory, log_end=end) as look:
-        places = {"queues": _queues_reach(look), "index": _index_reaches(directory), "checkpoint_position": _checkpoint_stands(directory, look)}
+        places = {
+            "queues": _queues_reach(look),
+            "index": _index_reaches(directory),
+            "checkpoint_position": _checkpoint_stands(directory, look),
+        }
         newest_ms = look.store_ms(last) if (last := _last_record(directory, end)) is not None else None
-        sinks = {name: _of_file(look, min(place, end), end, newest_ms) if place is not None else _UNKNOWN_SINK for name, place in places.items()}
-    behind = [f"{FILE_SINKS[name]} {'not known' if sink['position'] is None else _distance(sink)}" for name, sink in sinks.items() if sink["behind_bytes"] != 0]
+        sinks = {
+            name: _of_file(look, min(place, end), end, newest_ms) if place is not None else _UNKNOWN_SINK
+            for name, place in places.items()
+        }
+    behind = [
+        f"{FILE_SINKS[name]} {'not known' if sink['position'] is None else _distance(sink)}"
+        for name, sink in sinks.items()
+        if sink["behind_bytes"] != 0
+    ]
     said = "; ".join(behind) if behind else "queues, index and checkpoint are at the end of the log"
-    return {"end": end, "sinks": sinks | dict.fromkeys(("confirmed", "flushed"), _UNKNOWN_SINK), "slowest": None, "sentence": f"As the files have it: {said}.", "index_rebuild": None}
+    return {
+        "end": end,
+        "sinks": sinks | dict.fromkeys(("confirmed", "flushed"), _UNKNOWN_SINK),
+        "slowest": None,
+        "sentence": f"As the files have it: {said}.",
+        "index_rebuild": None,
+    }
 
 
 _UNKNOWN_SINK = {"position": None, "behind_bytes": None, "behind_ms": None}
@@ -75,12 +102,19 @@ _UNKNOWN_SINK = {"position": None, "behind_bytes": None, "behind_ms": None}
 
 def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> dict:
     lacks_ms = newest_ms if place == end else look.store_ms(place)
-    return {"position": place, "behind_bytes": end - place, "behind_ms": None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms}
+    return {
+        "position": place,
+        "behind_bytes": end - place,
+        "behind_ms": None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms,
+    }
 
 
 def _queues_reach(look: Positions) -> int:
     units = (look.unit(queue, look.ends(queue)[1] - 1) for queue in look.queues())
-    return max((unit.log_offset + unit.size for unit in units if unit is not None and unit.is_data), default=look.log_minimum)
+    return max(
+        (unit.log_offset + unit.size for unit in units if unit is not None and unit.is_data),
+        default=look.log_minimum,
+    )
 
 
 def _index_reaches(directory: StoreDirectory) -> int | None:
@@ -137,7 +171,11 @@ def flush(store: MessageStore) -> dict:
 def _slowest(sinks: dict) -> str | None:
     """The one of the runners that is furthest behind; None when none is, or nothing is known."""
     behind = [name for name in _RUNNERS if sinks[name]["behind_bytes"]]
-    return max(behind, key=lambda name: (sinks[name]["behind_ms"] or 0, sinks[name]["behind_bytes"])) if behind else None
+    return (
+        max(behind, key=lambda name: (sinks[name]["behind_ms"] or 0, sinks[name]["behind_bytes"]))
+        if behind
+        else None
+    )
 
 
 def _sentence(sinks: dict) -> str:
@@ -145,7 +183,11 @@ def _sentence(sinks: dict) -> str:
     if unknown:
         return f"How far {' and '.join(unknown)} came is not known."
     checkpoint = sinks["checkpoint_position"]
-    said = "The checkpoint was not set in this run yet." if checkpoint["position"] is None else f"The checkpoint is {_distance(checkpoint)}."
+    said = (
+        "The checkpoint was not set in this run yet."
+        if checkpoint["position"] is None
+        else f"The checkpoint is {_distance(checkpoint)}."
+    )
     name = _slowest(sinks)
     if name is None:
         return f"Nothing lags: what is written is confirmed, dispatched and on the disk. {said}"

@@ -1,9 +1,9 @@
 """If it crashed now: what would be lost, and what the next start would do.
 
-What a killed process wrote stays with the system; what a power cut takes is what was not synced. In both cases the next
-start finds `abort` and begins at the newest log file whose first record is not younger than the checkpoint less three
-seconds (engine/recovery.py, step 3), and reads from there to the end of the log. How fast it reads is known only from
-earlier starts.
+What a killed process wrote stays with the system; what a power cut takes is what was not synced. In both
+cases the next start finds `abort` and begins at the newest log file whose first record is not younger than
+the checkpoint less three seconds (engine/recovery.py, step 3), and reads from there to the end of the log.
+How fast it reads is known only from earlier starts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ from broker_store.inside.directory import StoreDirectory
 REPORTS_LOOKED_AT = 5
 LEAST_SCANNED_BYTES = 1 << 20  # less is over too soon to tell a rate
 _RUNS = "What a crash at this moment would take, and what the start after it would do."
-_CLOSED = "The store was closed in order: everything is on the disk, and a start reads only the end of its log."
-_CRASHED = "The store was not closed in order, or its broker runs: this is what a start would do with the files as they are."
+_CLOSED = (
+    "The store was closed in order: everything is on the disk, and a start reads only the end of its log."
+)
+_CRASHED = (
+    "The store was not closed in order, or its broker runs: this is what a start would do with the files "
+    "as they are."
+)
 _UNKNOWN_RATE = "no start that is remembered has read enough of a log to tell how fast this machine does"
 
 
@@ -41,7 +46,8 @@ def of_files(directory: StoreDirectory, rate: dict) -> dict:
 
 
 def of(directory: StoreDirectory, store: dict, rate: dict) -> dict:
-    """`store` is the snapshot of a store that runs, `rate` what `scan_rate` gave. It reads files: not for the loop."""
+    """`store` is the snapshot of a store that runs, `rate` what `scan_rate` gave. It reads files: not for the
+    loop."""
     start = start_of_recovery(directory)
     return {
         "at_ms": store["at_ms"],
@@ -57,29 +63,44 @@ def of(directory: StoreDirectory, store: dict, rate: dict) -> dict:
 def losses(store: dict) -> dict:
     """What each kind of crash would take of what is written, at most, and what of that was acknowledged."""
     behind, is_sync = store["behind"], store["flush"]["type"] == "SYNC_FLUSH"
-    unflushed = {"bytes": behind["unflushed_bytes"], "messages": behind["unflushed_messages"], "oldest_ms": behind["oldest_unflushed_ms"]}
+    unflushed = {
+        "bytes": behind["unflushed_bytes"],
+        "messages": behind["unflushed_messages"],
+        "oldest_ms": behind["oldest_unflushed_ms"],
+    }
     nothing = {"bytes": 0, "messages": 0, "oldest_ms": 0}
     known = unflushed["bytes"] is not None
     if not known:
         sentence = "How much of the log is on the disk is not known yet."
     elif is_sync:
-        sentence = "Nothing that was acknowledged: with SYNC_FLUSH a send is answered when its message is on the disk."
+        sentence = (
+            "Nothing that was acknowledged: with SYNC_FLUSH a send is answered when its message is on "
+            "the disk."
+        )
     elif unflushed["bytes"] == 0:
         sentence = "Nothing at this moment: all of the log is on the disk."
     else:
-        sentence = "Acknowledged messages that are not on the disk yet, at most as many as stand here; of each queue only its newest."
+        sentence = (
+            "Acknowledged messages that are not on the disk yet, at most as many as stand here; of each "
+            "queue only its newest."
+        )
     return {
         "process": {
             "written": nothing,
             "acknowledged": nothing,
             "sentence": "Nothing: what was written stays in the system's memory when the process is killed.",
         },
-        "power": {"written": unflushed, "acknowledged": nothing if known and is_sync else unflushed, "sentence": sentence},
+        "power": {
+            "written": unflushed,
+            "acknowledged": nothing if known and is_sync else unflushed,
+            "sentence": sentence,
+        },
     }
 
 
 def start_of_recovery(directory: StoreDirectory) -> dict | None:
-    """The log file that a start after a crash begins with; None without any. `limit_ms` is the checkpoint's time less three seconds."""
+    """The log file that a start after a crash begins with; None without any. `limit_ms` is the checkpoint's
+    time less three seconds."""
     files, limit_ms = directory.log_files(), directory.checkpoint_limit_ms()
     if not files:
         return None
@@ -95,7 +116,13 @@ def start_of_recovery(directory: StoreDirectory) -> dict | None:
         why = "no file begins with a record that is old enough, so all are read"
     else:
         why = "the checkpoint lacks a time, so all are read"
-    return {"file": chosen[2].name, "position": chosen[0], "first_ms": first_ms, "limit_ms": limit_ms or None, "why": why}
+    return {
+        "file": chosen[2].name,
+        "position": chosen[0],
+        "first_ms": first_ms,
+        "limit_ms": limit_ms or None,
+        "why": why,
+    }
 
 
 def _first_stored_ms(directory: StoreDirectory, base: int) -> int | None:

@@ -1,13 +1,14 @@
-"""The fields of everything that a store's files are made of: name, place, value in words, meaning, and what it points to.
+"""The fields of everything that a store's files are made of: name, place, value in words, meaning, and what
+it points to.
 
 A field is a dict, ready for a page or for JSON:
 
     {"name", "title", "at", "length", "raw", "value", "meaning", "pointer", "right"}
 
-`at` is a position in the file's sequence, `raw` the number that the bytes hold (None where they hold none), `value` the same in
-words. `pointer` says where it leads, as the parameters of another look (`bytes.Place`), and `right` whether it is what something
-else says it should be: True, False, or None where nothing does. Bytes are never believed: what has no sense comes out as a field
-that says so, and not as an error.
+`at` is a position in the file's sequence, `raw` the number that the bytes hold (None where they hold none),
+`value` the same in words. `pointer` says where it leads, as the parameters of another look (`bytes.Place`),
+and `right` whether it is what something else says it should be: True, False, or None where nothing does.
+Bytes are never believed: what has no sense comes out as a field that says so, and not as an error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broker_store.errors import FormatError
-from broker_store.formats import checkpoint, index_file, queue_unit, record, timer_check, timer_log, timer_wheel
+from broker_store.formats import (
+    checkpoint,
+    index_file,
+    queue_unit,
+    record,
+    timer_check,
+    timer_log,
+    timer_wheel,
+)
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.layout import Layout
 from broker_store.formats.message_id import host_text
@@ -60,10 +69,13 @@ _MEANINGS = {
     "unit": {
         "log_offset": "where the message's record begins in the commit log",
         "size": "length of that record",
-        "tags_code": "hash of the message's tag, by which a read skips what a group does not want; the time of delivery in the topic of delayed messages",
+        "tags_code": "hash of the message's tag, by which a read skips what a group does not want; the "
+        "time of "
+        "delivery in the topic of delayed messages",
     },
     "header": {
-        "begin_timestamp": "store time of the first message in this file; the seconds of the entries count from it",
+        "begin_timestamp": "store time of the first message in this file; the seconds of the entries count "
+        "from it",
         "end_timestamp": "store time of the last message in this file",
         "begin_offset": "place in the log of the first message in this file",
         "end_offset": "place in the log of the last message in this file",
@@ -72,7 +84,9 @@ _MEANINGS = {
     },
     "slot": {"entry": "the newest entry whose hash falls into this slot; 0 when there is none"},
     "entry": {
-        "key_hash": "hash of topic#key; what is left when it is divided by the number of slots says which slot's chain this belongs to",
+        "key_hash": "hash of topic#key; what is left when it is divided by the number of slots says which "
+        "slot's "
+        "chain this belongs to",
         "log_offset": "where the message's record begins in the commit log",
         "seconds": "store time, in whole seconds since the file's first message",
         "previous": "the entry before it in the chain of this slot; 0 ends the chain",
@@ -96,7 +110,11 @@ _MEANINGS = {
         "topic_hash": "hash of the topic it goes to",
         "reserved": "always 0",
     },
-    "timer_blank": {"left": "how much of the file is left, these bytes included", "reserved": "always 0", "magic": "says that the timer log goes on in the next file"},
+    "timer_blank": {
+        "left": "how much of the file is left, these bytes included",
+        "reserved": "always 0",
+        "magic": "says that the timer log goes on in the next file",
+    },
     "wheel_slot": {
         "time_s": "the second that this slot stands for; the slot counts only while that second is to come",
         "first": "the oldest unit of the second's chain in the timer log",
@@ -118,7 +136,17 @@ _MEANINGS = {
 }
 
 
-def field(kind: str, name: str, at: int, length: int, value: str, raw: int | None = None, *, pointer: Pointer | None = None, right: bool | None = None) -> Field:
+def field(
+    kind: str,
+    name: str,
+    at: int,
+    length: int,
+    value: str,
+    raw: int | None = None,
+    *,
+    pointer: Pointer | None = None,
+    right: bool | None = None,
+) -> Field:
     return {
         "name": name,
         "title": name.replace("_", " "),
@@ -132,13 +160,18 @@ def field(kind: str, name: str, at: int, length: int, value: str, raw: int | Non
     }
 
 
-def of_layout(kind: str, layout: Layout, buffer: bytes, at: int, say: Callable[[str, int], dict] | None = None) -> list[Field]:
-    """The fields of a fixed stretch whose bytes `buffer` begins with. `say(name, value)` gives what of a field is not its plain number."""
+def of_layout(
+    kind: str, layout: Layout, buffer: bytes, at: int, say: Callable[[str, int], dict] | None = None
+) -> list[Field]:
+    """The fields of a fixed stretch whose bytes `buffer` begins with. `say(name, value)` gives what of a
+    field is not its plain number."""
     starts = [*layout.offset.values(), layout.size]
     fields = []
     for number, (name, value) in enumerate(zip(layout.names, layout.unpack(buffer), strict=True)):
         told = {"value": f"{value:,}"} | (say(name, value) if say else {})
-        fields.append(field(kind, name, at + starts[number], starts[number + 1] - starts[number], raw=value, **told))
+        fields.append(
+            field(kind, name, at + starts[number], starts[number + 1] - starts[number], raw=value, **told)
+        )
     return fields
 
 
@@ -146,7 +179,8 @@ def time_words(time_ms: int) -> str:
     """The number and the time in UTC that it stands for."""
     if not 0 < time_ms < 253_402_300_800_000:
         return f"{time_ms} (no time)"
-    return f"{time_ms} ({datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec='milliseconds').replace('+00:00', 'Z')})"
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return f"{time_ms} ({moment.replace('+00:00', 'Z')})"
 
 
 def to_log(offset: int) -> Pointer:
@@ -169,9 +203,11 @@ def to_slot(name: str, slot: int) -> Pointer:
 
 
 def record_fields(buffer: bytes, at: int) -> tuple[list[Field], str]:
-    """Every field of the record whose bytes `buffer` begins with, at position `at` of the log, and what is wrong with it ("" for nothing).
+    """Every field of the record whose bytes `buffer` begins with, at position `at` of the log, and what is
+    wrong with it ("" for nothing).
 
-    The buffer may end before the record does. A length that leads beyond the record ends the list with a surplus.
+    The buffer may end before the record does. A length that leads beyond the record ends the list with a
+    surplus.
     """
     total_size, magic = record.HEAD.unpack(buffer)
     (sys_flag,) = record.SYS_FLAG.unpack(buffer, record.SYS_FLAG_AT)
@@ -186,7 +222,11 @@ def record_fields(buffer: bytes, at: int) -> tuple[list[Field], str]:
     for name, start in layout.offset.items():
         fields.append(_record_field(name, values, at, start, layout, body))
     place = layout.size
-    for name, length_name, prefix in (("body", "", None), ("topic", "topic_length", record.TOPIC_LENGTH[magic]), ("properties", "properties_length", record.PROPERTIES_LENGTH)):
+    for name, length_name, prefix in (
+        ("body", "", None),
+        ("topic", "topic_length", record.TOPIC_LENGTH[magic]),
+        ("properties", "properties_length", record.PROPERTIES_LENGTH),
+    ):
         length = values["body_length"]
         if prefix is not None:
             if place + prefix.size > size:
@@ -196,7 +236,9 @@ def record_fields(buffer: bytes, at: int) -> tuple[list[Field], str]:
             place += prefix.size
         if length < 0 or place + length > size:
             break
-        fields.append(field("record", name, at + place, length, _part_words(name, buffer[place : place + length])))
+        fields.append(
+            field("record", name, at + place, length, _part_words(name, buffer[place : place + length]))
+        )
         place += length
     if place < size:
         fields.append(_surplus(at, place, size - place))
@@ -244,7 +286,11 @@ def crc_words(stated: int, body: bytes, body_length: int) -> tuple[str, bool | N
     if len(body) != body_length:
         return f"{stated & 0xFFFFFFFF:#010x} (not checked: the body does not end within these bytes)", None
     found = record.body_crc(body)
-    return (f"{stated & 0xFFFFFFFF:#010x} (right)", True) if found == stated else (f"{stated & 0xFFFFFFFF:#010x} (WRONG: the body has {found:#010x})", False)
+    return (
+        (f"{stated & 0xFFFFFFFF:#010x} (right)", True)
+        if found == stated
+        else (f"{stated & 0xFFFFFFFF:#010x} (WRONG: the body has {found:#010x})", False)
+    )
 
 
 def sys_flag_words(sys_flag: int) -> str:
@@ -255,7 +301,11 @@ def sys_flag_words(sys_flag: int) -> str:
         words.append("IPv6 producer")
     if sys_flag & record.SYS_STORE_IPV6:
         words.append("IPv6 broker")
-    transaction = {record.TRANSACTION_PREPARED: "prepared", record.TRANSACTION_COMMIT: "committed", record.TRANSACTION_ROLLBACK: "rolled back"}
+    transaction = {
+        record.TRANSACTION_PREPARED: "prepared",
+        record.TRANSACTION_COMMIT: "committed",
+        record.TRANSACTION_ROLLBACK: "rolled back",
+    }
     words += [transaction[kind] for kind in (sys_flag & record.SYS_TRANSACTION_MASK,) if kind in transaction]
     return ", ".join(words) or "plain"
 
@@ -282,11 +332,16 @@ def blank_fields(buffer: bytes, at: int, left: int) -> list[Field]:
     def say(name: str, value: int) -> dict:
         if name == "magic":
             return {"value": f"{value & 0xFFFFFFFF:#010x} (end of this file)"}
-        return {"right": value == left, "value": f"{value:,}" + ("" if value == left else f" (WRONG: {left:,} are left)")}
+        return {
+            "right": value == left,
+            "value": f"{value:,}" + ("" if value == left else f" (WRONG: {left:,} are left)"),
+        }
 
     fields = of_layout("blank", record.HEAD, buffer, at, say)
     unused = left - record.BLANK_BYTES
-    return fields + ([field("blank", "unused", at + record.BLANK_BYTES, unused, f"{unused:,} bytes")] if unused else [])
+    return fields + (
+        [field("blank", "unused", at + record.BLANK_BYTES, unused, f"{unused:,} bytes")] if unused else []
+    )
 
 
 # Queues and index
@@ -309,7 +364,11 @@ def header_fields(buffer: bytes, at: int) -> list[Field]:
     def say(name: str, value: int) -> dict:
         if name.endswith("timestamp"):
             return {"value": time_words(value)}
-        return {"pointer": to_log(value)} if name.endswith("offset") and index_file.decode_header(buffer).count > index_file.FIRST_ENTRY else {}
+        return (
+            {"pointer": to_log(value)}
+            if name.endswith("offset") and index_file.decode_header(buffer).count > index_file.FIRST_ENTRY
+            else {}
+        )
 
     return of_layout("header", index_file.HEADER, buffer, at, say)
 
@@ -321,12 +380,18 @@ def slot_fields(buffer: bytes, at: int, name: str, count: int) -> list[Field]:
         if not value:
             return {"value": "0 (none)"}
         right = 0 < value < count
-        return {"pointer": to_entry(name, value) if right else None, "right": right, "value": f"{value:,}" + ("" if right else f" (WRONG: the file has entries 1 to {count - 1:,})")}
+        return {
+            "pointer": to_entry(name, value) if right else None,
+            "right": right,
+            "value": f"{value:,}" + ("" if right else f" (WRONG: the file has entries 1 to {count - 1:,})"),
+        }
 
     return of_layout("slot", index_file.SLOT, buffer, at, say)
 
 
-def entry_fields(buffer: bytes, at: int, name: str, number: int, shape: IndexGeometry, begin_ms: int) -> list[Field]:
+def entry_fields(
+    buffer: bytes, at: int, name: str, number: int, shape: IndexGeometry, begin_ms: int
+) -> list[Field]:
     def say(part: str, value: int) -> dict:
         if part == "key_hash":
             slot = value % shape.slots
@@ -334,11 +399,19 @@ def entry_fields(buffer: bytes, at: int, name: str, number: int, shape: IndexGeo
         if part == "log_offset":
             return {"pointer": to_log(value)}
         if part == "seconds":
-            return {"value": f"{value:,} ({time_words(begin_ms + value * 1000).partition('(')[2]}" if begin_ms > 0 else f"{value:,}"}
+            return {
+                "value": f"{value:,} ({time_words(begin_ms + value * 1000).partition('(')[2]}"
+                if begin_ms > 0
+                else f"{value:,}"
+            }
         if not value:
             return {"value": "0 (the chain ends here)"}
         right = 0 < value < number
-        return {"pointer": to_entry(name, value) if right else None, "right": right, "value": f"{value:,}" + ("" if right else " (WRONG: a chain goes to lower numbers)")}
+        return {
+            "pointer": to_entry(name, value) if right else None,
+            "right": right,
+            "value": f"{value:,}" + ("" if right else " (WRONG: a chain goes to lower numbers)"),
+        }
 
     return of_layout("entry", index_file.ENTRY, buffer, at, say)
 
@@ -347,7 +420,15 @@ def entry_fields(buffer: bytes, at: int, name: str, number: int, shape: IndexGeo
 
 
 def checkpoint_fields(buffer: bytes, at: int) -> list[Field]:
-    return of_layout("checkpoint", checkpoint.LAYOUT, buffer, at, lambda name, value: {"value": time_words(value) if value else "0 (none yet)"} if name.endswith("timestamp") else {})
+    return of_layout(
+        "checkpoint",
+        checkpoint.LAYOUT,
+        buffer,
+        at,
+        lambda name, value: (
+            {"value": time_words(value) if value else "0 (none yet)"} if name.endswith("timestamp") else {}
+        ),
+    )
 
 
 def timer_unit_fields(buffer: bytes, at: int) -> list[Field]:
@@ -355,30 +436,62 @@ def timer_unit_fields(buffer: bytes, at: int) -> list[Field]:
 
     def say(name: str, value: int) -> dict:
         if name == "previous":
-            return {"value": "-1 (the chain ends here)"} if value < 0 else {"pointer": {"kind": "timerlog", "offset": value}}
+            return (
+                {"value": "-1 (the chain ends here)"}
+                if value < 0
+                else {"pointer": {"kind": "timerlog", "offset": value}}
+            )
         if name == "write_ms":
             return {"value": time_words(value)}
         if name == "delay_ms":
-            return {"value": f"{value:,} (due {time_words(unit.slot_ms).partition('(')[2]}", "pointer": {"kind": "timerwheel", "slot": unit.slot_ms // timer_wheel.PRECISION_MS % timer_wheel.SLOTS}}
+            return {
+                "value": f"{value:,} (due {time_words(unit.slot_ms).partition('(')[2]}",
+                "pointer": {
+                    "kind": "timerwheel",
+                    "slot": unit.slot_ms // timer_wheel.PRECISION_MS % timer_wheel.SLOTS,
+                },
+            }
         if name == "log_offset":
             return {"pointer": to_log(value)}
         if name == "magic":
-            return {"value": f"{value} ({'deletes another' if unit.deletes else 'goes on the wheel again' if unit.rolls else 'is delivered'})"}
+            return {"value": f"{value} ({_timer_fate(unit)})"}
         return {"right": value == timer_log.SIZE} if name == "unit_size" else {}
 
     return of_layout("timer_unit", timer_log.LAYOUT, buffer, at, say)
 
 
+def _timer_fate(unit) -> str:
+    if unit.deletes:
+        return "deletes another"
+    return "goes on the wheel again" if unit.rolls else "is delivered"
+
+
 def timer_blank_fields(buffer: bytes, at: int) -> list[Field]:
-    return of_layout("timer_blank", timer_log.BLANK, buffer, at, lambda name, value: {"value": f"{value & 0xFFFFFFFF:#010x} (end of this file)"} if name == "magic" else {})
+    return of_layout(
+        "timer_blank",
+        timer_log.BLANK,
+        buffer,
+        at,
+        lambda name, value: (
+            {"value": f"{value & 0xFFFFFFFF:#010x} (end of this file)"} if name == "magic" else {}
+        ),
+    )
 
 
 def wheel_fields(buffer: bytes, at: int, slot: int, slots: int) -> list[Field]:
     def say(name: str, value: int) -> dict:
         if name == "time_s":
             right = value % slots == slot
-            return {"value": time_words(value * 1000) + ("" if right else f" (WRONG: that second has slot {value % slots:,})"), "right": right}
-        return {"pointer": {"kind": "timerlog", "offset": value} if value >= 0 else None} if name in ("first", "last") else {}
+            return {
+                "value": time_words(value * 1000)
+                + ("" if right else f" (WRONG: that second has slot {value % slots:,})"),
+                "right": right,
+            }
+        return (
+            {"pointer": {"kind": "timerlog", "offset": value} if value >= 0 else None}
+            if name in ("first", "last")
+            else {}
+        )
 
     return of_layout("wheel_slot", timer_wheel.LAYOUT, buffer, at, say)
 
@@ -387,12 +500,26 @@ def timercheck_fields(buffer: bytes, at: int) -> list[Field]:
     def say(name: str, value: int) -> dict:
         if name in ("read_ms", "timestamp"):
             return {"value": time_words(value) if value else "0 (none yet)"}
-        return {"pointer": to_unit(timer_log.TIMER_TOPIC, 0, value - 1)} if name == "queue_offset" and value > 0 else {}
+        return (
+            {"pointer": to_unit(timer_log.TIMER_TOPIC, 0, value - 1)}
+            if name == "queue_offset" and value > 0
+            else {}
+        )
 
     fields = of_layout("timercheck", timer_check.LAYOUT, buffer, at, say)
     magic, crc = timer_check.SEALED.unpack(buffer, timer_check.LAYOUT.size)
     if magic == timer_check.SEAL_MAGIC:
         right, place = timer_check.is_sealed(buffer), at + timer_check.LAYOUT.size
         fields.append(field("timercheck", "seal", place, 4, f"{magic:#010x}", magic))
-        fields.append(field("timercheck", "seal_crc", place + 4, 4, f"{crc:#010x} ({'right' if right else 'WRONG'})", crc, right=right))
+        fields.append(
+            field(
+                "timercheck",
+                "seal_crc",
+                place + 4,
+                4,
+                f"{crc:#010x} ({'right' if right else 'WRONG'})",
+                crc,
+                right=right,
+            )
+        )
     return fields

@@ -1,17 +1,23 @@
-"""What is known of a store beyond its files: how far it is written, dispatched and on the disk, and who reads it.
+"""What is known of a store beyond its files: how far it is written, dispatched and on the disk, and who reads
+it.
 
-The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` is that of a directory that nobody runs, or of which
-nothing else is known; the dashboard has one that asks its broker. None is "not known".
+The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` is that of a directory that nobody
+runs, or of which nothing else is known; the dashboard has one that asks its broker. None is "not known".
 
-    positions()             {"min", "wrote", "confirmed", "dispatched", "flushed", "checkpoint_position"}, places in the log
+    positions()             {"min", "wrote", "confirmed", "dispatched", "flushed", "checkpoint_position"},
+                            places in the log
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
-    knows_groups            whether it is known at all where groups stand: a store may come without its config/
+    knows_groups            whether it is known at all where groups stand: a store may come without its
+                            config/
     group_names(topic)      groups that may have sent messages of the topic back
     trace_topic             where clients write their traces
-    groups(topic, id)       [{"group", "offset", "clients", "expression", "tags", "broadcast"}] that read the topic; `offset` is the
-                            next that it takes of this queue, `clients` how many are connected, `tags` what it wants, None for all
-    is_tried                whether positions and spans are those of a start that was made in memory only, to look at the store
-    fate(stored)            what becomes of a message that is on its way, as clusters.fate tells it; None of any other
+    groups(topic, id)       [{"group", "offset", "clients", "expression", "tags", "broadcast"}] that read the
+                            topic; `offset` is the next that it takes of this queue, `clients` how many are
+                            connected, `tags` what it wants, None for all
+    is_tried                whether positions and spans are those of a start that was made in memory only, to
+                            look at the store
+    fate(stored)            what becomes of a message that is on its way, as clusters.fate tells it; None of
+                            any other
 """
 
 from __future__ import annotations
@@ -55,7 +61,8 @@ class Knowing(Protocol):
 
 
 class FromFiles:
-    """Of a directory's files alone. Its writer may be another process, so how far it came is not known while `abort` is there."""
+    """Of a directory's files alone. Its writer may be another process, so how far it came is not known while
+    `abort` is there."""
 
     source = "read from the store's files"
     is_tried = False
@@ -70,11 +77,19 @@ class FromFiles:
             low = next((base for base, _, _ in self._directory.log_files()), 0)
             # An orderly stop synced everything there is.
             end = None if self._directory.disk.exists(self._directory.root / "abort") else self._log_end()
-            self._positions = {"min": low, "wrote": end, "confirmed": end, "dispatched": end, "flushed": end, "checkpoint_position": end}
+            self._positions = {
+                "min": low,
+                "wrote": end,
+                "confirmed": end,
+                "dispatched": end,
+                "flushed": end,
+                "checkpoint_position": end,
+            }
         return self._positions
 
     def _log_end(self) -> int:
-        """Behind the last record, looked for from the end: to walk there record by record takes seconds in a file of a gibibyte."""
+        """Behind the last record, looked for from the end: to walk there record by record takes seconds in a
+        file of a gibibyte."""
         for base, size, path in reversed(self._directory.log_files()):
             with self._directory.disk.open_reader(path) as reader:
                 used = _used_bytes(reader, size)
@@ -84,7 +99,12 @@ class FromFiles:
                 if found is None:
                     break
                 end = sum(found)
-                return base + size if size - end >= record.BLANK_BYTES and record.read_head(reader.read(end, record.HEAD.size)).is_blank else base + end
+                return (
+                    base + size
+                    if size - end >= record.BLANK_BYTES
+                    and record.read_head(reader.read(end, record.HEAD.size)).is_blank
+                    else base + end
+                )
         return self._directory.log_end()
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
@@ -97,10 +117,14 @@ class FromFiles:
         if not used:
             return files[0][0] // UNIT, files[0][0] // UNIT
         base, size, path = used[-1]
-        end = base // UNIT + bisect.bisect_left(range(size // UNIT), True, key=lambda unit: self._unit(path, unit).size <= 0)
+        end = base // UNIT + bisect.bisect_left(
+            range(size // UNIT), True, key=lambda unit: self._unit(path, unit).size <= 0
+        )
         for base, size, path in used:
             units = min(size // UNIT, end - base // UNIT)
-            first = bisect.bisect_left(range(units), True, key=lambda unit, path=path: self._is_alive(path, unit, low_offset))
+            first = bisect.bisect_left(
+                range(units), True, key=lambda unit, path=path: self._is_alive(path, unit, low_offset)
+            )
             if first < units:
                 return base // UNIT + first, end
         return end, end
@@ -119,27 +143,51 @@ class FromFiles:
         return self._directory.knows_group_offsets()
 
     def group_names(self, topic: str) -> list[str]:
-        """Those with a position in the topic, and all that have a topic of retries or dead letters: who read it once may be gone."""
+        """Those with a position in the topic, and all that have a topic of retries or dead letters: who read
+        it once may be gone."""
         prefixes = (names.RETRY_PREFIX, names.DLQ_PREFIX)
-        found = {name.removeprefix(prefix) for name, _ in self._directory.queues() for prefix in prefixes if name.startswith(prefix)}
+        found = {
+            name.removeprefix(prefix)
+            for name, _ in self._directory.queues()
+            for prefix in prefixes
+            if name.startswith(prefix)
+        }
         return sorted(found | {group for name, group, _ in self._offsets() if name == topic})
 
     def groups(self, topic: str, queue_id: int) -> list[dict]:
         return [
-            {"group": group, "offset": queues.get(queue_id), "clients": None, "expression": None, "tags": None, "broadcast": None}
+            {
+                "group": group,
+                "offset": queues.get(queue_id),
+                "clients": None,
+                "expression": None,
+                "tags": None,
+                "broadcast": None,
+            }
             for name, group, queues in self._offsets()
             if name == topic
         ]
 
     def _offsets(self) -> list[tuple[str, str, dict]]:
-        """(topic, group, {queue: offset}) as the broker saved them last; nothing from a file that is not readable."""
+        """(topic, group, {queue: offset}) as the broker saved them last; nothing from a file that is not
+        readable."""
         found = []
         try:
             _, table, _ = config_json.read_table(self._directory.config(OFFSETS_FILE) or "{}", "offsetTable")
             for name, queues in table.items():
                 topic, _, group = str(name).partition("@")
                 if group and _NOT_A_GROUP not in group:
-                    found.append((topic, group, {int(queue): offset for queue, offset in config_json.int_keys(queues, name).items() if isinstance(offset, int)}))
+                    found.append(
+                        (
+                            topic,
+                            group,
+                            {
+                                int(queue): offset
+                                for queue, offset in config_json.int_keys(queues, name).items()
+                                if isinstance(offset, int)
+                            },
+                        )
+                    )
         except FormatError:
             return []
         return sorted(found, key=lambda row: row[:2])

@@ -1,15 +1,18 @@
-"""Which messages of a damaged store no repair can bring back: by queue and offset, known before anything is changed.
+"""Which messages of a damaged store no repair can bring back: by queue and offset, known before anything is
+changed.
 
-A message is lost when its queue, or its neighbours in the queue, state that it was there, and the log holds no good record of it:
+A message is lost when its queue, or its neighbours in the queue, state that it was there, and the log holds
+no good record of it:
 
-    units      that point into a damaged part of the log, into files missing at its begin, or at and after its end
+    units      that point into a damaged part of the log, into files missing at its begin, or at and after its
+               end
     gaps       queue offsets between two records that no record has
-    recorded   queue offsets that the record of ends counts, where the log has lost its begin or end and units are gone too,
-               and those before a queue's first record where the log never lost any
+    recorded   queue offsets that the record of ends counts, where the log has lost its begin or end and units
+               are gone too, and those before a queue's first record where the log never lost any
     stale      whole records after the log's end that no queue knows: a repair makes the file zero there
 
-Damaged or missing bytes that no unit points to are known by their length alone (`unnamed_bytes`). Where the record of ends counts
-their messages, those are named as well.
+Damaged or missing bytes that no unit points to are known by their length alone (`unnamed_bytes`). Where the
+record of ends counts their messages, those are named as well.
 """
 
 from __future__ import annotations
@@ -27,14 +30,17 @@ from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
 MAX_RANGES = 1_000  # of a document: pages and REST name these, and count the others
 _NEVER = 1 << 62
 _UNITS_AT_ONCE = 1 << 16
-_MOST_UNITS_BETWEEN = 1 << 20  # a number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of empty units
+# A number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of
+# empty units
+_MOST_UNITS_BETWEEN = 1 << 20
 _MOST_READ = 1 << 12  # records to which units of numbers lead that no record has
 _MOST_STALE = 1 << 16  # records after the end of the log that are counted
 
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Messages [first, last] of one queue. `is_stale`: they are whole, but after the end of the log, and no queue knows them."""
+    """Messages [first, last] of one queue. `is_stale`: they are whole, but after the end of the log, and no
+    queue knows them."""
 
     topic: str
     queue_id: int
@@ -48,24 +54,32 @@ class LostRange:
 
     def as_dict(self) -> dict:
         return {
-            "topic": self.topic, "queue_id": self.queue_id, "first": self.first, "last": self.last, "messages": self.messages, "is_stale": self.is_stale
+            "topic": self.topic, "queue_id": self.queue_id, "first": self.first, "last": self.last,
+            "messages": self.messages, "is_stale": self.is_stale,
         }  # fmt: skip
 
     def __str__(self) -> str:
-        which = f"message {self.first:,}" if self.first == self.last else f"{self.messages:,} messages, {self.first:,} to {self.last:,}"
-        return f"{which} of {self.topic}/{self.queue_id}" + (", after the end of the log and in no queue" if self.is_stale else "")
+        which = (
+            f"message {self.first:,}"
+            if self.first == self.last
+            else f"{self.messages:,} messages, {self.first:,} to {self.last:,}"
+        )
+        return f"{which} of {self.topic}/{self.queue_id}" + (
+            ", after the end of the log and in no queue" if self.is_stale else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
     """`ranges` name each lost message of a queue that is known; `messages` is how many they are.
 
-    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index or the
-    checkpoint knows they count the least that a record has.
-    `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention removed them.
-    `ends_unknown` are the queues (`topic/queue id`) for which it is not known whether the lost end of the log held more messages:
-    their units end before the last record that the log has of them.
-    `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages or units.
+    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that
+    only the index or the checkpoint knows they count the least that a record has.
+    `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention
+    removed them. `ends_unknown` are the queues (`topic/queue id`) for which it is not known whether the lost
+    end of the log held more messages: their units end before the last record that the log has of them.
+    `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that
+    lose their last messages or units.
     """
 
     ranges: tuple[LostRange, ...] = ()
@@ -89,7 +103,8 @@ class Losses:
 
 
 def losses_of(check: StoreCheck, restored: Iterable[tuple[str, int, int]] = ()) -> Losses:
-    """What a check found lost. `restored` are (topic, queue, offset) that a repair writes into a sound record's header again."""
+    """What a check found lost. `restored` are (topic, queue, offset) that a repair writes into a sound
+    record's header again."""
     found = _Finder(check, restored)
     return found.losses()
 
@@ -106,15 +121,17 @@ class _Finder:
         damaged = sorted([*check.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
-        # Units and entries that are believed after the end: each lies at most two files behind the one before it. Without a log file the
-        # record of ends says where the end was; where it does not, or the files' size is not known, the last unit of each queue and the
-        # headers of the index say it.
+        # Units and entries that are believed after the end: each lies at most two files behind the one before
+        # it. Without a log file the record of ends says where the end was; where it does not, or the files'
+        # size is not known, the last unit of each queue and the headers of the index say it.
         file_size = check.file_sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
         end = check.log_end if check.log_files else check.ends.position
         if file_size and (check.log_files or end):
             self._after_to, self._most_between = (end // file_size + 2) * file_size, 2 * file_size
         else:
-            known = [queue.last_record_end for queue in check.queues.values()] + [header.end_offset + 1 for _, _, header in check.index.files]
+            known = [queue.last_record_end for queue in check.queues.values()] + [
+                header.end_offset + 1 for _, _, header in check.index.files
+            ]
             self._after_to, self._most_between = max(known, default=0) or _NEVER, 0
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
@@ -137,7 +154,8 @@ class _Finder:
         after, has_lost_end = self._unnamed_after()
         unnamed = max(0, middle - self._named_bytes) + after + self._unreadable_bytes
         if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
-            # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be gone while others have theirs.
+            # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be
+            # gone while others have theirs.
             unnamed += max(0, self._missing[1] - self._missing[0] - self._named_missing_bytes)
         following = dict(self._given)
         for one in ranges:
@@ -151,12 +169,19 @@ class _Finder:
         return Losses(tuple(ranges), messages, unnamed, following, expired, self._check.log_start, unknown)
 
     def _ends_unknown(self) -> tuple[str, ...]:
-        """The queues whose units end before the log's last record of them, as those of a file that is zero."""
+        """The queues whose units end before the log's last record of them, as those of a file that is
+        zero."""
         queues = self._check.queues.values()
-        ended = [queue for queue in queues if queue.next is not None and queue.end < queue.next and not queue.key[0].startswith(LIGHT_QUEUE)]
+        ended = [
+            queue
+            for queue in queues
+            if queue.next is not None and queue.end < queue.next and not queue.key[0].startswith(LIGHT_QUEUE)
+        ]
         return tuple(sorted(f"{queue.key[0]}/{queue.key[1]}" for queue in ended))
 
-    def _of_queue(self, key: tuple[str, int], queue: Queue | None, gaps: list[tuple[int, int]]) -> list[LostRange]:
+    def _of_queue(
+        self, key: tuple[str, int], queue: Queue | None, gaps: list[tuple[int, int]]
+    ) -> list[LostRange]:
         """Numbers before and after those that the log has records of, and the gaps between them."""
         spans = self._recorded_spans(key, queue)
         if queue is not None:
@@ -165,23 +190,34 @@ class _Finder:
             if queue.covered_from is not None:
                 spans += self._lost_units(queue, queue.next, queue.end)
                 for first, end in gaps:
-                    # A record that states a wrong number makes gaps too: there the units lead to records that state their numbers, or there are none.
-                    spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
+                    # A record that states a wrong number makes gaps too: there the units lead to records that
+                    # state their numbers, or there are none.
+                    spans += self._lost_units(
+                        queue, first, min(end, max(queue.end, queue.next)), with_absent=True
+                    )
             spans += self._misnamed(queue)
         back = self._restored.get(key, set())
-        return [LostRange(*key, first, last) for first, end in _merged(spans) for first, last in _without(first, end, back)]
+        return [
+            LostRange(*key, first, last)
+            for first, end in _merged(spans)
+            for first, last in _without(first, end, back)
+        ]
 
     def _misnamed(self, queue: Queue) -> list[tuple[int, int]]:
-        """Numbers of lost units in files whose names are no multiple of the file size: they are taken to follow those that are known.
+        """Numbers of lost units in files whose names are no multiple of the file size: they are taken to
+        follow those that are known.
 
-        A file of whose records one is sound is at its place before this. How many files lie between is not known. A file whose
-        units come before a known one belongs into a gap. What its units lead to may have expired: its numbers were given even so.
+        A file of whose records one is sound is at its place before this. How many files lie between is not
+        known. A file whose units come before a known one belongs into a gap. What its units lead to may have
+        expired: its numbers were given even so.
         """
         following = max(queue.next or 0, queue.end)
         known = queue.units(following - 1, 1)["log_offset"][0] if following else -1
         units = given = 0
         for file in self._check.misnamed.get(queue.key, ()):
-            alone = Queue(self._check.disk, queue.key, queue.name, [StoreFile(file.path, 0, file.size, file.actual)])
+            alone = Queue(
+                self._check.disk, queue.key, queue.name, [StoreFile(file.path, 0, file.size, file.actual)]
+            )
             if alone.end and alone.units(0, 1)["log_offset"][0] > max(known, queue.last_at):
                 units += max((end for _, end in self._lost_units(alone, 0, alone.end)), default=0)
                 given += alone.end
@@ -190,13 +226,15 @@ class _Finder:
         return [(following, following + units)] if units else []
 
     def _recorded_spans(self, key: tuple[str, int], queue: Queue | None) -> list[tuple[int, int]]:
-        """Numbers below the first that a record states, where the log has lost its begin, and above the last that is known, where it has lost its end."""
+        """Numbers below the first that a record states, where the log has lost its begin, and above the last
+        that is known, where it has lost its end."""
         spans: list[tuple[int, int]] = []
         newest = self._recorded.get(key)
         recorded = newest.following if newest is not None else 0
         first, following = recorded, 0
         if queue is not None:
-            # Not the first unit: of a file that is zero or has random bytes no unit leads to a record that is missing.
+            # Not the first unit: of a file that is zero or has random bytes no unit leads to a record that is
+            # missing.
             first = queue.covered_from if queue.covered_from is not None else max(recorded, queue.first)
             following = max(queue.next or 0, queue.end)
         if first > 0 and (self._begins_too_late(queue) if self._missing is None else self._missing[0] == 0):
@@ -206,25 +244,36 @@ class _Finder:
         return spans
 
     def _begins_too_late(self, queue: Queue | None) -> bool:
-        """Whether records before the queue's first must be in a log that has all since it began, and are not: what they state is damaged."""
+        """Whether records before the queue's first must be in a log that has all since it began, and are not:
+        what they state is damaged."""
         ends = self._check.ends
         if queue is None or queue.covered_from is None or (ends.log_minimum, self._check.log_start) != (0, 0):
             return False
         newest = self._recorded.get(queue.key)
-        before = queue.units(queue.covered_from - 1, 1) if queue.first < queue.covered_from <= queue.end else ()
-        return (newest is None or newest.log_end > 0) and not (len(before) and before["size"][0] == PRE_BLANK_SIZE)
+        before = (
+            queue.units(queue.covered_from - 1, 1) if queue.first < queue.covered_from <= queue.end else ()
+        )
+        return (newest is None or newest.log_end > 0) and not (
+            len(before) and before["size"][0] == PRE_BLANK_SIZE
+        )
 
     def _unnamed_after(self) -> tuple[int, bool]:
-        """Bytes between the end of the log and the last unit or entry after it that no unit names, and whether anything lay after it.
+        """Bytes between the end of the log and the last unit or entry after it that no unit names, and
+        whether anything lay after it.
 
-        The bytes are records of queues whose units are gone. Where there is neither, the checkpoint may know that a record lay there.
+        The bytes are records of queues whose units are gone. Where there is neither, the checkpoint may know
+        that a record lay there.
         """
         at, unnamed = self._check.log_end, 0
         last = self._check.log_files[-1] if self._check.log_files else None
         if last is not None and self._check.ends_with_blank:
             at = last.base + last.size
         named = {low for low, _ in self._after}
-        only_indexed = [(low, low) for low in self._check.index.after_log.tolist() if self._check.log_end <= low and low not in named]
+        only_indexed = [
+            (low, low)
+            for low in self._check.index.after_log.tolist()
+            if self._check.log_end <= low and low not in named
+        ]
         believed_to, found = self._after_to, False
         for low, high in sorted([*self._after, *only_indexed]):
             if high > believed_to:
@@ -239,10 +288,13 @@ class _Finder:
             return unnamed + record.MIN_RECORD, True  # nothing but the checkpoint knows of it
         return unnamed, found
 
-    def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
+    def _lost_units(
+        self, queue: Queue, first: int, end: int, with_absent: bool = False
+    ) -> list[tuple[int, int]]:
         """Runs [first, end) of units that point into damaged parts of the log, or at and after its end.
 
-        `with_absent`, of numbers that no record has: those too that are zero, or lead to a record of another place.
+        `with_absent`, of numbers that no record has: those too that are zero, or lead to a record of another
+        place.
         """
         spans: list[tuple[int, int]] = []
         covered = first
@@ -252,7 +304,8 @@ class _Finder:
             covered = at + count
             units = queue.units(at, count)
             offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
-            is_unit = (sizes >= record.MIN_RECORD) & (sizes <= MAX_RECORD) & (offsets >= 0)  # a pre-blank unit is larger
+            # A pre-blank unit is larger
+            is_unit = (sizes >= record.MIN_RECORD) & (sizes <= MAX_RECORD) & (offsets >= 0)
             if self._check.limit is not None:
                 is_unit &= offsets < self._check.limit
             inside = np.zeros(len(units), dtype=bool)
@@ -267,10 +320,15 @@ class _Finder:
             self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())
             is_lost = (is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent)
             if with_absent:
-                for place in np.flatnonzero(is_unit & ~is_lost & (offsets >= self._check.log_start))[: self._to_read].tolist():
+                for place in np.flatnonzero(is_unit & ~is_lost & (offsets >= self._check.log_start))[
+                    : self._to_read
+                ].tolist():
                     self._to_read -= 1
                     found = self._check.record_at(int(offsets[place]), int(sizes[place]))
-                    is_lost[place] = found is None or (found.topic, found.queue_id, found.queue_offset) != (*queue.key, at + place)
+                    is_lost[place] = found is None or (found.topic, found.queue_id, found.queue_offset) != (
+                        *queue.key,
+                        at + place,
+                    )
             lost = np.flatnonzero(is_lost)
             breaks = np.flatnonzero(np.diff(lost) != 1) + 1
             for run in np.split(lost, breaks) if len(lost) else ():
@@ -280,7 +338,8 @@ class _Finder:
         return spans
 
     def _stale(self) -> list[LostRange]:
-        """Whole records in the tail that is cut, by queue. One whose topic is no name is of no known queue."""
+        """Whole records in the tail that is cut, by queue. One whose topic is no name is of no known
+        queue."""
         found: dict[tuple[str, int], list[int]] = {}
         for stretch in self._check.stretches:
             if stretch.is_tail:
@@ -293,22 +352,33 @@ class _Finder:
 
 
 def _is_begin_unknown(check: StoreCheck) -> bool:
-    """Whether the log begins late, and no file says if retention did that: without a record of ends, or where another broker wrote since."""
+    """Whether the log begins late, and no file says if retention did that: without a record of ends, or where
+    another broker wrote since."""
     return check.ends.log_minimum < 0 if check.ends.missing is None else _missing_begin(check) is None
 
 
 def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
-    """The part [start, end) of the log before its first file that is lost, None when it began there or that is not known."""
+    """The part [start, end) of the log before its first file that is lost, None when it began there or that
+    is not known."""
     missing = check.ends.missing
     if missing is not None:
-        # A log that ends below the recorded position was not written on by another broker: its end is gone as well as its begin.
-        return None if missing.by_other_broker and check.log_end >= check.ends.position else (missing.start, missing.end)
+        # A log that ends below the recorded position was not written on by another broker: its end is gone as
+        # well as its begin.
+        return (
+            None
+            if missing.by_other_broker and check.log_end >= check.ends.position
+            else (missing.start, missing.end)
+        )
     if not check.log_files:
         return (max(0, check.ends.log_minimum), check.ends.position) if check.ends.position else None
     if check.ends.log_minimum >= 0:
         return None
     # Retention leaves no file before the first one; here the content of another file lies under such a name.
-    before = [int(path.name) for path in check.places.found.aside if path.parent == check.log_directory and int(path.name) < check.log_start]
+    before = [
+        int(path.name)
+        for path in check.places.found.aside
+        if path.parent == check.log_directory and int(path.name) < check.log_start
+    ]
     return (min(before), check.log_start) if before else None
 
 

@@ -1,10 +1,13 @@
-"""Which message of which queue lies where in the log, and when it was stored: one look at a store's files, by position.
+"""Which message of which queue lies where in the log, and when it was stored: one look at a store's files, by
+position.
 
     units     of a queue are in the order of their places in the log, so that a place is found by halving
-    records   begin where a unit says; their store times go up along the log, but where a clock was set back (engine/store_times.py)
+    records   begin where a unit says; their store times go up along the log, but where a clock was set back
+              (engine/store_times.py)
 
-A running broker knows the ends of its queues and of its log better than its files do, and gives them along. A look keeps files
-open for reading until it is closed; what cannot be read (it was deleted meanwhile, or is damaged) is None.
+A running broker knows the ends of its queues and of its log better than its files do, and gives them along. A
+look keeps files open for reading until it is closed; what cannot be read (it was deleted meanwhile, or is
+damaged) is None.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ Queue = tuple[str, int]
 
 def _stored_ms(raw: bytes, at: int) -> int:
     (sys_flag,) = record.SYS_FLAG.unpack(raw, at + record.SYS_FLAG_AT)
-    (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, at + record.FIXED[(sys_flag >> 4) & 3].offset["store_timestamp"])
+    (stored_ms,) = record.STORE_TIMESTAMP.unpack(
+        raw, at + record.FIXED[(sys_flag >> 4) & 3].offset["store_timestamp"]
+    )
     return stored_ms
 
 
@@ -49,7 +54,8 @@ class LogFile(NamedTuple):
 
 
 class Positions:
-    """`ends` are the lowest and the next offset of queues, `log_end` the end of the log, where somebody knows them.
+    """`ends` are the lowest and the next offset of queues, `log_end` the end of the log, where somebody knows
+    them.
 
     `hints` remember from look to look where a queue passes the end of a log file; None for a single look.
     """
@@ -63,7 +69,10 @@ class Positions:
     ):
         self.hints = {} if hints is None else hints
         self._store, self._disk = store, store.disk
-        self.log = [LogFile(int(path.name), self._disk.size_of(path), path) for path in self._numbered(store.log_directory)]
+        self.log = [
+            LogFile(int(path.name), self._disk.size_of(path), path)
+            for path in self._numbered(store.log_directory)
+        ]
         self.log_minimum = self.log[0].base if self.log else 0
         self._given = dict(ends or {})
         self._files: dict[Queue, list[LogFile]] = {}
@@ -82,7 +91,7 @@ class Positions:
                 reader.close()
         self._readers.clear()
 
-    # The log ------------------------------------------------------------------------------------------------------------
+    # The log --------------------------------------------------------------------------------------
 
     def log_file_at(self, log_offset: int) -> LogFile | None:
         return next((file for file in self.log if file.base <= log_offset < file.end), None)
@@ -108,7 +117,8 @@ class Positions:
         return known
 
     def _walk(self, file: LogFile, at: int, until_ms: int | None = None) -> int:
-        """Behind the last record from `at` on, or of those the last that was stored by `until_ms`; the file's end behind its blank."""
+        """Behind the last record from `at` on, or of those the last that was stored by `until_ms`; the file's
+        end behind its blank."""
         chunk, chunk_at = b"", at
         needs = record.HEAD.size if until_ms is None else _HEAD_BYTES
         while at + record.HEAD.size <= file.end:
@@ -127,10 +137,18 @@ class Positions:
         return at
 
     def first_younger(self, time_ms: int) -> int:
-        """Where the first record lies that was stored after `time_ms`; the log's end when none was. Queues are not asked: they may be missing."""
+        """Where the first record lies that was stored after `time_ms`; the log's end when none was. Queues
+        are not asked: they may be missing."""
         files = [file for file in self.log if file.base < self.log_end]
         begins = [self.store_ms(file.base) for file in files]
-        first = max((number for number, first_ms in enumerate(begins) if first_ms is not None and first_ms <= time_ms), default=0)
+        first = max(
+            (
+                number
+                for number, first_ms in enumerate(begins)
+                if first_ms is not None and first_ms <= time_ms
+            ),
+            default=0,
+        )
         for file in files[first:]:
             at = self._walk(file, file.base, time_ms)
             if at < file.end:
@@ -144,19 +162,26 @@ class Positions:
         if len(raw) < record.FIXED_IPV4.size or not record.read_head(raw).is_record:
             return None
         (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
-        if len(raw) < record.FIXED[(sys_flag >> 4) & 3].size or record.FIXED_IPV4.unpack(raw)[6] != log_offset:
+        if (
+            len(raw) < record.FIXED[(sys_flag >> 4) & 3].size
+            or record.FIXED_IPV4.unpack(raw)[6] != log_offset
+        ):
             return None
         stored_ms = _stored_ms(raw, 0)
         return stored_ms if stored_ms > 0 else None
 
-    # Queues -------------------------------------------------------------------------------------------------------------
+    # Queues ---------------------------------------------------------------------------------------
 
     def queues(self) -> list[Queue]:
         """Every queue that has a directory."""
         top, found = self._store.root / "consumequeue", []
         for topic in self._disk.list_names(top):
             if self._disk.is_directory(top / topic):
-                found += [(topic, int(name)) for name in self._disk.list_names(top / topic) if name.isascii() and name.isdigit()]
+                found += [
+                    (topic, int(name))
+                    for name in self._disk.list_names(top / topic)
+                    if name.isascii() and name.isdigit()
+                ]
         return found
 
     def ends(self, queue: Queue) -> tuple[int, int]:
@@ -179,10 +204,15 @@ class Positions:
 
     def _is_in_log(self, queue: Queue, number: int) -> bool:
         unit = self.unit(queue, number)
-        return unit is not None and unit.size != queue_unit.PRE_BLANK_SIZE and unit.log_offset >= self.log_minimum
+        return (
+            unit is not None
+            and unit.size != queue_unit.PRE_BLANK_SIZE
+            and unit.log_offset >= self.log_minimum
+        )
 
     def first_from(self, queue: Queue, log_offset: int) -> int:
-        """The first message of a queue that lies at or behind a place of the log; the offset after the last when none does."""
+        """The first message of a queue that lies at or behind a place of the log; the offset after the last
+        when none does."""
         found = self._found.get((queue, log_offset))
         if found is None:
             found = self._found[queue, log_offset] = self._find_first_from(queue, log_offset)
@@ -191,8 +221,14 @@ class Positions:
     def _find_first_from(self, queue: Queue, log_offset: int) -> int:
         low, high = self.ends(queue)
         hint = self.hints.get((queue, log_offset))
-        # What was found before is believed when the units around it still say so: the topic may be another of that name.
-        if hint is not None and low <= hint <= high and (hint == low or not self._is_from(queue, hint - 1, log_offset)) and (hint == high or self._is_from(queue, hint, log_offset)):
+        # What was found before is believed when the units around it still say so: the topic may be another of
+        # that name.
+        if (
+            hint is not None
+            and low <= hint <= high
+            and (hint == low or not self._is_from(queue, hint - 1, log_offset))
+            and (hint == high or self._is_from(queue, hint, log_offset))
+        ):
             return hint
         found = self._halve(low, high, lambda number: self._is_from(queue, number, log_offset))
         if len(self.hints) >= MOST_HINTS:
@@ -205,14 +241,22 @@ class Positions:
         return unit is None or unit.log_offset >= log_offset
 
     def first_since(self, queue: Queue, time_ms: int) -> int:
-        """The first message of a queue that was stored at `time_ms` or later; the offset after the last when none was.
+        """The first message of a queue that was stored at `time_ms` or later; the offset after the last when
+        none was.
 
         Where times go back it is one of those that follow an older one: the caller says so."""
         low, high = self.ends(queue)
-        return self._halve(low, high, lambda number: (stored_ms := self._stored_ms_among(queue, number, low, high)) is None or stored_ms >= time_ms)
+        return self._halve(
+            low,
+            high,
+            lambda number: (
+                (stored_ms := self._stored_ms_among(queue, number, low, high)) is None or stored_ms >= time_ms
+            ),
+        )
 
     def _stored_ms_among(self, queue: Queue, number: int, low: int, high: int) -> int | None:
-        """The middle one of the store times of a message and its two neighbours: one record with a wrong time misleads no search."""
+        """The middle one of the store times of a message and its two neighbours: one record with a wrong time
+        misleads no search."""
         own_ms = self.stored_ms(queue, number)
         if own_ms is None or not low < number < high - 1:
             return own_ms
@@ -241,7 +285,8 @@ class Positions:
         return None if unit is None else self.store_ms(unit.log_offset)
 
     def bytes_between(self, queue: Queue, begin: int, end: int) -> int | None:
-        """Bytes that messages [begin, end) take in the log; None when they are too many to add up, or cannot be read."""
+        """Bytes that messages [begin, end) take in the log; None when they are too many to add up, or cannot
+        be read."""
         key = (queue, begin, end)
         if key not in self._sums:
             self._sums[key] = self._sum(queue, begin, end)
@@ -266,14 +311,20 @@ class Positions:
     def _queue_files(self, queue: Queue) -> list[LogFile]:
         if queue not in self._files:
             directory = self._store.root / "consumequeue" / queue[0] / str(queue[1])
-            self._files[queue] = [LogFile(int(path.name), self._disk.size_of(path), path) for path in self._numbered(directory)]
+            self._files[queue] = [
+                LogFile(int(path.name), self._disk.size_of(path), path) for path in self._numbered(directory)
+            ]
         return self._files[queue]
 
-    # Files --------------------------------------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------------------------
 
     def _numbered(self, directory: Path) -> list[Path]:
         names = self._disk.list_names(directory) if self._disk.is_directory(directory) else []
-        return [directory / name for name in sorted(names) if len(name) == 20 and name.isascii() and name.isdigit()]
+        return [
+            directory / name
+            for name in sorted(names)
+            if len(name) == 20 and name.isascii() and name.isdigit()
+        ]
 
     def _read(self, path: Path, offset: int, length: int) -> bytes:
         reader = self._readers.get(path)

@@ -1,4 +1,5 @@
-"""How fast positions move, from samples: a number that was not sampled twice, or that was set back meanwhile, has no speed."""
+"""How fast positions move, from samples: a number that was not sampled twice, or that was set back meanwhile,
+has no speed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The units of a queue, read from its files by position: one of them, a search among them, or all in pieces for a kernel.
+"""The units of a queue, read from its files by position: one of them, a search among them, or all in pieces
+for a kernel.
 
-Where a queue begins and ends stands nowhere: units in front that were filled in when the queue did not start at 0 lead nowhere,
-and the first that is no data is behind the end. What a start would cut off, or write anew, is taken as it stands in the files.
+Where a queue begins and ends stands nowhere: units in front that were filled in when the queue did not start
+at 0 lead nowhere, and the first that is no data is behind the end. What a start would cut off, or write anew,
+is taken as it stands in the files.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class QueueUnits:
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Reader | None]:
-        """Open a file for reading. None of one that went since it was listed, by retention or with its topic."""
+        """Open a file for reading. None of one that went since it was listed, by retention or with its
+        topic."""
         try:
             opened = self._disk.open_reader(path)
         except StoreError:
@@ -80,7 +83,8 @@ class QueueUnits:
         return self.search(lambda unit: unit.log_offset >= log_offset and not unit.is_pre_blank)
 
     def search(self, is_behind: Callable[[QueueUnit], bool]) -> int:
-        """The first number whose unit is behind, in a queue in which all that follow one such are; `end` when there is none."""
+        """The first number whose unit is behind, in a queue in which all that follow one such are; `end` when
+        there is none."""
         low, high = self.first, self.end
         while low < high:
             middle = (low + high) // 2
@@ -92,7 +96,8 @@ class QueueUnits:
         return low
 
     def pieces(self, start: int) -> Iterator[np.ndarray]:
-        """The bytes of the units from `start` on, up to PIECE_UNITS at a time; whatever a file holds, also behind the end."""
+        """The bytes of the units from `start` on, up to PIECE_UNITS at a time; whatever a file holds, also
+        behind the end."""
         room = np.empty(PIECE_UNITS * UNIT, dtype=np.uint8)
         for base, size, path in self._files:
             at = max(start * UNIT - base, 0)

@@ -1,8 +1,9 @@
 """Starts of the store: their records, and what a start would do (a dry run).
 
-A dry run is recovery itself on a disk on which nothing is changed (`InspectDisk`). On the store of a running broker it
-tells what a start would do if the process died now: from the files as they are, while they are written. What comes in
-meanwhile shows as dispatched again and as taken out of the index; behind the log's end it counts as `came_meanwhile`, not as cut.
+A dry run is recovery itself on a disk on which nothing is changed (`InspectDisk`). On the store of a running
+broker it tells what a start would do if the process died now: from the files as they are, while they are
+written. What comes in meanwhile shows as dispatched again and as taken out of the index; behind the log's end
+it counts as `came_meanwhile`, not as cut.
 """
 
 from __future__ import annotations
@@ -22,7 +23,22 @@ from broker_store.inside.directory import StoreDirectory
 
 DRY_RUN_SECONDS = 600.0
 _MOST_BYTES = 4 << 20  # of one record; it has far less
-_BRIEF = ("id", "purpose", "kind", "state", "started_ms", "finished_ms", "took_ms", "scanned_bytes", "messages", "cut_bytes", "redispatched", "log_end", "error", "store")
+_BRIEF = (
+    "id",
+    "purpose",
+    "kind",
+    "state",
+    "started_ms",
+    "finished_ms",
+    "took_ms",
+    "scanned_bytes",
+    "messages",
+    "cut_bytes",
+    "redispatched",
+    "log_end",
+    "error",
+    "store",
+)
 
 
 class DryRunStopped(Exception):
@@ -37,7 +53,9 @@ def listing(directory: Path, disk: Disk | None = None) -> list[dict]:
         raw = disk.read_file(directory / name, _MOST_BYTES)
         record = None if raw is None else parsed(raw)
         if record is not None:
-            found.append({key: record.get(key) for key in _BRIEF} | {"findings": len(record.get("findings") or [])})
+            found.append(
+                {key: record.get(key) for key in _BRIEF} | {"findings": len(record.get("findings") or [])}
+            )
     return found
 
 
@@ -52,10 +70,13 @@ def one(directory: Path, id: str, disk: Disk | None = None) -> dict:
 
 
 def settings_for(directory: StoreDirectory, given: StoreSettings | None = None) -> StoreSettings:
-    """Settings to look at a store with: file sizes are those of its files, everything else as `given`, or as it is by default."""
+    """Settings to look at a store with: file sizes are those of its files, everything else as `given`, or as
+    it is by default."""
     settings = given or StoreSettings()
     log = directory.log_directory if directory.log_directory != directory.root / "commitlog" else None
-    return replace(settings, store_path_root_dir=directory.root, store_path_commit_log=log, **directory.sizes())
+    return replace(
+        settings, store_path_root_dir=directory.root, store_path_commit_log=log, **directory.sizes()
+    )
 
 
 def dry_run(
@@ -66,16 +87,19 @@ def dry_run(
     records: StartRecords | None = None,
     limit_s: float = DRY_RUN_SECONDS,
 ) -> dict:
-    """The report of a start that changes nothing. What would stop a start is in it: state `failed` with the sentence.
+    """The report of a start that changes nothing. What would stop a start is in it: state `failed` with the
+    sentence.
 
-    Blocks for as long as a start would take, at most `limit_s`; call it in a thread or a process of its own. Raises
-    DryRunStopped, and StoreError when there is no store.
+    Blocks for as long as a start would take, at most `limit_s`; call it in a thread or a process of its own.
+    Raises DryRunStopped, and StoreError when there is no store.
     """
     until = time.monotonic() + limit_s
 
     def on_step(report: RecoveryReport) -> None:
         if report.state == "running" and (should_stop() or time.monotonic() > until):
-            raise DryRunStopped("the dry run was stopped" if should_stop() else f"the dry run took longer than {limit_s:g} s")
+            raise DryRunStopped(
+                "the dry run was stopped" if should_stop() else f"the dry run took longer than {limit_s:g} s"
+            )
         if on_change is not None:
             on_change(report.as_dict())
 

@@ -1,10 +1,13 @@
-"""How full the slots of an index file are: folded into a grid of cells, with what the header says beside what was counted.
+"""How full the slots of an index file are: folded into a grid of cells, with what the header says beside what
+was counted.
 
-All slots are read from front to back and counted by a kernel (kernels/slots.py), a piece at a time into memory that is used
-again: a full file of Apache's default size has 20 MB of slots, and they never become part of the broker's own memory.
+All slots are read from front to back and counted by a kernel (kernels/slots.py), a piece at a time into
+memory that is used again: a full file of Apache's default size has 20 MB of slots, and they never become part
+of the broker's own memory.
 
-A count (`Tally`) tells how the slots were when the file had the entries below `upto`, also of a file that is written meanwhile.
-From there on `follow` reads no slots but the entries that came: one that names no other is the first of its slot.
+A count (`Tally`) tells how the slots were when the file had the entries below `upto`, also of a file that is
+written meanwhile. From there on `follow` reads no slots but the entries that came: one that names no other is
+the first of its slot.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ PIECE_BYTES = 1 << 20
 MOST_CELLS_A_SIDE = 100
 LEAST_SLOTS_A_CELL = 10  # fewer, and a share says little
 WORST_CELLS = 5
-MOST_NEWER = 10_000  # slots that a writer changed during a count and that are put back to how they were before
+# Slots that a writer changed during a count and that are put back to how they were before
+MOST_NEWER = 10_000
 MOST_FOLLOWED = 50_000  # entries, 1 MB: more are counted anew
 _ENTRIES = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 assert _ENTRIES.itemsize == ENTRY.size
@@ -33,7 +37,8 @@ assert _ENTRIES.itemsize == ENTRY.size
 
 @dataclass(slots=True)
 class Tally:
-    """The used slots of each cell; `wrong` slots name an entry that the file has no room for, `highest` is the highest entry named."""
+    """The used slots of each cell; `wrong` slots name an entry that the file has no room for, `highest` is
+    the highest entry named."""
 
     geometry: IndexGeometry
     cells: np.ndarray  # int64
@@ -41,7 +46,8 @@ class Tally:
     highest: int
     before: IndexHeader  # as it was when this began, and after
     header: IndexHeader
-    upto: int | None  # the number of the entry that was next; None: slots name newer ones that could not be told apart
+    # The number of the entry that was next; None: slots name newer ones that could not be told apart
+    upto: int | None
 
     @property
     def per_cell(self) -> int:
@@ -82,14 +88,30 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
         upto = bounded_count(before, geometry)
         for first in range(0, geometry.slots, PIECE_BYTES // SLOT.size):
             count = min(PIECE_BYTES // SLOT.size, geometry.slots - first)
-            count = reader.read_into(memoryview(piece)[: count * SLOT.size], geometry.slot_at(first)) // SLOT.size
+            count = (
+                reader.read_into(memoryview(piece)[: count * SLOT.size], geometry.slot_at(first)) // SLOT.size
+            )
             addresses = cells.ctypes.data, words.ctypes.data
-            kernels.count_used(piece.ctypes.data, first, count, per_cell, geometry.entries, *addresses, upto, newer.ctypes.data, len(newer))
+            kernels.count_used(
+                piece.ctypes.data,
+                first,
+                count,
+                per_cell,
+                geometry.entries,
+                *addresses,
+                upto,
+                newer.ctypes.data,
+                len(newer),
+            )
             rest()
         header = index_file.decode_header(reader.read(0, HEADER.size))
         highest, met = int(words[kernels.W_HIGHEST]), int(words[kernels.W_NEWER])
         if met:
-            taken_back = _first_used_since(reader, geometry, newer[:met], upto, highest) if met <= len(newer) and header != before else None
+            taken_back = (
+                _first_used_since(reader, geometry, newer[:met], upto, highest)
+                if met <= len(newer) and header != before
+                else None
+            )
             if taken_back is None:
                 upto = None
             else:
@@ -98,8 +120,11 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
     return Tally(geometry, cells, int(words[kernels.W_WRONG]), highest, before, header, upto)
 
 
-def _first_used_since(reader, geometry: IndexGeometry, newer: np.ndarray, upto: int, highest: int) -> np.ndarray | None:
-    """Which of the slots that name an entry from `upto` on named none before it; None when the entries do not tell."""
+def _first_used_since(
+    reader, geometry: IndexGeometry, newer: np.ndarray, upto: int, highest: int
+) -> np.ndarray | None:
+    """Which of the slots that name an entry from `upto` on named none before it; None when the entries do not
+    tell."""
     if highest - upto >= MOST_FOLLOWED:
         return None
     entries = _entries(reader, geometry, upto, highest + 1)
@@ -125,11 +150,20 @@ def _entries(reader, geometry: IndexGeometry, first: int, end: int) -> np.ndarra
 
 
 def follow(directory: StoreDirectory, name: str, tally: Tally, header: IndexHeader) -> bool:
-    """Take what came since into `tally`, up to `header`; False, and nothing is changed, when that is too much or another file's."""
-    same = (header.begin_timestamp, header.begin_offset) == (tally.header.begin_timestamp, tally.header.begin_offset)
+    """Take what came since into `tally`, up to `header`; False, and nothing is changed, when that is too much
+    or another file's."""
+    same = (header.begin_timestamp, header.begin_offset) == (
+        tally.header.begin_timestamp,
+        tally.header.begin_offset,
+    )
     with directory.open_index(name) as (reader, geometry):
         end = bounded_count(header, geometry)
-        if tally.upto is None or not same or geometry != tally.geometry or not 0 <= end - tally.upto <= MOST_FOLLOWED:
+        if (
+            tally.upto is None
+            or not same
+            or geometry != tally.geometry
+            or not 0 <= end - tally.upto <= MOST_FOLLOWED
+        ):
             return False
         entries = _entries(reader, geometry, tally.upto, end)
         if entries is None:
@@ -142,8 +176,9 @@ def follow(directory: StoreDirectory, name: str, tally: Tally, header: IndexHead
 
 
 def picture_of(name: str, tally: Tally, took_ms: float) -> dict:
-    """What is shown of a tally. `cells` has the used slots of each cell, row after row; `slots_used` is the header's number
-    and `counted` what was found, `findings` says where they disagree. A file that was written meanwhile is `moving`."""
+    """What is shown of a tally. `cells` has the used slots of each cell, row after row; `slots_used` is the
+    header's number and `counted` what was found, `findings` says where they disagree. A file that was written
+    meanwhile is `moving`."""
     geometry, header, cells, per_cell = tally.geometry, tally.header, tally.cells, tally.per_cell
     counted = int(cells.sum())
     entries = bounded_count(header, geometry) - FIRST_ENTRY
@@ -170,8 +205,14 @@ def picture_of(name: str, tally: Tally, took_ms: float) -> dict:
         "rows": -(-len(cells) // columns),
         "cells": cells.tolist(),
         "shares": _histogram(shares),
-        "emptiest": [_cell(int(cell), per_cell, sizes, cells) for cell in np.argsort(shares, kind="stable")[:WORST_CELLS]],
-        "fullest": [_cell(int(cell), per_cell, sizes, cells) for cell in np.argsort(-shares, kind="stable")[:WORST_CELLS]],
+        "emptiest": [
+            _cell(int(cell), per_cell, sizes, cells)
+            for cell in np.argsort(shares, kind="stable")[:WORST_CELLS]
+        ],
+        "fullest": [
+            _cell(int(cell), per_cell, sizes, cells)
+            for cell in np.argsort(-shares, kind="stable")[:WORST_CELLS]
+        ],
         "findings": list(_findings(tally, counted)),
     }
 
@@ -179,21 +220,38 @@ def picture_of(name: str, tally: Tally, took_ms: float) -> dict:
 def _histogram(shares: np.ndarray) -> list[dict]:
     """How many cells have which share, in tenths; 1 belongs to the last."""
     tenths = np.minimum((shares * 10 + 1e-9).astype(int), 9)
-    return [{"from": tenth / 10, "to": (tenth + 1) / 10, "cells": int(cells)} for tenth, cells in enumerate(np.bincount(tenths, minlength=10))]
+    return [
+        {"from": tenth / 10, "to": (tenth + 1) / 10, "cells": int(cells)}
+        for tenth, cells in enumerate(np.bincount(tenths, minlength=10))
+    ]
 
 
 def _cell(cell: int, per_cell: int, sizes: np.ndarray, cells: np.ndarray) -> dict:
     first, size, used = cell * per_cell, int(sizes[cell]), int(cells[cell])
-    return {"cell": cell, "first_slot": first, "last_slot": first + size - 1, "used": used, "share": used / size}
+    return {
+        "cell": cell,
+        "first_slot": first,
+        "last_slot": first + size - 1,
+        "used": used,
+        "share": used / size,
+    }
 
 
 def _findings(tally: Tally, counted: int):
     before, header, geometry = tally.before, tally.header, tally.geometry
     if header.count > geometry.entries:
-        yield f"The header counts {header.count - FIRST_ENTRY:,} entries, the file has room for {geometry.entries - FIRST_ENTRY:,}."
+        yield (
+            f"The header counts {header.count - FIRST_ENTRY:,} entries, the file has room for "
+            f"{geometry.entries - FIRST_ENTRY:,}."
+        )
     if not min(before.slots_used, header.slots_used) <= counted <= max(before.slots_used, header.slots_used):
         yield f"The header says that {header.slots_used:,} slots are used, {counted:,} are."
     if tally.wrong:
-        yield f"{tally.wrong:,} slots name an entry that the file has no room for; lookups take them for empty."
+        yield (
+            f"{tally.wrong:,} slots name an entry that the file has no room for; lookups take them for empty."
+        )
     if header == before and tally.highest >= header.count:
-        yield f"Slots name entries up to {tally.highest:,}, the header counts only those up to {header.count - FIRST_ENTRY:,}; lookups do not follow them."
+        yield (
+            f"Slots name entries up to {tally.highest:,}, the header counts only those up to "
+            f"{header.count - FIRST_ENTRY:,}; lookups do not follow them."
+        )

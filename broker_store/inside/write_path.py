@@ -1,8 +1,8 @@
-"""Where the time of a send goes: its stages, the sizes of groups, the syncs of the log and the waits for room, each as numbers
-of the last minute and since the start.
+"""Where the time of a send goes: its stages, the sizes of groups, the syncs of the log and the waits for
+room, each as numbers of the last minute and since the start.
 
-Times are microseconds. A group of sends is what came in one turn of the loop; it is measured from the moment the first of
-them was read until the answers of all were handed to the system.
+Times are microseconds. A group of sends is what came in one turn of the loop; it is measured from the moment
+the first of them was read until the answers of all were handed to the system.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ STAGES = {
     "flush": measured.FLUSH,
     "answer": measured.ANSWER,
 }
-WAITS = {"log_roll": measured.LOG_ROLL, "log_room": measured.LOG_ROOM, "queue_room": measured.QUEUE_ROOM, "index_room": measured.INDEX_ROOM}
+WAITS = {
+    "log_roll": measured.LOG_ROLL,
+    "log_room": measured.LOG_ROOM,
+    "queue_room": measured.QUEUE_ROOM,
+    "index_room": measured.INDEX_ROOM,
+}
 NS_A_US = 1000
-# Of each histogram the first and the last power of two that stand for themselves; what is below and above goes with them.
+# Of each histogram the first and the last power of two that stand for themselves; what is below and above
+# goes with them.
 _DURATIONS = (14, 33)  # 16 us to 8.6 s
 _SYNCS = (17, 33)  # 131 us to 8.6 s
 _MESSAGES = (1, 11)  # 1 to 2,000
@@ -35,7 +41,9 @@ def facts(path: WritePath, flush_type: str, now_ms: int) -> dict:
     whole = _distribution(lines, measured.WHOLE, NS_A_US)
     for stage in stages.values():
         # Means add up to the whole's, percentiles do not.
-        stage["share"] = (stage["lately"]["mean"] or 0) / whole["lately"]["mean"] if whole["lately"]["mean"] else None
+        stage["share"] = (
+            (stage["lately"]["mean"] or 0) / whole["lately"]["mean"] if whole["lately"]["mean"] else None
+        )
     return {
         "at_ms": now_ms,
         "flush_type": flush_type,
@@ -44,17 +52,22 @@ def facts(path: WritePath, flush_type: str, now_ms: int) -> dict:
         "measured_one_of": path.every,
         "stages": stages,
         "whole": whole | _histogram(lines, measured.WHOLE, *_DURATIONS, NS_A_US),
-        "group_messages": _distribution(lines, measured.GROUP_MESSAGES) | _histogram(lines, measured.GROUP_MESSAGES, *_MESSAGES),
-        "group_bytes": _distribution(lines, measured.GROUP_BYTES) | _histogram(lines, measured.GROUP_BYTES, *_BYTES),
+        "group_messages": _distribution(lines, measured.GROUP_MESSAGES)
+        | _histogram(lines, measured.GROUP_MESSAGES, *_MESSAGES),
+        "group_bytes": _distribution(lines, measured.GROUP_BYTES)
+        | _histogram(lines, measured.GROUP_BYTES, *_BYTES),
         "sync": sync_facts(path),
-        "sync_bytes": _distribution(lines, measured.SYNC_BYTES) | _histogram(lines, measured.SYNC_BYTES, *_SYNCED_BYTES),
+        "sync_bytes": _distribution(lines, measured.SYNC_BYTES)
+        | _histogram(lines, measured.SYNC_BYTES, *_SYNCED_BYTES),
         "waits": {name: _wait(path, line) for name, line in WAITS.items()},
     }
 
 
 def sync_facts(path: WritePath) -> dict:
     """How long syncs of the log take."""
-    return _distribution(path.histograms, measured.SYNC, NS_A_US) | _histogram(path.histograms, measured.SYNC, *_SYNCS, NS_A_US)
+    return _distribution(path.histograms, measured.SYNC, NS_A_US) | _histogram(
+        path.histograms, measured.SYNC, *_SYNCS, NS_A_US
+    )
 
 
 def _wait(path: WritePath, line: int) -> dict:
@@ -68,22 +81,38 @@ def _wait(path: WritePath, line: int) -> dict:
 def _distribution(lines: Histograms, line: int, unit: int = 1) -> dict:
     longest = lines.longest(line)
     top = None if longest is None else longest / unit
-    return {"lately": _numbers(lines.lately(line), unit, top), "since_start": _numbers(lines.since_start(line), unit, top) | {"longest": top}}
+    return {
+        "lately": _numbers(lines.lately(line), unit, top),
+        "since_start": _numbers(lines.since_start(line), unit, top) | {"longest": top},
+    }
 
 
 def _numbers(line: Line, unit: int, top: float | None) -> dict:
     mean = line.mean
-    values = (None if value is None else min(value / unit, top) for value in line.percentiles(0.5, 0.9, 0.99, 0.999))
-    return {"count": line.count, "mean": None if mean is None else mean / unit, **dict(zip(("p50", "p90", "p99", "p999"), values, strict=True))}
+    values = (
+        None if value is None else min(value / unit, top) for value in line.percentiles(0.5, 0.9, 0.99, 0.999)
+    )
+    return {
+        "count": line.count,
+        "mean": None if mean is None else mean / unit,
+        **dict(zip(("p50", "p90", "p99", "p999"), values, strict=True)),
+    }
 
 
 def _histogram(lines: Histograms, line: int, first: int, last: int, unit: int = 1) -> dict:
-    """`bounds` [n] is the least value that is too large for place n; the last place has none. `shares` are of the largest of `lately`."""
-    lately, since_start = (_places(found, first, last) for found in (lines.lately(line), lines.since_start(line)))
+    """`bounds` [n] is the least value that is too large for place n; the last place has none. `shares` are of
+    the largest of `lately`."""
+    lately, since_start = (
+        _places(found, first, last) for found in (lines.lately(line), lines.since_start(line))
+    )
     most = max(lately) or 1
     return {
         "bounds": [(1 << power) / unit for power in range(first, last)],
-        "places": {"lately": lately, "since_start": since_start, "shares": [count / most for count in lately]},
+        "places": {
+            "lately": lately,
+            "since_start": since_start,
+            "shares": [count / most for count in lately],
+        },
     }
 
 

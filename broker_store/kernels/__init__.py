@@ -1,13 +1,14 @@
 """The compiled twins of the hot loops; the only place for Numba.
 
-Every kernel takes integers (addresses of memory that its caller holds) and gives an integer. State lies in one int64
-array, `context`; what a word of it means is named in `kernels/context.py`. A kernel returns a stop code *before* it
-changes anything for the case it does not know, and Python takes over. Where Python's own objects are taken and given is
-`objects.py` (doors) and `describe.py` (messages).
+Every kernel takes integers (addresses of memory that its caller holds) and gives an integer. State lies in
+one int64 array, `context`; what a word of it means is named in `kernels/context.py`. A kernel returns a stop
+code *before* it changes anything for the case it does not know, and Python takes over. Where Python's own
+objects are taken and given is `objects.py` (doors) and `describe.py` (messages).
 
-Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee elsewhere would
-leave stale machine code behind (docs/durability.md section 7). The cache directory is therefore named by the hash of every source
-file here, and lies beside the installed packages, or in `BROKER_KERNEL_CACHE`, or in the user's cache.
+Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee
+elsewhere would leave stale machine code behind (docs/durability.md section 7). The cache directory is
+therefore named by the hash of every source file here, and lies beside the installed packages, or in
+`BROKER_KERNEL_CACHE`, or in the user's cache.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def _cache_directory() -> Path:
             continue
         if os.access(place / name, os.W_OK):
             return place / name
-    raise OSError(f"no writable place for compiled kernels among {', '.join(map(str, places))}; set BROKER_KERNEL_CACHE")
+    raise OSError(
+        f"no writable place for compiled kernels among {', '.join(map(str, places))}; set BROKER_KERNEL_CACHE"
+    )
 
 
 CACHE_DIRECTORY = _cache_directory()

@@ -1,8 +1,10 @@
-"""Agreement: do queues and index hold what a record of the log makes of them? Asked by the scan of recovery, record by record.
+"""Agreement: do queues and index hold what a record of the log makes of them? Asked by the scan of recovery,
+record by record.
 
-The same walk as dispatch, but nothing is written: a unit and each entry are compared byte for byte with what dispatch
-would write. So what is found here need not be believed because of a sync, and need not be made again. The first record
-of which anything is missing ends it; from there on dispatch makes units and entries anew.
+The same walk as dispatch, but nothing is written: a unit and each entry are compared byte for byte with what
+dispatch would write. So what is found here need not be believed because of a sync, and need not be made
+again. The first record of which anything is missing ends it; from there on dispatch makes units and entries
+anew.
 """
 
 from __future__ import annotations
@@ -10,14 +12,36 @@ from __future__ import annotations
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import UNIT_BYTES, delivery_ms, find_properties, find_queue, find_topic
 from broker_store.kernels.index import ENTRY_BYTES, java_hash, key_hash, seconds_since
-from broker_store.kernels.memory import find_byte, get, inlined, load_be16, load_be32, load_be64, load_u8, put, same_bytes
+from broker_store.kernels.memory import (
+    find_byte,
+    get,
+    inlined,
+    load_be16,
+    load_be32,
+    load_be64,
+    load_u8,
+    put,
+    same_bytes,
+)
 
 _MAGIC_V2 = -626843477
 _BLANK = 32
 
 
 @inlined
-def _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length, properties, properties_length, store_ms):
+def _unit_agrees(
+    agreement,
+    topic,
+    queue_id,
+    record,
+    total,
+    place,
+    tags,
+    tags_length,
+    properties,
+    properties_length,
+    store_ms,
+):
     queue = find_queue(topic, queue_id)
     if queue == 0:
         return c.DIFFERS
@@ -91,7 +115,9 @@ def _is_without_tag(agreement, place):
 
 
 @inlined
-def _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length):
+def _entries_agree(
+    agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
+):
     """In the order of dispatch: unique key, each key, tag."""
     prefix = get(topic, c.T_KEY_HASH)
     seen = 0
@@ -120,7 +146,8 @@ def _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, t
 
 @inlined
 def record_agrees(agreement, topic, record, total, place):
-    """(DONE, DIFFERS or what Python must provide first; the record's topic). `record` has passed `check_record`.
+    """(DONE, DIFFERS or what Python must provide first; the record's topic). `record` has passed
+    `check_record`.
 
     `topic` is the one of the record before, which often is this one's.
     """
@@ -134,23 +161,43 @@ def record_agrees(agreement, topic, record, total, place):
     else:
         name_length = load_u8(name)
         name += 1
-    if topic == 0 or get(topic, c.T_LENGTH) != name_length or not same_bytes(get(topic, c.T_NAME), name, name_length):
+    if (
+        topic == 0
+        or get(topic, c.T_LENGTH) != name_length
+        or not same_bytes(get(topic, c.T_NAME), name, name_length)
+    ):
         topic = find_topic(get(agreement, c.A_WRITER), name, name_length)
         if topic == 0:
             return (c.UNKNOWN_QUEUE if get(agreement, c.A_ASKS_TOPICS) == 1 else c.DIFFERS), 0
     properties = name + name_length + 2
     properties_length, store_ms = load_be16(properties - 2), load_be64(time_at)
-    keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
+    keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
+        properties, properties_length
+    )
     transaction = sys_flag & 0xC
     is_queued = transaction == 0 or transaction == 8
     if place >= get(topic, c.T_DELETED_BEFORE):
         queue_id = load_be32(record + 12)
         if is_queued:
-            answer = _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length, properties, properties_length, store_ms)
+            answer = _unit_agrees(
+                agreement,
+                topic,
+                queue_id,
+                record,
+                total,
+                place,
+                tags,
+                tags_length,
+                properties,
+                properties_length,
+                store_ms,
+            )
             if answer != c.DONE:
                 return answer, topic
         elif find_queue(topic, queue_id) == 0:
             return c.DIFFERS, topic  # dispatch makes the queue known
     if transaction != 12 and place >= get(agreement, c.A_INDEX_FROM):
-        return _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length), topic
+        return _entries_agree(
+            agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
+        ), topic
     return c.DONE, topic

@@ -1,11 +1,13 @@
 """Append: a group of messages, encoded straight into the mapped commit log by one call.
 
-    Message objects ──(describe)──► rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT ──► records at LOG_AT  (docs/spec/store-format.md section 2.1)
+    Message objects ──(describe)──► rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT ──► records at LOG_AT
 
-For each row everything that can refuse it is looked at first: room in the file and below LOG_ALLOCATED, a unit in its
-queue, entries in the index. Only then is a byte written, the queue offset given and LOG_AT moved; a row is in the log
-whole or not at all. The total size is written last, so that a process killed in the middle leaves a zero length where
-recovery ends.
+The record's layout is in docs/spec/store-format.md section 2.1.
+
+For each row everything that can refuse it is looked at first: room in the file and below LOG_ALLOCATED, a
+unit in its queue, entries in the index. Only then is a byte written, the queue offset given and LOG_AT moved;
+a row is in the log whole or not at all. The total size is written last, so that a process killed in the
+middle leaves a zero length where recovery ends.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ from broker_store.kernels.memory import (
     store_be64,
     store_u8,
 )
-from broker_store.kernels.objects import argument, bytes_data, door, has_failed, int_argument, new_int, wrong_call
+from broker_store.kernels.objects import (
+    argument,
+    bytes_data,
+    door,
+    has_failed,
+    int_argument,
+    new_int,
+    wrong_call,
+)
 from broker_store.kernels.record_crc import PAIR_BYTES, has_record_crc, write_record_crc
 from broker_store.kernels.waited import describe_waited
 
@@ -58,7 +68,8 @@ def _crc_bytes(is_on, end, length):
 
 @inlined
 def _batch_extent(row, is_on):
-    """(records, total bytes of bodies and own properties, bytes of own properties) or a negative D_* status."""
+    """(records, total bytes of bodies and own properties, bytes of own properties) or a negative D_*
+    status."""
     at = get(row, c.D_BODY)
     end = at + get(row, c.D_BODY_LENGTH)
     more = get(row, c.D_PROPERTIES_LENGTH)
@@ -92,7 +103,9 @@ def _batch_extent(row, is_on):
 
 
 @inlined
-def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_length, properties, properties_length):
+def _write_record(
+    context, row, at, log_offset, queue_offset, flag, body, body_length, properties, properties_length
+):
     """Encode one record at address `at`; returns its size."""
     queue = get(row, c.D_QUEUE)
     topic = get(queue, c.Q_TOPIC)
@@ -155,7 +168,8 @@ def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_l
     if base_length > 0:
         copy_memory(to, base, base_length)
         to += base_length
-    # A pair that came along with the properties of another record states that record's CRC: it gets the one of this.
+    # A pair that came along with the properties of another record states that record's CRC: it gets the one
+    # of this.
     had_crc = has_record_crc(to, all_properties)
     crc_bytes = _crc_bytes(get(context, c.RECORD_CRC), to, all_properties)
     if crc_bytes > 0:
@@ -178,7 +192,8 @@ def _refuse(context, row, number, status):
 
 @inlined
 def _append_rows(context):
-    """Append the rows that are left; DONE or the stop code of the row DESCRIPTOR_DONE, of which nothing was written."""
+    """Append the rows that are left; DONE or the stop code of the row DESCRIPTOR_DONE, of which nothing was
+    written."""
     rows = get(context, c.DESCRIPTORS)
     count = get(context, c.DESCRIPTOR_COUNT)
     log = get(context, c.LOG_ADDRESS)
@@ -284,11 +299,13 @@ def _append_rows(context):
 
 @inlined
 def _go_on(context):
-    """Describe the messages that are left, append their rows and, when all are in, confirm and dispatch them, where a sync
-    need not come first; DONE or the stop code of any of these."""
+    """Describe the messages that are left, append their rows and, when all are in, confirm and dispatch them,
+    where a sync need not come first; DONE or the stop code of any of these."""
     stopped = c.DONE
     if get(context, c.DESCRIBED) < get(context, c.DESCRIPTOR_COUNT):
-        stopped = describe_waited(context) if get(context, c.GROUP_BATCH) == _WAITED else describe_messages(context)
+        stopped = (
+            describe_waited(context) if get(context, c.GROUP_BATCH) == _WAITED else describe_messages(context)
+        )
     if stopped == c.DONE:
         stopped = _append_rows(context)
     if stopped != c.DONE or get(context, c.SYNC_FIRST) == 1:
@@ -311,7 +328,8 @@ def _begin(context, now_ms, kind):
 
 @door
 def append_group(self, arguments, count):
-    """(context, tuple of messages, store time, 1 when each body is a chain) -> DONE or a stop code; the caller holds the tuple."""
+    """(context, tuple of messages, store time, 1 when each body is a chain) -> DONE or a stop code; the
+    caller holds the tuple."""
     if count != 4:
         return wrong_call()
     context = int_argument(arguments, 0)
@@ -325,13 +343,18 @@ def append_group(self, arguments, count):
 
 @door
 def append_waited(self, arguments, count):
-    """(context, bytes of records that waited, their length, how many, store time, row of the topic they waited in, address of times
-    or 0, address of room for properties) -> the same; the caller holds the bytes, the times and the room."""
+    """(context, bytes of records that waited, their length, how many, store time, row of the topic they
+    waited in, address of times or 0, address of room for properties) -> the same; the caller holds the bytes,
+    the times and the room."""
     if count != 8:
         return wrong_call()
     context = int_argument(arguments, 0)
     records = bytes_data(argument(arguments, 1))
-    length, number, now_ms = int_argument(arguments, 2), int_argument(arguments, 3), int_argument(arguments, 4)
+    length, number, now_ms = (
+        int_argument(arguments, 2),
+        int_argument(arguments, 3),
+        int_argument(arguments, 4),
+    )
     topic, times, room = int_argument(arguments, 5), int_argument(arguments, 6), int_argument(arguments, 7)
     if has_failed():
         return 0
@@ -357,14 +380,16 @@ def append_on(self, arguments, count):
 
 @njit(types.void(types.int64, types.int64), cache=True)
 def write_blank(address, remaining):
-    """The end-of-file record (docs/spec/store-format.md section 2.5): int32 length of what remains, int32 magic."""
+    """The end-of-file record (docs/spec/store-format.md section 2.5): int32 length of what remains, int32
+    magic."""
     store_be32(address + 4, BLANK_MAGIC)
     store_be32(address, remaining)
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True)
 def record_offsets(address, length, log_offset, target):
-    """Log offsets of the records that lie back to back at `address`, into int64 at `target`; returns how many."""
+    """Log offsets of the records that lie back to back at `address`, into int64 at `target`; returns how
+    many."""
     at, count = 0, 0
     while at < length:
         store64(target + 8 * count, log_offset + at)

@@ -1,6 +1,8 @@
-"""Columns: a stretch of the log as a table of int64, a row a record, and the index hashes of its keys beside it.
+"""Columns: a stretch of the log as a table of int64, a row a record, and the index hashes of its keys beside
+it.
 
-For those who look at many records and few fields: the check and the pipeline's audit. `compare.py` compares them with queues and index.
+For those who look at many records and few fields: the check and the pipeline's audit. `compare.py` compares
+them with queues and index.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ TAG_KEY = 1 << 32  # marks the hash of a tag (5.4.0 and later index it) among th
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def columns(context):
-    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or BAD_RECORD."""
+    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or
+    BAD_RECORD."""
     address = get(context, W_ADDRESS)
     length = get(context, W_LENGTH)
     base = get(context, W_BASE)
@@ -81,7 +84,9 @@ def columns(context):
         if count >= room or key_count + most_keys(properties_length) > key_room:
             stopped, is_full = c.EXHAUSTED, 1
             break
-        keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
+        keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
+            properties, properties_length
+        )
         first_key = key_count
         if name_length != topic_length or not same_bytes(topic, name, name_length):
             topic, topic_length, topic_hash = name, name_length, name_hash(name, name_length)

@@ -2,8 +2,10 @@
 
 What agrees is only counted off; what does not is left to Python, which says what is wrong with it.
 
-    units     of all queues, one queue behind another, as they stand in the files; a byte each that becomes 1 when a record agrees
-    table     a queue each, found by the hash of its topic's name and its id: Q_WORDS words, Q_HASH -1 where there is none
+    units     of all queues, one queue behind another, as they stand in the files; a byte each that becomes 1
+              when a record agrees
+    table     a queue each, found by the hash of its topic's name and its id: Q_WORDS words, Q_HASH -1 where
+              there is none
     entries   of the index, as they stand in a file
 """
 
@@ -27,12 +29,25 @@ from broker_store.kernels.columns import (
     TAG_KEY,
 )
 from broker_store.kernels.index import ENTRY_BYTES, seconds_since
-from broker_store.kernels.memory import get, inlined, load32, load_be32, load_be64, prefetch_to_write, put, remainder, store32, store64, store_u8
+from broker_store.kernels.memory import (
+    get,
+    inlined,
+    load32,
+    load_be32,
+    load_be64,
+    prefetch_to_write,
+    put,
+    remainder,
+    store32,
+    store64,
+    store_u8,
+)
 
 UNIT_BYTES = 20
 HAS_NEGATIVE = 1  # a hash
 STEPS_BACK = 2  # a log offset
-_SLOTS_AHEAD = 32  # entries whose slots are asked for before they are looked at: a slot lies anywhere in megabytes
+# Entries whose slots are asked for before they are looked at: a slot lies anywhere in megabytes
+_SLOTS_AHEAD = 32
 
 Q_HASH = 0
 Q_ID = 1
@@ -90,7 +105,8 @@ def fill_table(table, mask, queues, count):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def compare_units(context):
-    """Mark the units that records of the rows agree with; how many rows of records that have a unit do not."""
+    """Mark the units that records of the rows agree with; how many rows of records that have a unit do
+    not."""
     table = get(context, U_TABLE)
     mask = get(context, U_MASK)
     units = get(context, U_UNITS)
@@ -109,7 +125,9 @@ def compare_units(context):
         if get(queue, Q_HASH) >= 0 and 0 <= place < get(queue, Q_COUNT):
             at = get(queue, Q_AT) + place
             unit = units + UNIT_BYTES * at
-            is_place = load_be64(unit) == get(row, ROW_LOG_OFFSET) and load_be32(unit + 8) == get(row, ROW_SIZE)
+            is_place = load_be64(unit) == get(row, ROW_LOG_OFFSET) and load_be32(unit + 8) == get(
+                row, ROW_SIZE
+            )
             if is_place and load_be64(unit + 12) == get(row, ROW_TAGS_CODE):
                 store_u8(agreed + at, 1)
                 continue
@@ -120,7 +138,8 @@ def compare_units(context):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def compare_entries(context):
-    """Walk keys and entries side by side: DONE (no more rows), EXHAUSTED (no more entries), DIFFERS at E_ROW, E_KEY and E_AT.
+    """Walk keys and entries side by side: DONE (no more rows), EXHAUSTED (no more entries), DIFFERS at E_ROW,
+    E_KEY and E_AT.
 
     A tag need not have an entry: brokers before 5.4 did not index it.
     """
@@ -147,7 +166,9 @@ def compare_entries(context):
             entry = entries + ENTRY_BYTES * at
             if load_be64(entry + 4) == place and load_be32(entry) == hashed & (TAG_KEY - 1):
                 # The first of a file was written before the file had a begin of its own.
-                if first_number + at != 1 and load_be32(entry + 12) != seconds_since(begin_ms, get(row, ROW_STORE_MS)):
+                if first_number + at != 1 and load_be32(entry + 12) != seconds_since(
+                    begin_ms, get(row, ROW_STORE_MS)
+                ):
                     store64(get(context, E_LATE) + 8 * late, at)
                     late += 1
                 at += 1
@@ -171,11 +192,17 @@ def _slot_of(entry, slots):
     return remainder(-hashed if hashed < 0 else hashed, slots)
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def wrong_links(entries, first, count, slots, newest, found, room):
-    """How many of `count` entries do not name the one before them in their slot; (number, the one before) of as many as there is room for.
+    """How many of `count` entries do not name the one before them in their slot; (number, the one before) of
+    as many as there is room for.
 
-    `newest` has an int32 for each slot: the newest entry before `first`, and afterwards the newest of all. Start with zeros.
+    `newest` has an int32 for each slot: the newest entry before `first`, and afterwards the newest of all.
+    Start with zeros.
     """
     wrong = 0
     for place in range(min(_SLOTS_AHEAD, count)):
@@ -223,11 +250,16 @@ G_PLACE = 6  # address of its place in the table
 G_WORDS = 7
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def group_rows(rows, count, table, mask, groups, room):
     """The queues that the rows belong to, G_WORDS words each, also in the table; how many.
 
-    -1 when the queue offsets of one do not go up by one, or there are more than `room`. The table is cleared here.
+    -1 when the queue offsets of one do not go up by one, or there are more than `room`. The table is cleared
+    here.
     """
     for word in range((mask + 1) * Q_WORDS):
         put(table, word, -1)
@@ -238,7 +270,11 @@ def group_rows(rows, count, table, mask, groups, room):
         transaction = get(row, ROW_SYS_FLAG) & 0xC
         if transaction == 4 or transaction == 12:
             continue
-        hashed, queue_id, queue_offset = get(row, ROW_TOPIC_HASH), get(row, ROW_QUEUE_ID), get(row, ROW_QUEUE_OFFSET)
+        hashed, queue_id, queue_offset = (
+            get(row, ROW_TOPIC_HASH),
+            get(row, ROW_QUEUE_ID),
+            get(row, ROW_QUEUE_OFFSET),
+        )
         if get(queue, Q_HASH) != hashed or get(queue, Q_ID) != queue_id:
             queue = place_in(table, mask, hashed, queue_id)
         if get(queue, Q_HASH) < 0:
@@ -267,7 +303,8 @@ def group_rows(rows, count, table, mask, groups, room):
 
 @njit(types.void(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def place_units(group, at, count):
-    """The units of a group begin at unit `at` of those that are compared; with a count of 0 none of its rows agrees."""
+    """The units of a group begin at unit `at` of those that are compared; with a count of 0 none of its rows
+    agrees."""
     place = get(group, G_PLACE)
     put(place, Q_AT, at)
     put(place, Q_COUNT, count)

@@ -1,13 +1,13 @@
 """What each word of the int64 arrays means that Python and the kernels share.
 
-One `Context` array for the writer (append and dispatch), one row for a queue, one for a topic, one descriptor a message.
-Addresses point into memory that the engine holds; offsets named LOG_* are absolute in the commit log, those named *_AT
-are relative to a file.
+One `Context` array for the writer (append and dispatch), one row for a queue, one for a topic, one descriptor
+a message. Addresses point into memory that the engine holds; offsets named LOG_* are absolute in the commit
+log, those named *_AT are relative to a file.
 """
 
 from __future__ import annotations
 
-# The writer's context ---------------------------------------------------------------------------------------------
+# The writer's context -----------------------------------------------------------------------------
 LOG_ADDRESS = 0  # of the file that is written
 LOG_BASE = 1  # log offset of its first byte
 LOG_SIZE = 2
@@ -64,7 +64,9 @@ DESCRIPTOR_DONE = 50  # out: rows appended so far
 KEY_ROOM_GRANTED = 51  # row number whose room was counted exactly by Python, -1 none
 DESCRIBED = 52  # out: rows made from message objects so far
 REFUSED_ROWS = 53  # out: rows with another status than D_OK
-GROUP_BATCH = 54  # 1: each body is a chain of messages (docs/spec/store-format.md section 2.6); 2: not messages, but records that waited (kernels/waited.py)
+# 1: each body is a chain of messages (docs/spec/store-format.md section 2.6); 2: not messages, but records
+# that waited (kernels/waited.py)
+GROUP_BATCH = 54
 MESSAGES = 55  # address of DESCRIPTOR_COUNT addresses of Message objects
 
 # The log's files, for readers; set whenever a file comes, goes, is mapped or unmapped.
@@ -85,7 +87,8 @@ KEEPS_UNITS = 66  # 1: dispatch stops where the queue has a unit of that number 
 
 CONTEXT_WORDS = 72
 
-# Where the parts of a Message object lie, found out once (engine/object_layout) -------------------------------------
+# Where the parts of a Message object lie, found out once (engine/object_layout)
+# -------------------------------------
 M_TOPIC = 0  # byte offset of the field's object address, and so on
 M_QUEUE_ID = 1
 M_BODY = 2
@@ -104,11 +107,12 @@ M_TUPLE_TYPE = 14
 M_NONE = 15
 M_STR_DATA = 16  # byte offset of the characters of an ASCII str
 M_BYTES_DATA = 17
-M_INT_TAGGED = 18  # 1: an int's size word is count << 3 | sign (CPython 3.12 and later), 0: the count, negative for negatives
+# 1: an int's size word is count << 3 | sign (CPython 3.12 and later), 0: the count, negative for negatives
+M_INT_TAGGED = 18
 M_WORDS = 19
 HOST_ROOM = 40  # bytes a row: two of 16 and a port
 
-# A queue's row ----------------------------------------------------------------------------------------------------
+# A queue's row ------------------------------------------------------------------------------------
 Q_ID = 0
 Q_NEXT = 1  # queue offset the next append gets
 Q_APPEND_LIMIT = 2  # units below this have disk blocks
@@ -125,7 +129,8 @@ Q_NUMBER = 12  # the row's number
 Q_BYTES = 13  # running total of record bytes dispatched in this run
 Q_MINIMUM = 14  # first unit that may be read
 Q_HOT = 15  # units from here on were written in this run
-# The queue file that was read last, other than the end of the one being written; set by ConsumeQueue.enter_for_reading.
+# The queue file that was read last, other than the end of the one being written; set by
+# ConsumeQueue.enter_for_reading.
 Q_READ_ADDRESS = 16  # 0 none
 Q_READ_FIRST = 17
 Q_READ_END = 18
@@ -136,7 +141,7 @@ Q_LEFT = 22  # 1: after a crash, nothing behind the units and no name is known t
 Q_RECORDED = 23  # the next unit as the record of ends has it (engine/ends.py)
 Q_WORDS = 24
 
-# A topic's row ----------------------------------------------------------------------------------------------------
+# A topic's row ------------------------------------------------------------------------------------
 T_HASH = 0  # FNV-1a of the name
 T_NAME = 1  # address
 T_LENGTH = 2
@@ -149,7 +154,7 @@ T_TAKES = 8  # 1: its name was found fit for messages
 T_IS_REAL = 9  # 1: and for those that waited
 T_WORDS = 10
 
-# A message to append ----------------------------------------------------------------------------------------------
+# A message to append ------------------------------------------------------------------------------
 D_QUEUE = 0  # address of the queue's row
 D_BODY = 1
 D_BODY_LENGTH = 2
@@ -178,7 +183,7 @@ D_TOO_LARGE = 4
 D_ILLEGAL = 5
 D_NO_PLACE = 6  # a record that waited does not say where it belongs, or not so that it may go there
 
-# What a kernel stops with -------------------------------------------------------------------------------------------
+# What a kernel stops with -------------------------------------------------------------------------
 DONE = 0
 LOG_FILE_FULL = 1  # the record does not fit into the file any more
 LOG_NOT_ALLOCATED = 2
@@ -196,10 +201,11 @@ DELAYED_RECORD = 15  # Python has to tell its delivery time
 BAD_RECORD = 16
 EXHAUSTED = 17  # the slice asked for is done
 DIFFERS = 18  # queues or index do not hold the record
-EARLIER_LIFE = 19  # the record's unit points further on in the log: the topic may have been deleted and made again
+# The record's unit points further on in the log: the topic may have been deleted and made again
+EARLIER_LIFE = 19
 OTHER_UNIT = 20  # see KEEPS_UNITS
 
-# A scan's context ---------------------------------------------------------------------------------------------------
+# A scan's context ---------------------------------------------------------------------------------
 S_ADDRESS = 0  # of the log file
 S_BASE = 1
 S_SIZE = 2
@@ -230,7 +236,8 @@ REASON_BODY_CRC = 4
 REASON_SYNTAX = 5
 REASON_RECORD_CRC = 6
 
-# Agreement: whether queues and index hold what the log says ---------------------------------------------------------
+# Agreement: whether queues and index hold what the log says
+# ---------------------------------------------------------
 A_WRITER = 0  # address of the writer's context: its table of topics and its tags code
 A_END = 1  # out: log offset of the first record that is missing or differs, -1 while there is none
 A_QUEUE = 2  # out: address of the queue row of QUEUE_FILE_END
@@ -245,11 +252,13 @@ A_BEGIN_OFFSET = 10
 A_BEFORE_MS = 11  # end time of the file before, from which the first entry counts its seconds
 A_LAST_MS = 12  # out: store time of the last record whose entries were compared
 A_LAST_OFFSET = 13  # out: its log offset
-A_ASKS_TOPICS = 14  # 1: stop with UNKNOWN_QUEUE at a record of a topic that has no queue, since it may have been deleted
-A_TAGS = 15  # 1: a record may lack the entry of its tag, as Apache's older brokers write the index; 2: and no file follows
+# 1: stop with UNKNOWN_QUEUE at a record of a topic that has no queue, since it may have been deleted
+A_ASKS_TOPICS = 14
+# 1: a record may lack the entry of its tag, as Apache's older brokers write the index; 2: and no file follows
+A_TAGS = 15
 A_WORDS = 16
 
-# A read's context ---------------------------------------------------------------------------------------------------
+# A read's context ---------------------------------------------------------------------------------
 R_WRITER = 0  # address of the writer's context
 R_HOT_FROM = 1  # the log from here on is in memory
 R_ROUND = 2  # what was heard about pages counts only in its round
@@ -266,7 +275,9 @@ R_RUN_COUNT = 12  # out
 R_COUNT = 13  # out: records
 R_BYTES = 14  # out: of all of them
 R_OFFSET = 15  # out: next unit to look at
-R_ASK_FILE = 16  # out, of *_ASK and *_UNMAPPED: number of the log file, ASK_UNITS for the queue's; place in K_FILES; row of a queue
+# out, of *_ASK and *_UNMAPPED: number of the log file, ASK_UNITS for the queue's; place in K_FILES; row of a
+# queue
+R_ASK_FILE = 16
 R_ASK_PLACE = 17  # out: position in that file
 R_ASK_BYTES = 18  # out
 R_LOOKUP = 19  # address of the words of a key lookup
@@ -285,7 +296,7 @@ READ_UNENTERED = 7  # its units are in a file that was not entered for reading
 READ_UNMAPPED = 8  # the log file that is needed is not mapped
 READ_ASK = 9  # it is not known whether pages that are needed are in memory
 
-# A key lookup's context -----------------------------------------------------------------------------------------------
+# A key lookup's context ---------------------------------------------------------------------------
 K_FILES = 0  # address of the index files' map addresses, newest first
 K_FILE_COUNT = 1  # -1: files came, went or were unmapped since they were entered here
 K_SLOTS = 2

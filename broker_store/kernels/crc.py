@@ -1,9 +1,9 @@
 """CRC-32 (zlib polynomial) of memory, as Apache stores it: AND 0x7FFFFFFF.
 
-With the carry-less multiplication of the CPU 64 bytes are folded at a time (Gopal et al., "Fast CRC Computation for
-Generic Polynomials Using PCLMULQDQ", Intel 2009), at 11 to 28 GB/s; what is left, and everything on a CPU without
-it, goes eight bytes at a time through tables. LLVM aborts the process when it meets the instruction on a CPU that lacks
-it, so the feature is tested before that code exists.
+With the carry-less multiplication of the CPU 64 bytes are folded at a time (Gopal et al., "Fast CRC
+Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009), at 11 to 28 GB/s; what is left, and
+everything on a CPU without it, goes eight bytes at a time through tables. LLVM aborts the process when it
+meets the instruction on a CPU that lacks it, so the feature is tested before that code exists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numba.extending import intrinsic
 from broker_store.kernels.memory import inlined, load64, load_u8
 
 _POLYNOMIAL = 0xEDB88320
-# Folding constants of the reflected polynomial: x^(512+64), x^512; x^(128+64), x^128; x^64; P and its Barrett inverse.
+# Folding constants of the reflected polynomial: x^(512+64), x^512; x^(128+64), x^128; x^64; P and its Barrett
+# inverse.
 _FOLD_512 = (0x0154442BD4, 0x01C6E41596)
 _FOLD_128 = (0x01751997D0, 0x00CCAA009E)
 _FOLD_64 = (0x0163CD6124, 0)
@@ -159,7 +160,9 @@ def _by_folding(typing_context, crc, address, length):
         quotient = multiply(builder.and_(value, low_words), pair(*_BARRETT), 0x10)
         quotient = multiply(builder.and_(quotient, low_words), pair(*_BARRETT), 0x00)
         value = builder.xor(value, quotient)
-        return builder.lshr(builder.extract_element(value, ir.Constant(ir.IntType(32), 0)), ir.Constant(i64, 32))
+        return builder.lshr(
+            builder.extract_element(value, ir.Constant(ir.IntType(32), 0)), ir.Constant(i64, 32)
+        )
 
     return types.int64(types.int64, types.int64, types.int64), codegen
 

@@ -2,10 +2,11 @@
 
     MESSAGES ──► Message, Message, ...  ──►  rows DESCRIBED .. DESCRIPTOR_COUNT
 
-Looking at eleven fields in Python costs more than appending the message; here it is a load each. What the layout words
-(M_*) say holds for CPython's own classes only, so each object's type is compared first, and a message with any other
-(a bytearray, a subclass of int) stops the kernel with NOT_PLAIN: Python makes it plain, and the same message is
-described again. The interpreter lock is held, and whoever calls holds the messages.
+Looking at eleven fields in Python costs more than appending the message; here it is a load each. What the
+layout words (M_*) say holds for CPython's own classes only, so each object's type is compared first, and a
+message with any other (a bytearray, a subclass of int) stops the kernel with NOT_PLAIN: Python makes it
+plain, and the same message is described again. The interpreter lock is held, and whoever calls holds the
+messages.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def _int_value(layout, object):
 
 @inlined
 def _host(layout, host, room):
-    """(what stands in the row, bytes of the address): IPv4 the address and port as one int64, IPv6 the address of both
-    at `room`. 0 bytes when `host` is no (bytes of 4 or 16, int)."""
+    """(what stands in the row, bytes of the address): IPv4 the address and port as one int64, IPv6 the
+    address of both at `room`. 0 bytes when `host` is no (bytes of 4 or 16, int)."""
     if load64(host + _TYPE) != get(layout, c.M_TUPLE_TYPE) or load64(host + _SIZE) != 2:
         return 0, 0
     address, port = load64(host + TUPLE_ITEMS), load64(host + TUPLE_ITEMS + 8)
@@ -95,7 +96,8 @@ def names_inner_count(properties, length):
         at = find_byte(at, end, 1)
         if at == end:
             return False
-        if at - properties >= 9 and load_u8(at - 9) == 73 and load64(at - 8) == 0x4D554E5F52454E4E:  # "I", "NNER_NUM"
+        # "I", "NNER_NUM"
+        if at - properties >= 9 and load_u8(at - 9) == 73 and load64(at - 8) == 0x4D554E5F52454E4E:
             return True
         at += 1
 
@@ -159,7 +161,11 @@ def describe_messages(context):
         body_length, properties_length = load64(body + _SIZE), load64(properties + _SIZE)
         properties += get(layout, c.M_BYTES_DATA)
         number += 1
-        if body_length > get(context, c.MAX_BODY) or flags & _INNER_BATCH or names_inner_count(properties, properties_length):
+        if (
+            body_length > get(context, c.MAX_BODY)
+            or flags & _INNER_BATCH
+            or names_inner_count(properties, properties_length)
+        ):
             put(row, c.D_STATUS, c.D_ILLEGAL)
             continue
         flags &= ~_BOTH_V6

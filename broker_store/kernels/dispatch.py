@@ -1,11 +1,13 @@
-"""Dispatch: from the log to consume queue units and index entries, in log order (docs/spec/store-behaviour.md section 3).
+"""Dispatch: from the log to consume queue units and index entries, in log order (docs/spec/store-behaviour.md
+section 3).
 
-    log [DISPATCH_BASE + DISPATCH_AT, CONFIRMED)  ──►  a unit in the record's queue, an entry for each of its keys
+    log [DISPATCH_BASE + DISPATCH_AT, CONFIRMED)  ──►  a unit in the record's queue, an entry for each of its
+                                                       keys
 
-The log is the truth; what is written here can always be made again from it. So each record may be dispatched twice: a
-unit that is already there is left, an entry below INDEX_END_OFFSET is not added. A stop code names what Python must
-do (next log file, new queue, new queue or index file, delivery time of a delayed record); the same record is then
-dispatched again.
+The log is the truth; what is written here can always be made again from it. So each record may be dispatched
+twice: a unit that is already there is left, an entry below INDEX_END_OFFSET is not added. A stop code names
+what Python must do (next log file, new queue, new queue or index file, delivery time of a delayed record);
+the same record is then dispatched again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels import context as c
-from broker_store.kernels.index import add_entry, java_hash, key_hash, link_entries, seconds_since, write_header
+from broker_store.kernels.index import (
+    add_entry,
+    java_hash,
+    key_hash,
+    link_entries,
+    seconds_since,
+    write_header,
+)
 from broker_store.kernels.memory import (
     find_byte,
     get,
@@ -86,7 +95,8 @@ def most_keys(properties_length):
 
 @inlined
 def find_properties(address, length):
-    """(KEYS at, length, TAGS at, length, UNIQ_KEY at, length); address 0 where absent. The last of a name counts."""
+    """(KEYS at, length, TAGS at, length, UNIQ_KEY at, length); address 0 where absent. The last of a name
+    counts."""
     keys, keys_length, tags, tags_length, unique, unique_length = 0, 0, 0, 0, 0, 0
     at, end = address, address + length
     while at < end:
@@ -109,12 +119,18 @@ def find_properties(address, length):
 
 @inlined
 def delivery_ms(context, properties, length, store_ms):
-    """When a message of a delay level is due: 0 when it names no level, -1 when Python has to read what it names."""
+    """When a message of a delay level is due: 0 when it names no level, -1 when Python has to read what it
+    names."""
     at, end = properties, properties + length
     value, digits = 0, 0
     while at < end:
         stop = find_byte(at, end, _PROPERTY_END)
-        if stop - at > 6 and load_u8(at) == _D and load_be32(at + 1) == _ELAY and load_u8(at + 5) == _NAME_END:
+        if (
+            stop - at > 6
+            and load_u8(at) == _D
+            and load_be32(at + 1) == _ELAY
+            and load_u8(at + 5) == _NAME_END
+        ):
             value, digits = at + 6, stop - at - 6
         at = stop + 1
     if digits > _LONGEST_LEVEL:
@@ -130,7 +146,9 @@ def delivery_ms(context, properties, length, store_ms):
 
 
 @inlined
-def _index_record(context, topic, log_offset, store_ms, keys, keys_length, tags, tags_length, unique, unique_length):
+def _index_record(
+    context, topic, log_offset, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
+):
     """All entries of a record: unique key, each key, tag (5.4 and later). True when all are in.
 
     The first INDEX_KEYS_DONE of them went into the file before.
@@ -156,7 +174,14 @@ def _index_record(context, topic, log_offset, store_ms, keys, keys_length, tags,
                     if number >= room:
                         is_full = True
                         break
-                    add_entry(address, slots, number, key_hash(java_hash(prefix, at, stop - at)), log_offset, seconds)
+                    add_entry(
+                        address,
+                        slots,
+                        number,
+                        key_hash(java_hash(prefix, at, stop - at)),
+                        log_offset,
+                        seconds,
+                    )
                     if number <= 1:
                         # This entry's time still counts from the end of the file before.
                         put(context, c.INDEX_BEGIN_OFFSET, log_offset)
@@ -236,7 +261,11 @@ def dispatch_records(context, most):
 
         queue_id = load_be32(record + 12)
         topic = last_topic
-        if topic == 0 or get(topic, c.T_LENGTH) != name_length or not same_bytes(get(topic, c.T_NAME), name, name_length):
+        if (
+            topic == 0
+            or get(topic, c.T_LENGTH) != name_length
+            or not same_bytes(get(topic, c.T_NAME), name, name_length)
+        ):
             topic = find_topic(context, name, name_length)
             if topic == 0:
                 stopped = c.UNKNOWN_QUEUE
@@ -247,7 +276,9 @@ def dispatch_records(context, most):
         if queue == 0 and not is_deleted:
             stopped = c.UNKNOWN_QUEUE
             break
-        keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
+        keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
+            properties, properties_length
+        )
         transaction = sys_flag & 0xC
         if (transaction == 0 or transaction == 8) and not is_deleted:
             unit = load_be64(record + 20)
@@ -272,7 +303,11 @@ def dispatch_records(context, most):
                             break
                         tags_code = get(context, c.TAGS_CODE)
                 target = get(queue, c.Q_FILE_ADDRESS) + (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
-                if get(context, c.KEEPS_UNITS) == 1 and load_be32(target + 8) != 0 and load_be64(target) != base + at:
+                if (
+                    get(context, c.KEEPS_UNITS) == 1
+                    and load_be32(target + 8) != 0
+                    and load_be64(target) != base + at
+                ):
                     put(context, c.STOPPED_QUEUE, queue)
                     stopped = c.OTHER_UNIT
                     break
@@ -291,13 +326,24 @@ def dispatch_records(context, most):
                         put(context, c.ARRIVAL_COUNT, arrivals + 1)
                         put(queue, c.Q_ARRIVED, 1)
         if index_on:
-            if get(context, c.INDEX_ADDRESS) == 0 or get(context, c.INDEX_COUNT) >= get(context, c.INDEX_LIMIT):
+            if get(context, c.INDEX_ADDRESS) == 0 or get(context, c.INDEX_COUNT) >= get(
+                context, c.INDEX_LIMIT
+            ):
                 if base + at >= get(context, c.INDEX_END_OFFSET):
                     stopped = c.INDEX_FULL
                     break
             if transaction != 12 and base + at >= get(context, c.INDEX_END_OFFSET):
                 if not _index_record(
-                    context, topic, base + at, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
+                    context,
+                    topic,
+                    base + at,
+                    store_ms,
+                    keys,
+                    keys_length,
+                    tags,
+                    tags_length,
+                    unique,
+                    unique_length,
                 ):
                     stopped = c.INDEX_FULL
                     break

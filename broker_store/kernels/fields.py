@@ -1,9 +1,11 @@
-"""Fields: every field of the records in a stretch of the log, a column a field, for those who make tables of them.
+"""Fields: every field of the records in a stretch of the log, a column a field, for those who make tables of
+them.
 
-Numbers stand in their columns; of text and bytes the place in the stretch and the length do. What is wanted of those is
-then copied together by `gather`, so that no record becomes a Python object.
+Numbers stand in their columns; of text and bytes the place in the stretch and the length do. What is wanted
+of those is then copied together by `gather`, so that no record becomes a Python object.
 
-    rows     field f of record i at rows + f * COLUMN + 8 * i; COLUMN is no power of two, so that the fields of a record do not fall into one set of the cache
+    rows     field f of record i at rows + f * COLUMN + 8 * i; COLUMN is no power of two, so that the fields
+             of a record do not fall into one set of the cache
     pieces   (place, length) of each key, or of each property's name and value, and where each record's begin
 """
 
@@ -15,7 +17,16 @@ from broker_store.kernels import context as c
 from broker_store.kernels.columns import TAG_KEY
 from broker_store.kernels.dispatch import find_properties
 from broker_store.kernels.index import java_hash, key_hash
-from broker_store.kernels.memory import copy_memory, find_byte, get, load_be32, load_be64, put, same_bytes, store64
+from broker_store.kernels.memory import (
+    copy_memory,
+    find_byte,
+    get,
+    load_be32,
+    load_be64,
+    put,
+    same_bytes,
+    store64,
+)
 from broker_store.kernels.walk import (
     W_ADDRESS,
     W_AT,
@@ -72,7 +83,8 @@ FIELD_COUNT = 26
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def fields(context):
-    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or BAD_RECORD."""
+    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or
+    BAD_RECORD."""
     address = get(context, W_ADDRESS)
     length = get(context, W_LENGTH)
     base = get(context, W_BASE)
@@ -94,7 +106,9 @@ def fields(context):
             put(context, W_REASON, reason)
             break
         record = address + at
-        sys_flag, store_at, tries_at, body_length, name, name_length, properties, properties_length = parts_of(record)
+        sys_flag, store_at, tries_at, body_length, name, name_length, properties, properties_length = (
+            parts_of(record)
+        )
         row = rows + 8 * count
         store64(row + LOG_OFFSET * column, base + at)
         store64(row + SIZE * column, size)
@@ -117,7 +131,9 @@ def fields(context):
         store64(row + PROPERTIES_AT * column, properties - address)
         store64(row + PROPERTIES_LENGTH * column, properties_length)
         if with_keys:
-            keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
+            keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
+                properties, properties_length
+            )
             store64(row + KEYS_AT * column, keys - address if keys != 0 else -1)
             store64(row + KEYS_LENGTH * column, keys_length)
             store64(row + TAGS_AT * column, tags - address if tags != 0 else -1)
@@ -143,9 +159,14 @@ def gather(source, places, lengths, count, target):
     return at - target
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def split_words(source, places, lengths, count, pieces, begins):
-    """The words between blanks of `count` texts: (place, length) each at `pieces`, their number; each text's first at `begins`.
+    """The words between blanks of `count` texts: (place, length) each at `pieces`, their number; each text's
+    first at `begins`.
 
     There must be room for (length + 1) // 2 of each text.
     """
@@ -165,9 +186,14 @@ def split_words(source, places, lengths, count, pieces, begins):
     return found
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def split_properties(source, places, lengths, count, pieces, begins):
-    """The pairs of `count` properties strings: (place, length) of name and of value each; of two equal names the last value.
+    """The pairs of `count` properties strings: (place, length) of name and of value each; of two equal names
+    the last value.
 
     There must be room for length // 4 + 1 of each string.
     """
@@ -199,11 +225,17 @@ def split_properties(source, places, lengths, count, pieces, begins):
     return found
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def hash_keys(source, rows, column, count, hashes, begins):
-    """The index hashes of `count` records: unique key, each key, tag (with TAG_KEY); where each record's begin at `begins`.
+    """The index hashes of `count` records: unique key, each key, tag (with TAG_KEY); where each record's
+    begin at `begins`.
 
-    `column` is the bytes from one field of a record to its next. There must be room for (KEYS_LENGTH + 1) // 2 + 2 of each.
+    `column` is the bytes from one field of a record to its next. There must be room for (KEYS_LENGTH + 1) //
+    2 + 2 of each.
     """
     found = 0
     for number in range(count):
@@ -211,10 +243,17 @@ def hash_keys(source, rows, column, count, hashes, begins):
         row = rows + 8 * number
         if get(row + SYS_FLAG * column, 0) & 0xC == 0xC:
             continue
-        prefix = java_hash(0, source + get(row + TOPIC_AT * column, 0), get(row + TOPIC_LENGTH * column, 0)) * 31 + 35  # "#"
+        # "#"
+        prefix = (
+            java_hash(0, source + get(row + TOPIC_AT * column, 0), get(row + TOPIC_LENGTH * column, 0)) * 31
+            + 35
+        )
         unique = get(row + UNIQUE_KEY_AT * column, 0)
         if unique >= 0:
-            store64(hashes + 8 * found, key_hash(java_hash(prefix, source + unique, get(row + UNIQUE_KEY_LENGTH * column, 0))))
+            store64(
+                hashes + 8 * found,
+                key_hash(java_hash(prefix, source + unique, get(row + UNIQUE_KEY_LENGTH * column, 0))),
+            )
             found += 1
         at = source + get(row + KEYS_AT * column, 0)
         end = at + get(row + KEYS_LENGTH * column, 0)
@@ -226,7 +265,10 @@ def hash_keys(source, rows, column, count, hashes, begins):
             at = stop + 1
         tags = get(row + TAGS_AT * column, 0)
         if tags >= 0:
-            hashed = key_hash(java_hash((prefix * 31 + 84) * 31 + 35, source + tags, get(row + TAGS_LENGTH * column, 0)))  # "T#"
+            # "T#"
+            hashed = key_hash(
+                java_hash((prefix * 31 + 84) * 31 + 35, source + tags, get(row + TAGS_LENGTH * column, 0))
+            )
             store64(hashes + 8 * found, hashed | TAG_KEY)
             found += 1
     store64(begins + 8 * count, found)

@@ -1,6 +1,8 @@
-"""The hash index: putting keys, and linking them anew (docs/spec/store-format.md section 5). kernels/lookup.py follows chains.
+"""The hash index: putting keys, and linking them anew (docs/spec/store-format.md section 5).
+kernels/lookup.py follows chains.
 
-    header 40 | slots x int32 | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous entry
+    header 40 | slots x int32 | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous
+    entry
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _POWERS = tuple(pow(31, power, 1 << 32) for power in range(9))
 
 @inlined
 def _eight_characters(word):
-    """What eight ASCII characters, the first in the lowest byte, add to a hash: pairs, fours, then all of them at once."""
+    """What eight ASCII characters, the first in the lowest byte, add to a hash: pairs, fours, then all of
+    them at once."""
     pairs = (word & 0x00FF00FF00FF00FF) * 31 + ((word >> 8) & 0x00FF00FF00FF00FF)
     fours = (pairs & 0x0000FFFF0000FFFF) * _POWERS[2] + ((pairs >> 16) & 0x0000FFFF0000FFFF)
     return (fours & 0xFFFFFFFF) * _POWERS[4] + (fours >> 32)
@@ -42,7 +45,8 @@ def _eight_characters(word):
 
 @inlined
 def _character(at, left):
-    """(code point, bytes) of the first of `left` bytes. What is no UTF-8 is U+FFFD, and as long as Java's decoder makes it."""
+    """(code point, bytes) of the first of `left` bytes. What is no UTF-8 is U+FFFD, and as long as Java's
+    decoder makes it."""
     first = load_u8(at)
     if first < 0x80:
         return first, 1
@@ -116,9 +120,9 @@ def seconds_since(begin_ms, store_ms):
 def add_entry(address, slots, number, hashed, log_offset, seconds):
     """Write entry `number`; `link_entries` links it.
 
-    Its slot lies anywhere in megabytes, so it is only asked for here and linked some entries later, when it has come
-    near. Until then the slot's number stands where the previous entry's will. Nobody follows a slot to an entry that
-    the header does not count yet.
+    Its slot lies anywhere in megabytes, so it is only asked for here and linked some entries later, when it
+    has come near. Until then the slot's number stands where the previous entry's will. Nobody follows a slot
+    to an entry that the header does not count yet.
     """
     slot = remainder(hashed, slots)
     prefetch_to_write(address + HEADER_BYTES + slot * 4)
@@ -160,7 +164,8 @@ def write_header(context):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def link_slots(address, slots, first, count):
-    """Link entries `first` to `count` - 1 anew, in order; returns slots that became used. Start with `first` = 1 on zeroed slots."""
+    """Link entries `first` to `count` - 1 anew, in order; returns slots that became used. Start with `first`
+    = 1 on zeroed slots."""
     used = 0
     entries = address + HEADER_BYTES + slots * 4
     for number in range(first, count):
@@ -178,10 +183,11 @@ def link_slots(address, slots, first, count):
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def slots_used(address, slots, count):
-    """How many slots the entries 1 to `count` - 1 use, -1 when slots or links are not what `link_slots` would make of them.
+    """How many slots the entries 1 to `count` - 1 use, -1 when slots or links are not what `link_slots` would
+    make of them.
 
-    Every chain descends and holds only entries of its slot, so none is reached twice; when all are reached, each is in its
-    place. Nothing is written: pages that are right stay clean.
+    Every chain descends and holds only entries of its slot, so none is reached twice; when all are reached,
+    each is in its place. Nothing is written: pages that are right stay clean.
     """
     used = reached = 0
     entries = address + HEADER_BYTES + slots * 4
@@ -205,7 +211,8 @@ def slots_used(address, slots, count):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def entries_below(entries, count, below, room):
-    """Number of the first of the entries 1 to `count` - 1 that steps back or is of a record at or beyond `below`.
+    """Number of the first of the entries 1 to `count` - 1 that steps back or is of a record at or beyond
+    `below`.
 
     At `room` the log offset of the last one before it is left, -1 when there is none.
     """
@@ -221,12 +228,20 @@ def entries_below(entries, count, below, room):
     return number
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(
+        types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64
+    ),
+    cache=True,
+    nogil=True,
+)
 def settle_entries(entries, first, end, low, high, seconds, most_seconds, writes):
-    """Of the entries `first` to `end` - 1, which are of records from `low` to `high` of the log, how many state something else.
+    """Of the entries `first` to `end` - 1, which are of records from `low` to `high` of the log, how many
+    state something else.
 
-    Their log offsets ascend from `low` on and their seconds from `seconds` to `most_seconds`. With `writes` an entry that steps out
-    gets the value of the one before it: a lookup ends at an entry before its file's begin, and would not come to those behind it.
+    Their log offsets ascend from `low` on and their seconds from `seconds` to `most_seconds`. With `writes`
+    an entry that steps out gets the value of the one before it: a lookup ends at an entry before its file's
+    begin, and would not come to those behind it.
     """
     wrong = 0
     for number in range(first, end):

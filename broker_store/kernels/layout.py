@@ -1,8 +1,9 @@
-"""Layout: where the messages of queue units lie in the commit log, and which pages a read of them would touch.
+"""Layout: where the messages of queue units lie in the commit log, and which pages a read of them would
+touch.
 
-Nothing of the log is read: a unit's place and size say it all. What is touched is noted in a map of the log's pages, a byte a
-page: bit 0 says that the page is in memory, bit 1 that one of the messages lies in it. The pages of a file begin with a byte
-of their own, since files need not be whole pages long.
+Nothing of the log is read: a unit's place and size say it all. What is touched is noted in a map of the log's
+pages, a byte a page: bit 0 says that the page is in memory, bit 1 that one of the messages lies in it. The
+pages of a file begin with a byte of their own, since files need not be whole pages long.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def lay_units(context):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def count_touched(context):
-    """Count the touched pages and the blocks around them, block by block of each file, and make the map as it was before."""
+    """Count the touched pages and the blocks around them, block by block of each file, and make the map as it
+    was before."""
     pages, files, file_pages = get(context, Y_PAGES), get(context, Y_FILES), get(context, Y_FILE_PAGES)
     block_pages = get(context, Y_BLOCK_PAGES)
     touched, touched_cold, ahead, ahead_cold = 0, 0, 0, 0

@@ -1,12 +1,12 @@
 """Key lookup: walk the index for a topic's key and copy the records that its entries name.
 
-Header, slot, entries and records may lie in any page of files that together are larger than memory, so each page is
-touched only when it is known to be in memory (engine/residency.py). At the first one that is not the lookup stops, and
-begins again when it was asked about. Hash collisions stay in: who asks compares the keys.
+Header, slot, entries and records may lie in any page of files that together are larger than memory, so each
+page is touched only when it is known to be in memory (engine/residency.py). At the first one that is not the
+lookup stops, and begins again when it was asked about. Hash collisions stay in: who asks compares the keys.
 
-A record of an earlier run is compared with its queue's unit when it is first read, as a read of its queue does it
-(kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then says what is damaged
-(engine/reads.py).
+A record of an earlier run is compared with its queue's unit when it is first read, as a read of its queue
+does it (kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then says what is
+damaged (engine/reads.py).
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _may_touch(context, known, file_number, place, size):
 
 @inlined
 def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
-    """Put log offsets of matching entries, newest first, behind the `found` in K_FOUND, `most` in all; how many there are then,
-    or -1: pages have to be asked about.
+    """Put log offsets of matching entries, newest first, behind the `found` in K_FOUND, `most` in all; how
+    many there are then, or -1: pages have to be asked about.
 
-    The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged file may
-    loop (docs/spec/store-format.md section 5, Query).
+    The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged
+    file may loop (docs/spec/store-format.md section 5, Query).
     """
     lookup = get(context, c.R_LOOKUP)
     target = get(lookup, c.K_FOUND)
@@ -94,8 +94,8 @@ def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
 
 @inlined
 def walk_files(context, topic, key, most, begin_ms, end_ms):
-    """Log offsets of the key's entries into K_FOUND, newest file first, newest entry first; how many, or -1: pages have to be
-    asked about."""
+    """Log offsets of the key's entries into K_FOUND, newest file first, newest entry first; how many, or -1:
+    pages have to be asked about."""
     lookup = get(context, c.R_LOOKUP)
     hashed = (java_hash(0, topic, get(lookup, c.K_TOPIC_LENGTH)) * 31 + _NUMBER_SIGN) & 0xFFFFFFFF
     hashed = key_hash(java_hash(hashed, key, get(lookup, c.K_KEY_LENGTH)))
@@ -121,7 +121,8 @@ def walk_files(context, topic, key, most, begin_ms, end_ms):
 
 @inlined
 def _sort(offsets, count):
-    """Ascending, in place: turned round, since entries come newest first, and then each put where it belongs."""
+    """Ascending, in place: turned round, since entries come newest first, and then each put where it
+    belongs."""
     for number in range(count // 2):
         offset = get(offsets, number)
         put(offsets, number, get(offsets, count - 1 - number))
@@ -137,8 +138,8 @@ def _sort(offsets, count):
 
 @inlined
 def _compare(context, known, file_size, place, record, size, log_offset):
-    """LOOKUP_DONE when an earlier run's record, all of it in memory, is as it was stored and what its unit states; else what has
-    to be done first, or LOOKUP_DOUBTFUL. Looked at once."""
+    """LOOKUP_DONE when an earlier run's record, all of it in memory, is as it was stored and what its unit
+    states; else what has to be done first, or LOOKUP_DOUBTFUL. Looked at once."""
     if is_checked(known, file_size, place):
         return c.LOOKUP_DONE
     if not is_as_stored(record, size, log_offset):
@@ -163,7 +164,9 @@ def _compare(context, known, file_size, place, record, size, log_offset):
         unit = units + at
         if load_be64(unit) != log_offset or load_be32(unit + 8) != size:
             return c.LOOKUP_DOUBTFUL
-        if not states_topic_and_tag(record, name, name_length, get(topic, c.T_DELAYED) == 1, load_be64(unit + 12)):
+        if not states_topic_and_tag(
+            record, name, name_length, get(topic, c.T_DELAYED) == 1, load_be64(unit + 12)
+        ):
             return c.LOOKUP_DOUBTFUL
     mark_checked(known, file_size, place)
     return c.LOOKUP_DONE
@@ -171,8 +174,8 @@ def _compare(context, known, file_size, place, record, size, log_offset):
 
 @inlined
 def _plan(context, lookup, found, is_by_key):
-    """Keep in K_FOUND the offsets at which a sound record begins, and put those records into R_RUNS: (LOOKUP_DONE, how many).
-    Or say what has to be done first, when a record is not known to be in memory.
+    """Keep in K_FOUND the offsets at which a sound record begins, and put those records into R_RUNS:
+    (LOOKUP_DONE, how many). Or say what has to be done first, when a record is not known to be in memory.
 
     By key, LOOKUP_DOUBTFUL where none begins: an entry of the index leads to each."""
     writer = get(context, c.R_WRITER)
@@ -206,7 +209,9 @@ def _plan(context, lookup, found, is_by_key):
         record = address + place
         size = load_be32(record)
         magic = load_be32(record + 4)
-        is_whole = (magic == _MAGIC_V1 or magic == _MAGIC_V2) and LEAST_RECORD <= size <= min(max_record, file_size - place, confirmed - log_offset)
+        is_whole = (magic == _MAGIC_V1 or magic == _MAGIC_V2) and LEAST_RECORD <= size <= min(
+            max_record, file_size - place, confirmed - log_offset
+        )
         if not is_whole or load_be64(record + 28) != log_offset:
             if is_by_key:
                 return c.LOOKUP_DOUBTFUL, 0
@@ -265,7 +270,8 @@ def _records(context, count):
 
 @door
 def find_records(self, arguments, count):
-    """(KeyQueryResult, read context, topic, key, most, begin ms, end ms) -> the result, in the order of the log; or LOOKUP_*"""
+    """(KeyQueryResult, read context, topic, key, most, begin ms, end ms) -> the result, in the order of the
+    log; or LOOKUP_*"""
     if count != 7:
         return wrong_call()
     kind = argument(arguments, 0)
@@ -275,7 +281,11 @@ def find_records(self, arguments, count):
     lookup = get(context, c.R_LOOKUP)
     topic = text_argument(arguments, 2, lookup + 8 * c.K_TOPIC_LENGTH)
     key = text_argument(arguments, 3, lookup + 8 * c.K_KEY_LENGTH)
-    most, begin_ms, end_ms = int_argument(arguments, 4), int_argument(arguments, 5), int_argument(arguments, 6)
+    most, begin_ms, end_ms = (
+        int_argument(arguments, 4),
+        int_argument(arguments, 5),
+        int_argument(arguments, 6),
+    )
     if has_failed():
         return 0
     if get(lookup, c.K_FILE_COUNT) < 0:

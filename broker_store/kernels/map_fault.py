@@ -1,15 +1,18 @@
 """SIGBUS of a mapped store file: one sentence on stderr, then the end of the process with exit code 70.
 
-A page of a map that the system can neither read nor write (the file was made shorter by another process, the file system
-is full, read-only or failed) is reported to the thread that touches it by SIGBUS. No Python code can run there: the
-interrupted instruction may lie in any kernel, in libc or in the interpreter. So the handler is compiled, calls only
-write(2), _exit(2), raise(3) and sigaction(2), and reads only TABLE, which is allocated before:
+A page of a map that the system can neither read nor write (the file was made shorter by another process, the
+file system is full, read-only or failed) is reported to the thread that touches it by SIGBUS. No Python code
+can run there: the interrupted instruction may lie in any kernel, in libc or in the interpreter. So the
+handler is compiled, calls only write(2), _exit(2), raise(3) and sigaction(2), and reads only TABLE, which is
+allocated before:
 
-    header  | 0 rows in use | 8 length of the text after an offset | 256 that text | 512 the former `struct sigaction`
-    row     | 0 first address | 8 address after the last | 16 length of the text | 24 the text, and room to complete it
+    header  | 0 rows in use | 8 length of the text after an offset | 256 that text | 512 the former `struct
+            sigaction`
+    row     | 0 first address | 8 address after the last | 16 length of the text | 24 the text, and room to
+            complete it
 
-`engine/map_table.py` writes the table and installs the handler. It writes a row's addresses last and clears them first,
-so the handler needs no lock: what it finds there is whole.
+`engine/map_table.py` writes the table and installs the handler. It writes a row's addresses last and clears
+them first, so the handler needs no lock: what it finds there is whole.
 """
 
 from __future__ import annotations
@@ -34,9 +37,11 @@ _STDERR = 2
 _SI_CODE_AT, _SI_ADDRESS_AT = 8, 16  # in `siginfo_t` of 64-bit Linux
 _SYMBOL = "broker_store_map_table"
 
-# Zeros that the system gives page by page when they are written: 32 MiB of addresses, half a KiB of memory a map.
+# Zeros that the system gives page by page when they are written: 32 MiB of addresses, half a KiB of memory a
+# map.
 TABLE = np.zeros(HEADER_BYTES + MAX_MAPS * ROW_BYTES, dtype=np.uint8)
-# A signal handler gets no argument of ours, and compiled code in the cache knows no address: it finds the table by name.
+# A signal handler gets no argument of ours, and compiled code in the cache knows no address: it finds the
+# table by name.
 llvmlite.binding.add_symbol(_SYMBOL, TABLE.ctypes.data)
 
 _write = types.ExternalFunction("write", types.int64(types.int32, types.int64, types.int64))

@@ -1,7 +1,7 @@
 """Loads and stores at integer addresses, big-endian as on disk or native as in the context array.
 
-All values are int64. Nothing here checks an address: the caller of a kernel holds the memory, and the kernel has
-bounded the offset before it comes here.
+All values are int64. Nothing here checks an address: the caller of a kernel holds the memory, and the kernel
+has bounded the offset before it comes here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def copy_memory(typing_context, target, source, length):
 
     def codegen(context, builder, signature, arguments):
         target, source, length = arguments
-        cgutils.raw_memcpy(builder, _pointer(builder, target, 8), _pointer(builder, source, 8), length, 1, align=1)
+        cgutils.raw_memcpy(
+            builder, _pointer(builder, target, 8), _pointer(builder, source, 8), length, 1, align=1
+        )
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
@@ -86,7 +88,8 @@ def copy_memory(typing_context, target, source, length):
 
 @intrinsic
 def prefetch_to_write(typing_context, address):
-    """Bring the cache line at `address` near without waiting for it; an address that is not mapped does no harm."""
+    """Bring the cache line at `address` near without waiting for it; an address that is not mapped does no
+    harm."""
 
     def codegen(context, builder, signature, arguments):
         i32 = ir.IntType(32)
@@ -101,7 +104,8 @@ def prefetch_to_write(typing_context, address):
 
 @intrinsic
 def remainder(typing_context, value, divisor):
-    """`value` modulo `divisor`, both from 0 to 2**32 - 1 and the divisor not 0: less than half the time of 64 bits."""
+    """`value` modulo `divisor`, both from 0 to 2**32 - 1 and the divisor not 0: less than half the time of 64
+    bits."""
 
     def codegen(context, builder, signature, arguments):
         value, divisor = (builder.trunc(argument, ir.IntType(32)) for argument in arguments)
@@ -149,7 +153,8 @@ _HIGH_BITS = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
 
 @inlined
 def load_few(address, length):
-    """The bytes at `address`, fewer than eight, as the low bytes of a word; zeros above. Touches no other byte."""
+    """The bytes at `address`, fewer than eight, as the low bytes of a word; zeros above. Touches no other
+    byte."""
     if length >= 4:
         return load_u32(address) | load_u32(address + length - 4) << 8 * (length - 4)
     if length == 0:

@@ -1,14 +1,16 @@
 """Doors: compiled functions that Python calls with its own objects, and that give objects back.
 
-    Python ──(bound to an address by ctypes, once)──► PyCFunction ──► door ──► kernels, which know integers only
+    Python ──(bound to an address by ctypes, once)──► PyCFunction ──► door ──► kernels, which know
+    integers only
 
-A kernel called through Numba's dispatcher costs 0.1 to 0.2 µs before it begins, and what it found has still to be read
-back word by word, measured and made into objects, each by a call of its own. A short read or a key lookup is over in that
-time. So the few that are asked so often have a door: it takes strings and ints by CPython's C API (documented functions
-only, no layout of an object is assumed), calls the kernels, and makes the answer. It runs with the interpreter lock held.
+A kernel called through Numba's dispatcher costs 0.1 to 0.2 µs before it begins, and what it found has still
+to be read back word by word, measured and made into objects, each by a call of its own. A short read or a key
+lookup is over in that time. So the few that are asked so often have a door: it takes strings and ints by
+CPython's C API (documented functions only, no layout of an object is assumed), calls the kernels, and makes
+the answer. It runs with the interpreter lock held.
 
-Every function of the C API here takes and gives addresses of objects as int64, 0 for failure with an exception set. A door
-gives a new reference, or 0 after it let go of what it made.
+Every function of the C API here takes and gives addresses of objects as int64, 0 for failure with an
+exception set. A door gives a new reference, or 0 after it let go of what it made.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ _FASTCALL = 0x80  # METH_FASTCALL: (self, address of the arguments, their count)
 class _MethodDefinition(ctypes.Structure):
     """PyMethodDef"""
 
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
 
 
 _kept: list[tuple] = []  # what the functions are made of, for ever
@@ -37,7 +44,8 @@ _new_function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def door(function: Callable[[int, int, int], int]) -> Callable:
-    """Compile `function(self, arguments, count)` and give the Python function that calls it with any arguments."""
+    """Compile `function(self, arguments, count)` and give the Python function that calls it with any
+    arguments."""
     compiled = cfunc(_WORD(_WORD, _WORD, _WORD), cache=True)(function)
     definition = _MethodDefinition(function.__name__.encode(), compiled.address, _FASTCALL, None)
     _kept.append((definition, compiled))
@@ -58,7 +66,8 @@ bytes_data = _api("PyBytes_AsString", _WORD)
 new_list = _api("PyList_New", _WORD)
 _set_in_list = _api("PyList_SetItem", _WORD, _WORD, _WORD, gives=types.int32)
 new_tuple = _api("PyTuple_New", _WORD)
-new_named = _api("PyType_GenericAlloc", _WORD, _WORD)  # (a NamedTuple class, how many fields): to be filled as a tuple is
+# (a NamedTuple class, how many fields): to be filled as a tuple is
+new_named = _api("PyType_GenericAlloc", _WORD, _WORD)
 _set_in_tuple = _api("PyTuple_SetItem", _WORD, _WORD, _WORD, gives=types.int32)
 let_go = _api("Py_DecRef", _WORD, gives=types.void)  # 0 is passed over
 
@@ -82,7 +91,8 @@ def has_failed():
 
 @inlined
 def text_argument(arguments, number, length_at):
-    """Address of a str's UTF-8, which the str keeps; its bytes go to the word at `length_at`. 0 and an exception when it has none."""
+    """Address of a str's UTF-8, which the str keeps; its bytes go to the word at `length_at`. 0 and an
+    exception when it has none."""
     return _as_utf8(load64(arguments + 8 * number), length_at)
 
 
@@ -100,7 +110,8 @@ def put_into_tuple(target, number, item):
 
 @inlined
 def answer(made):
-    """What a door gives: `made`, unless something failed on the way (a part that is 0 has set an exception)."""
+    """What a door gives: `made`, unless something failed on the way (a part that is 0 has set an
+    exception)."""
     if has_failed():
         let_go(made)
         return 0

@@ -1,8 +1,9 @@
 """Does a record say of itself what the queue unit says that led to it?
 
-A unit names topic, queue and number by where it stands, and a record by its place and the hash of its tag. A record that
-contradicts its unit is damaged, or the unit is: either way a reader would get another message than the queue holds.
-Light queues are left out, since their units lead to records of other topics; where units hold a delivery time, it is no hash.
+A unit names topic, queue and number by where it stands, and a record by its place and the hash of its tag. A
+record that contradicts its unit is damaged, or the unit is: either way a reader would get another message
+than the queue holds. Light queues are left out, since their units lead to records of other topics; where
+units hold a delivery time, it is no hash.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def count_agreeing(context):
         if compares:
             if not states_place(record, get(context, O_QUEUE_ID), load64(unit + 16)):
                 return number
-            if not states_topic_and_tag(record, topic, topic_length, get(context, O_IS_DELAYED) == 1, load64(unit + 24)):
+            if not states_topic_and_tag(
+                record, topic, topic_length, get(context, O_IS_DELAYED) == 1, load64(unit + 24)
+            ):
                 return number
     return get(context, O_COUNT)

@@ -1,7 +1,8 @@
-"""Read: follow the units of a queue and copy the records they name, back to back, as a pull answer carries them.
+"""Read: follow the units of a queue and copy the records they name, back to back, as a pull answer carries
+them.
 
-First the plan: which records, under which limits, that touching them will not wait for the disk, and that those which were
-on it are as they were stored. Then one piece of
+First the plan: which records, under which limits, that touching them will not wait for the disk, and that
+those which were on it are as they were stored. Then one piece of
 bytes is made for all of them and each is copied once; neighbours in the log are copied together.
 """
 
@@ -52,8 +53,8 @@ def ask(context, file_number, place, size):
 
 @njit(types.UniTuple(types.int64, 2)(types.int64, types.int64), cache=True)
 def limits(context, log_offset):
-    """(records, bytes) that an answer beginning with the record at `log_offset` may have: less for what Apache would call on disk,
-    by its distance from the log's end."""
+    """(records, bytes) that an answer beginning with the record at `log_offset` may have: less for what
+    Apache would call on disk, by its distance from the log's end."""
     writer, distant = get(context, c.R_WRITER), get(context, c.R_DISTANT)
     wrote = get(writer, c.LOG_BASE) + get(writer, c.LOG_AT)
     if wrote - get(writer, c.LOG_FIRST) > distant and wrote - log_offset > distant:
@@ -65,7 +66,8 @@ def limits(context, log_offset):
 def _agrees(known, file_size, place, address, size, log_offset, queue, number, tags_code):
     """Whether an earlier run's record, all of it in memory, is as it was stored and what its unit says.
 
-    Its topic and tag are compared when it is first read, its queue and number each time: that is two words of its head.
+    Its topic and tag are compared when it is first read, its queue and number each time: that is two words of
+    its head.
     """
     topic = get(queue, c.Q_TOPIC)
     name, length = get(topic, c.T_NAME), get(topic, c.T_LENGTH)
@@ -85,8 +87,8 @@ def _agrees(known, file_size, place, address, size, log_offset, queue, number, t
 
 @inlined
 def _hides_damage(context, queue, number, log_offset, size, tags_code):
-    """Whether a unit that the filter passes over contradicts its record: of an earlier run, looked at once, and only where it
-    is known to be in memory, since it was not queried."""
+    """Whether a unit that the filter passes over contradicts its record: of an earlier run, looked at once,
+    and only where it is known to be in memory, since it was not queried."""
     writer = get(context, c.R_WRITER)
     log_first, file_size = get(writer, c.LOG_FIRST), get(writer, c.LOG_FILE_BYTES)
     if log_offset >= get(context, c.R_HOT_FROM) or log_offset < log_first or size < LEAST_RECORD:
@@ -104,13 +106,18 @@ def _hides_damage(context, queue, number, log_offset, size, tags_code):
 
 @inlined
 def units_holding(queue, number):
-    """(address, number of the first unit, number behind the last, what is known of its pages) of the mapped file that holds unit
-    `number`. Address 0: it is to be entered. Nothing (0) has to be known of the pages that this run writes."""
+    """(address, number of the first unit, number behind the last, what is known of its pages) of the mapped
+    file that holds unit `number`. Address 0: it is to be entered. Nothing (0) has to be known of the pages
+    that this run writes."""
     units, first, end = get(queue, c.Q_FILE_ADDRESS), get(queue, c.Q_FILE_FIRST), get(queue, c.Q_DISPATCHED)
     if units != 0 and number >= first and number >= get(queue, c.Q_HOT):
         return units, first, end, 0
     # Not at the end that this run writes: the file is another one, or its pages may be on the disk only.
-    units, first, end = get(queue, c.Q_READ_ADDRESS), get(queue, c.Q_READ_FIRST), min(end, get(queue, c.Q_READ_END))
+    units, first, end = (
+        get(queue, c.Q_READ_ADDRESS),
+        get(queue, c.Q_READ_FIRST),
+        min(end, get(queue, c.Q_READ_END)),
+    )
     if units == 0 or number < first or number >= end:
         return 0, 0, 0, 0
     return units, first, end, get(queue, c.Q_READ_RESIDENCY)
@@ -118,7 +125,8 @@ def units_holding(queue, number):
 
 @inlined
 def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
-    """Fill R_RUNS from what is in memory; READ_* says why it stopped. R_OFFSET is then the next unit to look at."""
+    """Fill R_RUNS from what is in memory; READ_* says why it stopped. R_OFFSET is then the next unit to look
+    at."""
     writer = get(context, c.R_WRITER)
     put(context, c.R_OFFSET, offset)
     put(context, c.R_COUNT, 0)
@@ -157,12 +165,17 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             # By the first unit, whether it is wanted or not.
             limited = True
             most, most_bytes = limits(context, log_offset)
-            max_count, max_bytes = min(max_count, most, get(context, c.R_MAX_COUNT)), min(max_bytes, most_bytes)
+            max_count, max_bytes = (
+                min(max_count, most, get(context, c.R_MAX_COUNT)),
+                min(max_bytes, most_bytes),
+            )
         if count > 0 and used + size > max_bytes:
             stopped = c.READ_FULL
             break
         if tag_count > 0 and not _wanted(load_be64(unit + 12), tags, tag_count):
-            if log_offset < hot_from and _hides_damage(context, queue, offset, log_offset, size, load_be64(unit + 12)):
+            if log_offset < hot_from and _hides_damage(
+                context, queue, offset, log_offset, size, load_be64(unit + 12)
+            ):
                 stopped = c.READ_DAMAGED
                 break
             offset += 1
@@ -190,7 +203,9 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
                 ask(context, number, place, size)
                 stopped = c.READ_ASK
                 break
-            if not _agrees(known, file_size, place, address, size, log_offset, queue, offset, load_be64(unit + 12)):
+            if not _agrees(
+                known, file_size, place, address, size, log_offset, queue, offset, load_be64(unit + 12)
+            ):
                 stopped = c.READ_DAMAGED
                 break
         if address == run_end:

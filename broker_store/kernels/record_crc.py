@@ -1,6 +1,7 @@
 """The CRC of a whole record, in its last property (docs/spec/store-format.md section 2.4).
 
-    ... | properties ... __CRC32#\\x01dddddddddd\\x02 |    ten digits, the lowest first, of CRC-32 & 0x7FFFFFFF of all bytes before the pair
+    ... | properties ... __CRC32#\\x01dddddddddd\\x02 |    ten digits, the lowest first, of CRC-32 &
+                                                           0x7FFFFFFF of all bytes before the pair
 
 Only a pair at the very end counts: one in the middle was copied from another message.
 """

@@ -1,10 +1,14 @@
-"""What is known about a mapped file (engine/residency.py), as kernels see it: which pages are in memory, which records are sound.
+"""What is known about a mapped file (engine/residency.py), as kernels see it: which pages are in memory,
+which records are sound.
 
-    a block of 256 KiB: int64 the round in which it was asked about | a byte a page, lowest bit 1: in memory then
-    behind all blocks:  a bit for every 64 bytes of the file, 1: the record that begins there was found as it was stored
+    a block of 256 KiB: int64 the round in which it was asked about | a byte a page, lowest bit 1: in memory
+    then
+    behind all blocks:  a bit for every 64 bytes of the file, 1: the record that begins there was found as it
+                        was stored
 
-A kernel touches a page of older log only when it was in memory in this round; for others it stops and lets Python ask.
-A record of older log is checked when it is first read; it is longer than 64 bytes, so that a bit speaks of one.
+A kernel touches a page of older log only when it was in memory in this round; for others it stops and lets
+Python ask. A record of older log is checked when it is first read; it is longer than 64 bytes, so that a bit
+speaks of one.
 
 `fold_pages` is for those who look at whole files from outside (inside/cache.py).
 """
@@ -25,7 +29,8 @@ BYTES_A_BIT = 64
 
 @inlined
 def is_in_memory(known, place, size, round_number):
-    """Whether every page of [place, place + size) of the file was in memory when it was asked about in this round."""
+    """Whether every page of [place, place + size) of the file was in memory when it was asked about in this
+    round."""
     last = (place + size - 1) >> PAGE_BITS
     for page in range(place >> PAGE_BITS, last + 1):
         block = known + page // PAGES_A_BLOCK * STRIDE
@@ -52,7 +57,8 @@ def mark_checked(known, file_size, place):
 
 @inlined
 def is_sound(known, file_size, place, address, size, log_offset):
-    """Whether the record at `place` of the file, which lies at `address`, is as it was stored; looked at once."""
+    """Whether the record at `place` of the file, which lies at `address`, is as it was stored; looked at
+    once."""
     if not is_checked(known, file_size, place):
         if not is_as_stored(address, size, log_offset):
             return False
@@ -62,8 +68,8 @@ def is_sound(known, file_size, place, address, size, log_offset):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def fold_pages(answers, pages, cells, counts):
-    """Count the pages that are in memory of `pages` answers, a byte each, in `cells` parts of the file: part n begins with
-    page n * pages // cells. One int64 a part goes to `counts`; their sum is returned."""
+    """Count the pages that are in memory of `pages` answers, a byte each, in `cells` parts of the file: part
+    n begins with page n * pages // cells. One int64 a part goes to `counts`; their sum is returned."""
     total = 0
     page = 0
     for cell in range(cells):

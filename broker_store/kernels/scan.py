@@ -1,8 +1,9 @@
 """Scan: is what lies in a log file a chain of good records, and where does the chain end?
 
-Used by recovery, in slices, with the interpreter lock released, and by reads of what an earlier run wrote. A record is good only if its length (91 to S_MAX_RECORD),
-magic, own physical offset, body CRC, topic and property syntax hold, and the CRC of the whole record where it has one (docs/durability.md R5, R6, G5). Nothing read
-from the file is trusted before it is bounded by the file's end.
+Used by recovery, in slices, with the interpreter lock released, and by reads of what an earlier run wrote. A
+record is good only if its length (91 to S_MAX_RECORD), magic, own physical offset, body CRC, topic and
+property syntax hold, and the CRC of the whole record where it has one (docs/durability.md R5, R6, G5).
+Nothing read from the file is trusted before it is bounded by the file's end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from numba import njit, types
 from broker_store.kernels import context as c
 from broker_store.kernels.agreement import record_agrees
 from broker_store.kernels.crc import crc32
-from broker_store.kernels.memory import get, has_zero_byte, inlined, load64, load_be16, load_be32, load_be64, load_u8, put, store64
+from broker_store.kernels.memory import (
+    get,
+    has_zero_byte,
+    inlined,
+    load64,
+    load_be16,
+    load_be32,
+    load_be64,
+    load_u8,
+    put,
+    store64,
+)
 from broker_store.kernels.record_crc import has_record_crc, is_record_crc_right
 
 _MAGIC_V1 = -626843481
@@ -100,14 +112,16 @@ def _note_time(times, place, store_ms):
 
 @inlined
 def is_as_stored(record, size, place):
-    """Whether the record of `size` bytes at address `record`, all of them in memory, still is what was written at `place`."""
+    """Whether the record of `size` bytes at address `record`, all of them in memory, still is what was
+    written at `place`."""
     found, _ = check_record(record, size, place, size, True, _NEVER)
     return found == size
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def count_sound(address, base, table, count):
-    """How many of the first of `count` records are as they were stored: pairs (log offset, size) at `table`, bytes of the log from `base` at `address`."""
+    """How many of the first of `count` records are as they were stored: pairs (log offset, size) at `table`,
+    bytes of the log from `base` at `address`."""
     for number in range(count):
         place, size = load64(table + 16 * number), load64(table + 16 * number + 8)
         if not is_as_stored(address + place - base, size, place):
@@ -117,10 +131,12 @@ def count_sound(address, base, table, count):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def scan(context):
-    """Walk good records from S_AT; EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see S_REASON).
+    """Walk good records from S_AT; EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see
+    S_REASON).
 
-    With an agreement each record is compared with queues and index on the way, while it is in the processor's cache. A
-    stop code of the comparison asks Python for a file or a delivery time; the record at S_AT is then looked at again.
+    With an agreement each record is compared with queues and index on the way, while it is in the processor's
+    cache. A stop code of the comparison asks Python for a file or a delivery time; the record at S_AT is then
+    looked at again.
     """
     address = get(context, c.S_ADDRESS)
     base = get(context, c.S_BASE)
@@ -168,10 +184,11 @@ def scan(context):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def find_unit_break(address, count, log_end, expected_from, room):
-    """First of `count` units at `address` that is no unit below `log_end`, or steps back; `count` when all are good.
+    """First of `count` units at `address` that is no unit below `log_end`, or steps back; `count` when all
+    are good.
 
-    `expected_from` is the least log offset the first unit may have. Pre-blank units (0, 0x7FFFFFFF, 0) pass (docs/spec/store-format.md section 4).
-    At `room` the log offset behind the last good unit is left.
+    `expected_from` is the least log offset the first unit may have. Pre-blank units (0, 0x7FFFFFFF, 0) pass
+    (docs/spec/store-format.md section 4). At `room` the log offset behind the last good unit is left.
     """
     least = expected_from
     for number in range(count):
@@ -189,7 +206,8 @@ def find_unit_break(address, count, log_end, expected_from, room):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def behind_last_unit(address, count, log_end, least, most):
-    """Number behind the last of `count` units at `address` that may be one, whatever lies before it; 0 without one.
+    """Number behind the last of `count` units at `address` that may be one, whatever lies before it; 0
+    without one.
 
     Its record has `least` to `most` bytes and ends at or below `log_end`.
     """
@@ -219,7 +237,8 @@ def sum_units(address, count, before):
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def data_end(address, start, end):
-    """Offset behind the last byte of [start, end) at `address` that is not zero, `start` when there is none."""
+    """Offset behind the last byte of [start, end) at `address` that is not zero, `start` when there is
+    none."""
     at = end
     while at - 8 >= start and load64(address + at - 8) == 0:
         at -= 8

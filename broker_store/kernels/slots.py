@@ -1,10 +1,13 @@
-"""How full an index file is and how its chains are, counted over slices of its bytes (docs/spec/store-format.md section 5).
+"""How full an index file is and how its chains are, counted over slices of its bytes
+(docs/spec/store-format.md section 5).
 
-    slots x int32 (newest entry, 0: none) | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous
+    slots x int32 (newest entry, 0: none) | entries x 20: int32 key hash, int64 log offset, int32 seconds,
+    int32 previous
 
-Nothing follows a chain: that would be a jump through hundreds of megabytes for each entry. A chain's length is the number
-of entries whose hash falls into its slot, and a chain is whole when each of them names the one before it and the slot the
-last. So one walk from front to back tells both, with a table of one word a slot beside it:
+Nothing follows a chain: that would be a jump through hundreds of megabytes for each entry. A chain's length
+is the number of entries whose hash falls into its slot, and a chain is whole when each of them names the one
+before it and the slot the last. So one walk from front to back tells both, with a table of one word a slot
+beside it:
 
     lowest 31 bits: entries so far | bit 31: something named another entry | highest 32 bits: the last of them
 """
@@ -29,11 +32,12 @@ G_USED, G_ENTRIES, G_SQUARES, G_BROKEN, G_LISTED, G_WORDS = range(6)
 
 @njit(types.int64(*[types.int64] * 10), cache=True, nogil=True)
 def count_used(address, first, count, per_cell, entries, cells, words, limit, newer, room):
-    """Add the used ones of `count` slots, of which `first` is the number of the first, to the int64 of their cell; how many.
+    """Add the used ones of `count` slots, of which `first` is the number of the first, to the int64 of their
+    cell; how many.
 
-    A slot is used when it names an entry for which the file has room (below `entries`). W_WRONG: others that are not 0;
-    W_HIGHEST: the highest entry named; W_NEWER: those that name `limit` or more, of which the first `room` stand at `newer`
-    as (slot, entry), two int64 each.
+    A slot is used when it names an entry for which the file has room (below `entries`). W_WRONG: others that
+    are not 0; W_HIGHEST: the highest entry named; W_NEWER: those that name `limit` or more, of which the
+    first `room` stand at `newer` as (slot, entry), two int64 each.
     """
     total = 0
     wrong = load64(words + 8 * W_WRONG)
@@ -65,10 +69,14 @@ def count_used(address, first, count, per_cell, entries, cells, words, limit, ne
     return total
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def add_to_chains(address, first, count, slots, table, words):
-    """Enter `count` entries, the first of which is number `first`, into the table; how many have a negative hash, which no key
-    has (W_WRONG)."""
+    """Enter `count` entries, the first of which is number `first`, into the table; how many have a negative
+    hash, which no key has (W_WRONG)."""
     wrong = 0
     for number in range(count):
         entry = address + number * ENTRY_BYTES
@@ -86,12 +94,16 @@ def add_to_chains(address, first, count, slots, table, words):
     return wrong
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+    nogil=True,
+)
 def compare_slots(address, first, count, behind, newer_below, table, words):
     """Mark the chains of those of `count` slots that do not name the last of its entries; how many.
 
-    The entries below `behind` stand in the table. A slot may name one from there on and below `newer_below`, of a file that is
-    being filled (W_NEWER).
+    The entries below `behind` stand in the table. A slot may name one from there on and below `newer_below`,
+    of a file that is being filled (W_NEWER).
     """
     broken = newer = 0
     for slot in range(count):
@@ -120,10 +132,17 @@ def _bucket(length):
     return bucket
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+@njit(
+    types.int64(
+        types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64
+    ),
+    cache=True,
+    nogil=True,
+)
 def gather_chains(table, slots, buckets, longest, longest_room, broken, broken_room, words):
-    """What a whole table says: int64 chains by length at `buckets`; at `longest` pairs (length, slot), longest first, slots of
-    the lowest number first; at `broken` the first slots whose chain is not whole; sums at `words` (G_*). How many pairs.
+    """What a whole table says: int64 chains by length at `buckets`; at `longest` pairs (length, slot),
+    longest first, slots of the lowest number first; at `broken` the first slots whose chain is not whole;
+    sums at `words` (G_*). How many pairs.
     """
     used = entries = squares = broken_count = listed = kept = 0
     for slot in range(slots):

@@ -1,9 +1,11 @@
 """Timed: what the messages of the timer topic say about their time, read from their records in one call.
 
-    records, back to back ──► a row each: when they ask to come, the second they were given, their real topic, whether they delete
+    records, back to back ──► a row each: when they ask to come, the second they were given, their real topic,
+                              whether they delete
 
-What Python's reader of one message would say (`properties.decode`, a number as Java's Long.parseLong takes it). Texts stay where
-they are: a row has their places. Lengths are not believed; where one does not add up, this row and all behind it are not sound.
+What Python's reader of one message would say (`properties.decode`, a number as Java's Long.parseLong takes
+it). Texts stay where they are: a row has their places. Lengths are not believed; where one does not add up,
+this row and all behind it are not sound.
 """
 
 from __future__ import annotations
@@ -11,7 +13,18 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels.index import java_hash
-from broker_store.kernels.memory import find_byte, inlined, load64, load_be16, load_be32, load_be64, load_few, load_u8, same_bytes, store64
+from broker_store.kernels.memory import (
+    find_byte,
+    inlined,
+    load64,
+    load_be16,
+    load_be32,
+    load_be64,
+    load_few,
+    load_u8,
+    same_bytes,
+    store64,
+)
 
 T_SOUND = 0  # 1: a whole record of the topic asked for; of others nothing else is said
 T_QUEUE_OFFSET = 1
@@ -43,7 +56,14 @@ def _word(text: str) -> int:
 
 
 _TIMER_DE, _TIMER_OU, _REAL_TOP = _word("TIMER_DE"), _word("TIMER_OU"), _word("REAL_TOP")
-_LAY_SEC, _LAY_MS, _LIVER_MS, _L_UNIQKE, _T_MS, _IC = _word("LAY_SEC"), _word("LAY_MS"), _word("LIVER_MS"), _word("L_UNIQKE"), _word("T_MS"), _word("IC")
+_LAY_SEC, _LAY_MS, _LIVER_MS, _L_UNIQKE, _T_MS, _IC = (
+    _word("LAY_SEC"),
+    _word("LAY_MS"),
+    _word("LIVER_MS"),
+    _word("L_UNIQKE"),
+    _word("T_MS"),
+    _word("IC"),
+)
 _Y = ord("Y")
 
 
@@ -72,7 +92,16 @@ def _number(at, length):
 @inlined
 def _say(row, properties, length, stored_ms):
     """What the properties say, into the row."""
-    seconds_at, seconds_length, delay_at, delay_length, deliver_at, deliver_length, out_at, out_length = 0, 0, 0, 0, 0, 0, 0, 0
+    seconds_at, seconds_length, delay_at, delay_length, deliver_at, deliver_length, out_at, out_length = (
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     topic, topic_length, deletes = 0, 0, 0
     at, end = properties, properties + length
     while at < end:
@@ -118,7 +147,8 @@ def _say(row, properties, length, stored_ms):
 
 @njit(types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True)
 def read_timed(records, length, rows, count, topic, topic_length):
-    """A row each of `count` records; those of another topic than the one named are not sound. Places count from `records`."""
+    """A row each of `count` records; those of another topic than the one named are not sound. Places count
+    from `records`."""
     at, end = records, records + length
     for number in range(count):
         row = rows + 8 * T_WORDS * number
@@ -142,7 +172,12 @@ def read_timed(records, length, rows, count, topic, topic_length):
         name_length = load_u8(name) if magic == _MAGIC_V1 else load_be16(name)
         name += 1 if magic == _MAGIC_V1 else 2
         properties = name + name_length + 2
-        if name_length != topic_length or properties > stop or properties + load_be16(properties - 2) != stop or not same_bytes(name, topic, topic_length):
+        if (
+            name_length != topic_length
+            or properties > stop
+            or properties + load_be16(properties - 2) != stop
+            or not same_bytes(name, topic, topic_length)
+        ):
             continue
         store64(row + 8 * T_SOUND, 1)
         store64(row + 8 * T_QUEUE_OFFSET, load_be64(record + 20))

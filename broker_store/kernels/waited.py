@@ -1,10 +1,13 @@
-"""Waited: from records that waited for their time to the rows that append takes, so that each goes on to its real place.
+"""Waited: from records that waited for their time to the rows that append takes, so that each goes on to its
+real place.
 
-    record in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer ──► row of the queue that its REAL_TOPIC and REAL_QID name
+    record in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer ──► row of the queue that its REAL_TOPIC and REAL_QID
+                                                             name
 
-The record stays what it was: body, flags, hosts, times and properties. One with a timer is told when it was put on the wheel
-and taken off; its properties are written anew for that, in room that the caller gives. The records lie back to back in memory
-that the caller holds. Their lengths are not believed: one that does not add up gets no place, and so does all behind it.
+The record stays what it was: body, flags, hosts, times and properties. One with a timer is told when it was
+put on the wheel and taken off; its properties are written anew for that, in room that the caller gives. The
+records lie back to back in memory that the caller holds. Their lengths are not believed: one that does not
+add up gets no place, and so does all behind it.
 """
 
 from __future__ import annotations
@@ -55,12 +58,19 @@ _I, _C = ord("I"), ord("C")
 
 @inlined
 def _real_place(properties, length):
-    """(address of REAL_TOPIC's value, its length, the queue id), as the last of each name says; -1 for no queue id."""
+    """(address of REAL_TOPIC's value, its length, the queue id), as the last of each name says; -1 for no
+    queue id."""
     topic, topic_length, queue_at, digits = 0, 0, 0, 0
     at, end = properties, properties + length
     while at < end:
         stop = find_byte(at, end, _PROPERTY_END)
-        if stop - at > 11 and load64(at) == _REAL_TOP and load_u8(at + 8) == _I and load_u8(at + 9) == _C and load_u8(at + 10) == _NAME_END:
+        if (
+            stop - at > 11
+            and load64(at) == _REAL_TOP
+            and load_u8(at + 8) == _I
+            and load_u8(at + 9) == _C
+            and load_u8(at + 10) == _NAME_END
+        ):
             topic, topic_length = at + 11, stop - at - 11
         elif stop - at > 9 and load64(at) == _REAL_QID and load_u8(at + 8) == _NAME_END:
             queue_at, digits = at + 9, stop - at - 9
@@ -100,7 +110,11 @@ def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
     while at < end:
         stop = find_byte(at, end, _PROPERTY_END)
         size = stop - at
-        is_time = size >= 16 and (load64(at) == _TIMER_EN or load64(at) == _TIMER_DE) and load64(at + 8) == _QUEUE_MS
+        is_time = (
+            size >= 16
+            and (load64(at) == _TIMER_EN or load64(at) == _TIMER_DE)
+            and load64(at + 8) == _QUEUE_MS
+        )
         if is_time and size > 16:
             is_time = load_u8(at + 16) == _NAME_END
         if size > 0 and not is_time:
@@ -113,7 +127,8 @@ def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
 
 @inlined
 def describe_waited(context):
-    """Make the rows that are left; DONE, or QUEUE_NOT_OPEN with the place that the record DESCRIBED names in its row."""
+    """Make the rows that are left; DONE, or QUEUE_NOT_OPEN with the place that the record DESCRIBED names in
+    its row."""
     count = get(context, c.DESCRIPTOR_COUNT)
     number = get(context, c.DESCRIBED)
     end = get(context, c.WAITED_END)
@@ -137,7 +152,8 @@ def describe_waited(context):
         stop = record + total
         born_bytes = 20 if sys_flag & _BORN_V6 else 8
         store_host = record + 56 + born_bytes
-        told = store_host + (20 if sys_flag & _STORE_V6 else 8)  # reconsume times, prepared offset, length of the body
+        # Reconsume times, prepared offset, length of the body
+        told = store_host + (20 if sys_flag & _STORE_V6 else 8)
         if told + 16 > stop:
             continue
         body_length = load_be32(told + 12)
@@ -153,7 +169,9 @@ def describe_waited(context):
         properties = name + name_length + 2
         if name_length < 0 or properties > stop or properties + load_be16(properties - 2) != stop:
             continue
-        if get(waits_in, c.T_LENGTH) != name_length or not same_bytes(get(waits_in, c.T_NAME), name, name_length):
+        if get(waits_in, c.T_LENGTH) != name_length or not same_bytes(
+            get(waits_in, c.T_NAME), name, name_length
+        ):
             continue  # something else lies there now
         properties_length = stop - properties
         real, real_length, queue_id = _real_place(properties, properties_length)
@@ -170,13 +188,19 @@ def describe_waited(context):
             put(row, c.D_SIZE, total)
             put(context, c.WAITED_AT, record)
             return c.QUEUE_NOT_OPEN
-        if body_length > get(context, c.MAX_BODY) or sys_flag & _INNER_BATCH or names_inner_count(properties, properties_length):
+        if (
+            body_length > get(context, c.MAX_BODY)
+            or sys_flag & _INNER_BATCH
+            or names_inner_count(properties, properties_length)
+        ):
             put(row, c.D_STATUS, c.D_ILLEGAL)
             continue
         prepared = load_be64(told + 4)
         if times != 0:
             prepared = 0
-            length = _with_times(room, properties, properties_length, get(times, number - 1), get(context, c.NOW_MS))
+            length = _with_times(
+                room, properties, properties_length, get(times, number - 1), get(context, c.NOW_MS)
+            )
             if length <= _MOST_PROPERTIES:  # where there is no room for the times, the message matters more
                 properties, properties_length = room, length
                 room += length

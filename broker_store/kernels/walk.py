@@ -1,7 +1,8 @@
-"""Walk: one step along the records of a stretch of the log that was read into memory, for the kernels that make tables of it.
+"""Walk: one step along the records of a stretch of the log that was read into memory, for the kernels that
+make tables of it.
 
-The stretch may end anywhere, so a record may be cut by its end; such a one is left for when more was read. The words that
-these kernels share stand here; each has more of its own from W_OWN on.
+The stretch may end anywhere, so a record may be cut by its end; such a one is left for when more was read.
+The words that these kernels share stand here; each has more of its own from W_OWN on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ W_WORDS = 16
 
 @inlined
 def next_record(address, length, base, file_left, max_record, at):
-    """(size of the good record at position `at`, 0, 0), or (0, why it ends here, reason): EXHAUSTED, LOG_FILE_END (a blank), BAD_RECORD."""
+    """(size of the good record at position `at`, 0, 0), or (0, why it ends here, reason): EXHAUSTED,
+    LOG_FILE_END (a blank), BAD_RECORD."""
     left = length - at
     if left < 8:
         if file_left - at < 8:
@@ -51,7 +53,8 @@ def next_record(address, length, base, file_left, max_record, at):
 
 @inlined
 def parts_of(record):
-    """(system flag, store time at, attempts at, body's length, topic at, length, properties at, length) of a good record."""
+    """(system flag, store time at, attempts at, body's length, topic at, length, properties at, length) of a
+    good record."""
     sys_flag = load_be32(record + 36)
     store_at = record + (68 if sys_flag & 0x10 else 56)
     tries_at = store_at + (28 if sys_flag & 0x20 else 16)

@@ -1,1 +1,2 @@
-"""The crash lab: a store of its own that is killed and started again, for those who want to learn what that does."""
+"""The crash lab: a store of its own that is killed and started again, for those who want to learn what that
+does."""

@@ -1,6 +1,8 @@
-"""The lab's disk: it does what it is asked, and keeps beside each file what was synced of it. That is what a power cut leaves at least.
+"""The lab's disk: it does what it is asked, and keeps beside each file what was synced of it. That is what a
+power cut leaves at least.
 
-What a cut leaves of the rest is chance: nothing (`all` is lost), or of each page by the toss of a coin (`some`).
+What a cut leaves of the rest is chance: nothing (`all` is lost), or of each page by the toss of a coin
+(`some`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ def cut_power(root: Path, synced: Path, experiment: Experiment) -> None:
     durable = {Path(path): inode for path, inode in json.loads((synced / "names.json").read_text()).items()}
     left = {}
     for path, inode in durable.items():
-        content = bytearray((synced / str(inode)).read_bytes()) if (synced / str(inode)).exists() else bytearray()
+        content = (
+            bytearray((synced / str(inode)).read_bytes()) if (synced / str(inode)).exists() else bytearray()
+        )
         if chance is not None and path.is_file() and path.stat().st_ino == inode:
             newest = path.read_bytes()
             for at in range(0, len(newest), PAGE):
@@ -41,7 +45,14 @@ class _LabRegion(Region):
     inode: int
 
     def sync(self, offset: int, length: int) -> None:
-        self.disk.meet("before-flush" if self.path.parent.name == "commitlog" else "checkpoint" if self.path.name == "checkpoint" else "", self.path)
+        self.disk.meet(
+            "before-flush"
+            if self.path.parent.name == "commitlog"
+            else "checkpoint"
+            if self.path.name == "checkpoint"
+            else "",
+            self.path,
+        )
         super().sync(offset, length)
         start, end = offset // PAGE * PAGE, min(self.size, -(-(offset + length) // PAGE) * PAGE)
         self.disk.note_synced(self.inode, start, self.read(start, end - start))
@@ -50,7 +61,8 @@ class _LabRegion(Region):
 
 
 class LabDisk(Disk):
-    """The real disk, which keeps beside it what was synced, and tells `meet(point, file)` when it comes to a point."""
+    """The real disk, which keeps beside it what was synced, and tells `meet(point, file)` when it comes to a
+    point."""
 
     def __init__(self, synced: Path, meet: Callable[[str, Path], None]):
         self._synced, self.meet = synced, meet
@@ -79,7 +91,9 @@ class LabDisk(Disk):
         super().sync_directory(path)
         for name in [name for name in self._names if Path(name).parent == path]:
             del self._names[name]
-        self._names |= {entry.path: entry.inode() for entry in os.scandir(path) if entry.is_file(follow_symlinks=False)}
+        self._names |= {
+            entry.path: entry.inode() for entry in os.scandir(path) if entry.is_file(follow_symlinks=False)
+        }
         self._keep_names()
 
     def note_synced(self, inode: int, at: int, content: bytes) -> None:

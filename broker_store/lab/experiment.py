@@ -1,4 +1,5 @@
-"""What the crash lab tries: where a writer is killed, how it flushes, and whether the power fails as well. Imports nothing heavy."""
+"""What the crash lab tries: where a writer is killed, how it flushes, and whether the power fails as well.
+Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ class Experiment:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (("point", self.point, tuple(POINTS)), ("flush", self.flush, FLUSHES), ("power_cut", self.power_cut, POWER_CUTS)):
+        for name, value, allowed in (
+            ("point", self.point, tuple(POINTS)),
+            ("flush", self.flush, FLUSHES),
+            ("power_cut", self.power_cut, POWER_CUTS),
+        ):
             if value not in allowed:
                 raise MisuseError(f"{name} is {value!r:.40}, want one of {', '.join(allowed)}")
         if not 1 <= self.messages <= MOST_MESSAGES:

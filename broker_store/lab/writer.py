@@ -1,6 +1,8 @@
-"""The lab's writer, a process of its own: it writes messages until it is killed, at the first chance after so many.
+"""The lab's writer, a process of its own: it writes messages until it is killed, at the first chance after so
+many.
 
-    python -m broker_store.lab.writer DIRECTORY EXPERIMENT       tells on its standard output what it sent, and what was acknowledged
+    python -m broker_store.lab.writer DIRECTORY EXPERIMENT       tells on its standard output what it sent,
+                                                                 and what was acknowledged
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class _Writer:
         go_on = store.index.next_file
 
         def next_index_file() -> None:
-            # The dispatch kernel comes here when a record's unit is written and the index has no room for its keys.
+            # The dispatch kernel comes here when a record's unit is written and the index has no room for its
+            # keys.
             self._meet("queue-index")
             go_on()
 
@@ -82,13 +85,28 @@ class _Writer:
             self._meet("before-copy")
             queue_id = number % QUEUES
             pairs = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"n{number} every{number % 10}"}
-            result = store.put(Message(TOPIC, queue_id, body_of(number).encode(), properties.encode(pairs), born_timestamp=int(time.time() * 1000)))
+            result = store.put(
+                Message(
+                    TOPIC,
+                    queue_id,
+                    body_of(number).encode(),
+                    properties.encode(pairs),
+                    born_timestamp=int(time.time() * 1000),
+                )
+            )
             if not result.ok:
                 raise MisuseError(f"message {number} was answered {result.status.name}")
             self._written = number + 1
             self._meet("after-copy")
             self._until_confirmed(result.log_end)
-            _tell({"stored": number, "queue_id": queue_id, "queue_offset": result.queue_offset, "log_offset": result.log_offset})
+            _tell(
+                {
+                    "stored": number,
+                    "queue_id": queue_id,
+                    "queue_offset": result.queue_offset,
+                    "log_offset": result.log_offset,
+                }
+            )
             store.tick()
             time.sleep(_PACE_S)
 

@@ -1,21 +1,23 @@
 """What a name server answers to each request (docs/spec/namesrv.md sections 2 to 6).
 
-The shell that owns the sockets calls `handle` for each request, `channel_closed` for each connection that ended, and `scan` every
-10 s. A broker in the same process calls `handle` too, with None for the channel.
+The shell that owns the sockets calls `handle` for each request, `channel_closed` for each connection that
+ended, and `scan` every 10 s. A broker in the same process calls `handle` too, with None for the channel.
 
-What walks over all topics is a generator of steps (`routes.Steps`), and a broker in the same process may have sends to take in
-between. A shell with an event loop sets `take_steps`, which takes some steps in each turn of the loop and answers later. A request
-without a channel is answered at once. One such work runs at a time; registrations and departures that come meanwhile are handled
-after it, so an older registration never overwrites a newer one.
+What walks over all topics is a generator of steps (`routes.Steps`), and a broker in the same process may have
+sends to take in between. A shell with an event loop sets `take_steps`, which takes some steps in each turn of
+the loop and answers later. A request without a channel is answered at once. One such work runs at a time;
+registrations and departures that come meanwhile are handled after it, so an older registration never
+overwrites a newer one.
 
-The key-value table is the only thing that outlives the process: `persist` is called with its whole content after each
-change, before the answer is given; when it raises, the change is undone and the answer is an error. Apache's file of
-the same layout is read as it is.
+The key-value table is the only thing that outlives the process: `persist` is called with its whole content
+after each change, before the answer is given; when it raises, the change is undone and the answer is an
+error. Apache's file of the same layout is read as it is.
 
-`refuse(cause, value=, limit=, who=, said=)` is called for each refusal; a broker in the same process counts them with its own.
+`refuse(cause, value=, limit=, who=, said=)` is called for each refusal; a broker in the same process counts
+them with its own.
 
-UPDATE_NAMESRV_CONFIG is refused because requests are not authenticated: in Apache's name server it allowed writing files
-anywhere (CVE-2023-37582).
+UPDATE_NAMESRV_CONFIG is refused because requests are not authenticated: in Apache's name server it allowed
+writing files anywhere (CVE-2023-37582).
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 # From this version on (4.9.4) clients read strict JSON; older ones are given fastjson's form.
 _STRICT_JSON_VERSION = 401
-# Of every request but a registration, which is read in a thread: the largest is the route of one topic, some 200 bytes a broker.
+# Of every request but a registration, which is read in a thread: the largest is the route of one topic, some
+# 200 bytes a broker.
 _MAX_BODY_BYTES = 256 << 10
 _MAX_KV_ENTRIES = 10_000
 _MAX_KV_CHARACTERS = 4_096
@@ -68,7 +71,8 @@ class NameServer:
 
     `clock` gives milliseconds. `kv_config` has the key-value tables that were kept (`kv_file.py`);
     `persist(content)` writes it. `config` is what GET_NAMESRV_CONFIG shows. The four switches are Apache's
-    returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable and supportActingMaster.
+    returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable and
+    supportActingMaster.
     """
 
     def __init__(
@@ -92,10 +96,13 @@ class NameServer:
         self._kv = kv_config or {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
         # Called with each request, its channel, its answer and what was there before, for records of changes.
-        self.answered: Callable[[Command, Channel | None, Command, dict], None] = lambda command, channel, answer, before: None
+        self.answered: Callable[[Command, Channel | None, Command, dict], None] = (
+            lambda command, channel, answer, before: None
+        )
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
-        # (steps, what to do with their result or the error that ended them) for a channel whose answer may come later.
+        # (steps, what to do with their result or the error that ended them) for a channel whose answer may
+        # come later.
         self.take_steps: Callable[[Generator, Callable[[Any, Exception | None], None]], None] | None = None
         self._handlers = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
@@ -135,14 +142,24 @@ class NameServer:
         else:
             try:
                 if len(command.body) > _MAX_BODY_BYTES and command.code != RequestCode.REGISTER_BROKER:
-                    raise FieldError("body", len(command.body), f"at most {_MAX_BODY_BYTES} bytes for request {command.code}")
-                is_in_pieces = command.code == RequestCode.REGISTER_BROKER and len(command.body) > bodies.MAX_BODY_AT_ONCE
+                    raise FieldError(
+                        "body",
+                        len(command.body),
+                        f"at most {_MAX_BODY_BYTES} bytes for request {command.code}",
+                    )
+                is_in_pieces = (
+                    command.code == RequestCode.REGISTER_BROKER
+                    and len(command.body) > bodies.MAX_BODY_AT_ONCE
+                )
                 if not is_in_pieces and (too_many := fastjson.too_many(command.body)):
                     raise FieldError("body", len(command.body), too_many)
                 answer = handler(command, channel)
                 if isinstance(answer, Generator):
                     if channel is not None and self.take_steps is not None:
-                        self.take_steps(answer, lambda answer, error: self._late_answer(command, channel, before, answer, error))
+                        self.take_steps(
+                            answer,
+                            lambda answer, error: self._late_answer(command, channel, before, answer, error),
+                        )
                         return None
                     answer = finish(answer)
             except PeerError as error:
@@ -156,33 +173,47 @@ class NameServer:
         """Set the port that GET_NAMESRV_CONFIG shows to the one that was opened."""
         self._config["listenPort"] = port
 
-    def _late_answer(self, command: Command, channel: Channel, before: dict, answer: Command | None, error: Exception | None) -> None:
+    def _late_answer(
+        self,
+        command: Command,
+        channel: Channel,
+        before: dict,
+        answer: Command | None,
+        error: Exception | None,
+    ) -> None:
         if answer is not None:
             self._count(answer, channel.remote)
         elif isinstance(error, PeerError):
             answer = self._failure(command, channel.remote, error)
         else:
             log.error("request %d failed", command.code, exc_info=error)
-            answer = command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the name server: {type(error).__name__}")
+            answer = command.answer(
+                ResponseCode.SYSTEM_ERROR, f"error inside the name server: {type(error).__name__}"
+            )
         self.answered(command, channel, answer, before)
         if not command.is_oneway:
             channel.write(answer)
 
     def _before(self, command: Command) -> dict:
-        """{"before": ...} of a request that changes a key's value or takes a broker away: the value, the address of the broker. None is not there."""
+        """{"before": ...} of a request that changes a key's value or takes a broker away: the value, the
+        address of the broker. None is not there."""
         fields = command.fields or {}
         if command.code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
             return {"before": self._kv.get(fields.get("namespace", ""), {}).get(fields.get("key", ""))}
         if command.code == RequestCode.UNREGISTER_BROKER:
             address = fields.get("brokerAddr", "")
             broker = self.routes.brokers.get(fields.get("brokerName", ""))
-            is_there = (fields.get("clusterName", ""), address) in self.routes.live or (broker is not None and address in broker.addresses.values())
+            is_there = (fields.get("clusterName", ""), address) in self.routes.live or (
+                broker is not None and address in broker.addresses.values()
+            )
             return {"before": address if is_there else None}
         return {}
 
     def _count(self, answer: Command, who: str) -> None:
         if answer.code and answer.code not in _NOTHING_THERE:
-            self.refuse(ResponseCode(answer.code).name.lower().replace("_", " "), who=who, said=answer.remark or "")
+            self.refuse(
+                ResponseCode(answer.code).name.lower().replace("_", " "), who=who, said=answer.remark or ""
+            )
 
     def _failure(self, command: Command, who: str, error: PeerError) -> Command:
         self.refuse(error.cause, who=who, said=str(error))
@@ -242,7 +273,9 @@ class NameServer:
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
         body = bodies.encode_table(order) if order else b""
-        return command.answer(0, None, {name: value for name, value in fields.items() if value is not None}, body)
+        return command.answer(
+            0, None, {name: value for name, value in fields.items() if value is not None}, body
+        )
 
     def _check_own(self, who: Registrant, channel: Channel | None) -> None:
         if self.own is not None:
@@ -251,7 +284,9 @@ class NameServer:
     def _unregister_broker(self, command: Command, channel: Channel | None) -> Generator[Any, Any, Command]:
         header = read_header(command.code, command.fields)
         self._check_own(_named_in(header), channel)
-        yield from self.routes.unregister_in_steps(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
+        yield from self.routes.unregister_in_steps(
+            header.cluster_name, header.broker_addr, header.broker_name, header.broker_id
+        )
         return command.answer()
 
     def _broker_heartbeat(self, command: Command, channel: Channel | None) -> Command:
@@ -334,7 +369,9 @@ class NameServer:
         topics = yield from self.routes.topics_by_flag(UNIT_SUB)
         return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
 
-    def _unit_sub_ununit_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+    def _unit_sub_ununit_topics(
+        self, command: Command, _channel: Channel | None
+    ) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT_SUB, UNIT)
         return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
 
@@ -372,7 +409,9 @@ class NameServer:
         header = read_header(command.code, command.fields)
         table = self._kv.get(header.namespace)
         if table is None:
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace:.255}")
+            return command.answer(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace:.255}"
+            )
         return command.answer(body=bodies.encode_table(table))
 
     def _replace_kv(self, changed: dict[str, dict[str, str]]) -> None:
@@ -384,14 +423,17 @@ class NameServer:
     # Settings
 
     def _update_config(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(ResponseCode.NO_PERMISSION, "Can not update config: it is given when the server starts.")
+        return command.answer(
+            ResponseCode.NO_PERMISSION, "Can not update config: it is given when the server starts."
+        )
 
     def _get_config(self, command: Command, _channel: Channel | None) -> Command:
         return command.answer(body=bodies.encode_properties(self._config))
 
 
 def _empty(table: dict) -> None:
-    """Remove all entries, one by one. What frees a large table at once holds the interpreter's lock until all of it is free."""
+    """Remove all entries, one by one. What frees a large table at once holds the interpreter's lock until all
+    of it is free."""
     while table:
         table.popitem()
 

@@ -1,8 +1,10 @@
-"""The name server's key-value table in its file kvConfig.json: replaced as a whole, the version before kept as `.bak`.
+"""The name server's key-value table in its file kvConfig.json: replaced as a whole, the version before kept
+as `.bak`.
 
-As the files of a broker's `config/` (`engine/config_files.py`): a file that is missing, empty or torn is taken from its `.bak`, with a
-note. The bad file is kept beside it as `.bad`, and replaced by the sound content at once: the next change would make it the `.bak`.
-A file that is there and bad never counts as an empty table.
+As the files of a broker's `config/` (`engine/config_files.py`): a file that is missing, empty or torn is
+taken from its `.bak`, with a note. The bad file is kept beside it as `.bad`, and replaced by the sound
+content at once: the next change would make it the `.bak`. A file that is there and bad never counts as an
+empty table.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Disk(Protocol):
 
 
 class KeyValueFile:
-    """`note` says what `load` took from the `.bak` and why; empty when the file was sound, or when there was none."""
+    """`note` says what `load` took from the `.bak` and why; empty when the file was sound, or when there was
+    none."""
 
     def __init__(self, disk: Disk, directory: Path):
         self._disk, self._path = disk, directory / FILE_NAME
@@ -36,7 +39,8 @@ class KeyValueFile:
         self.note = ""
 
     def load(self) -> Tables:
-        """The table. Raises DamagedStoreError when neither the file nor its `.bak` is sound and one of them is there."""
+        """The table. Raises DamagedStoreError when neither the file nor its `.bak` is sound and one of them
+        is there."""
         raw, backup = self._disk.read_file(self._path), self._disk.read_file(self._backup)
         if raw is None and backup is None:
             return {}
@@ -47,8 +51,12 @@ class KeyValueFile:
         try:
             tables = decoded(backup)
         except DamagedStoreError as error:
-            advice = f"Put a sound copy in the place of {self._path}, or remove both files to begin without keys."
-            raise DamagedStoreError(f"{problem}; and its .bak {error.what}", file=str(self._path), advice=advice) from None
+            advice = (
+                f"Put a sound copy in the place of {self._path}, or remove both files to begin without keys."
+            )
+            raise DamagedStoreError(
+                f"{problem}; and its .bak {error.what}", file=str(self._path), advice=advice
+            ) from None
         if raw:
             self._disk.write_file(self._path.with_name(f"{FILE_NAME}.bad"), raw)
         self._disk.replace_file(self._path, backup or b"")

@@ -5,12 +5,12 @@
     clusters  cluster -> broker names
     live      (cluster, address) -> when it was last heard, its data version, its channel
 
-What is here is only what brokers said lately: each registers again every 30 s, so nothing is ever stored, and a broker
-that is silent for its timeout, or whose connection ends, disappears from all tables.
+What is here is only what brokers said lately: each registers again every 30 s, so nothing is ever stored, and
+a broker that is silent for its timeout, or whose connection ends, disappears from all tables.
 
-Pure: no socket, no clock. Times are milliseconds and are passed in; a channel is any object, compared by identity, or
-None for a broker in the same process. A registration that is refused changes nothing (in Apache's it leaves an empty
-entry behind).
+Pure: no socket, no clock. Times are milliseconds and are passed in; a channel is any object, compared by
+identity, or None for a broker in the same process. A registration that is refused changes nothing (in
+Apache's it leaves an empty entry behind).
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ UNIT_SUB = 2
 # A slave learns from this topic's route who its fellows are, under their own ids.
 _MEMBERS_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 
-# Far above any cluster, and small enough that a peer cannot fill the memory by registering. MAX_TOPICS is above the largest
-# `maxTopics` of a broker: one with so many topics must find room in the name server of its own process.
+# Far above any cluster, and small enough that a peer cannot fill the memory by registering. MAX_TOPICS is
+# above the largest `maxTopics` of a broker: one with so many topics must find room in the name server of its
+# own process.
 MAX_BROKERS = 2_000
 MAX_TOPICS = 250_000
 # Topics between two steps of what walks over all of them: see `finish`.
@@ -63,7 +64,8 @@ def finish(steps: Generator[object, object, Result]) -> Result:
 
 
 def _in_steps(entries: list) -> Iterator[list]:
-    """The entries in pieces of STEP. Keys or values of a table: `items` would make a tuple for each in one step."""
+    """The entries in pieces of STEP. Keys or values of a table: `items` would make a tuple for each in one
+    step."""
     return (entries[begin : begin + STEP] for begin in range(0, len(entries), STEP))
 
 
@@ -109,7 +111,8 @@ class Routes:
 
     def __init__(self, delete_missing_topics: bool = False, acting_masters: bool = False) -> None:
         """With `delete_missing_topics` a changed registration is the whole of what its broker serves; with
-        `acting_masters` the lowest slave of a group that lost its master is shown as master, for those who only read."""
+        `acting_masters` the lowest slave of a group that lost its master is shown as master, for those who
+        only read."""
         self._delete_missing_topics = delete_missing_topics
         self._acting_masters = acting_masters
         self.topics: dict[str, dict[str, QueueData]] = {}
@@ -138,16 +141,20 @@ class Routes:
             return RegistrationAnswer()
         # A process that changed its id (a slave became master) is listed once.
         addresses = {number: address for number, address in addresses.items() if address != who.address}
-        # A registration of what changed carries one topic; it may not be the first, or the others would be missed.
+        # A registration of what changed carries one topic; it may not be the first, or the others would be
+        # missed.
         if who.broker_id not in (known.addresses if known else ()) and len(registration.topics) == 1:
             raise RegistrationRefused(
-                "register broker failed: a broker that is not registered yet registers all its topics, this has one alone"
+                "register broker failed: a broker that is not registered yet registers all its "
+                "topics, this has one alone"
             )
         yield from self._check_room(who, registration)
 
         addresses[who.broker_id] = who.address
         acting = bool(who.enable_acting_master)
-        self.brokers[who.broker_name] = BrokerData(who.cluster, who.broker_name, addresses, acting, who.zone_name)
+        self.brokers[who.broker_name] = BrokerData(
+            who.cluster, who.broker_name, addresses, acting, who.zone_name
+        )
         if known is not None and known.cluster != who.cluster:
             self._leave_cluster(known)
         self.clusters.setdefault(who.cluster, {})[who.broker_name] = None
@@ -164,20 +171,25 @@ class Routes:
     def _check_room(self, who: Registrant, registration: Registration) -> Steps:
         if (who.cluster, who.address) not in self.live and len(self.live) >= MAX_BROKERS:
             raise RegistrationRefused(f"{MAX_BROKERS} brokers are registered, no more are taken")
-        more = 0  # counted one by one: the difference of two sets of keys walks over all topics that are registered
+        # Counted one by one: the difference of two sets of keys walks over all topics that are registered
+        more = 0
         for topics in _in_steps(list(registration.topics)):
             for topic in topics:
                 _check_name("topic", topic)
             more += sum(topic not in self.topics for topic in topics)
             yield
         if len(self.topics) + more > MAX_TOPICS:
-            raise RegistrationRefused(f"{len(self.topics)} topics are registered, at most {MAX_TOPICS} are taken")
+            raise RegistrationRefused(
+                f"{len(self.topics)} topics are registered, at most {MAX_TOPICS} are taken"
+            )
 
     def _adopt_topics(self, who: Registrant, registration: Registration, new_broker: bool) -> Steps:
         broker = self.brokers[who.broker_name]
         is_master = who.broker_id == MASTER_ID
         # Without a master the smallest id of a 5.x group stands in for reading.
-        stands_in = not is_master and who.enable_acting_master is not None and who.broker_id == min(broker.addresses)
+        stands_in = (
+            not is_master and who.enable_acting_master is not None and who.broker_id == min(broker.addresses)
+        )
         if not is_master and not stands_in:
             return
         live = self.live.get((who.cluster, who.address))
@@ -188,9 +200,15 @@ class Routes:
             for topic in topics:
                 queues = self.topics.setdefault(topic.name, {})
                 if changed or who.broker_name not in queues:
-                    perm = topic.perm & ~PERM_WRITE if stands_in and broker.enable_acting_master else topic.perm
+                    perm = (
+                        topic.perm & ~PERM_WRITE if stands_in and broker.enable_acting_master else topic.perm
+                    )
                     queues[who.broker_name] = QueueData(
-                        who.broker_name, topic.read_queue_nums, topic.write_queue_nums, perm, topic.topic_sys_flag
+                        who.broker_name,
+                        topic.read_queue_nums,
+                        topic.write_queue_nums,
+                        perm,
+                        topic.topic_sys_flag,
                     )
             yield
 
@@ -206,12 +224,15 @@ class Routes:
         finish(self.unregister_in_steps(cluster, address, broker_name, broker_id))
 
     def unregister_in_steps(self, cluster: str, address: str, broker_name: str, broker_id: int) -> Steps:
-        """`unregister`, with a step after each STEP topics; no route names the broker from the first step on."""
+        """`unregister`, with a step after each STEP topics; no route names the broker from the first step
+        on."""
         self.live.pop((cluster, address), None)
         broker = self.brokers.get(broker_name)
         if broker is None:
             return
-        addresses = {number: at for number, at in broker.addresses.items() if (number, at) != (broker_id, address)}
+        addresses = {
+            number: at for number, at in broker.addresses.items() if (number, at) != (broker_id, address)
+        }
         if addresses:
             self.brokers[broker_name] = replace(broker, addresses=addresses)
             if broker.enable_acting_master and MASTER_ID not in addresses:
@@ -278,12 +299,15 @@ class Routes:
     # What clients ask
 
     def route(self, topic: str, zone_name: str | None = None) -> TopicRoute | None:
-        """Where a topic is; None when no broker that is alive has it. With a zone, only that zone's brokers."""
+        """Where a topic is; None when no broker that is alive has it. With a zone, only that zone's
+        brokers."""
         queues = self.topics.get(topic, {})
         brokers = [self.brokers[name] for name in queues if name in self.brokers]
         if zone_name is not None:
             zone = zone_name.lower()
-            brokers = [b for b in brokers if MASTER_ID not in b.addresses or (b.zone_name or "").lower() == zone]
+            brokers = [
+                b for b in brokers if MASTER_ID not in b.addresses or (b.zone_name or "").lower() == zone
+            ]
         names = {broker.broker_name for broker in brokers}
         kept = tuple(queue for name, queue in queues.items() if name in names)
         if not brokers and zone_name is None:
@@ -359,11 +383,19 @@ class Routes:
 
 
 def _with_acting_master(broker: BrokerData, queue: QueueData) -> BrokerData:
-    """Clients read from id 0 and send to it where the topic may be written, so this is only for what may not be."""
-    if not broker.addresses or MASTER_ID in broker.addresses or not broker.enable_acting_master or queue.perm & PERM_WRITE:
+    """Clients read from id 0 and send to it where the topic may be written, so this is only for what may not
+    be."""
+    if (
+        not broker.addresses
+        or MASTER_ID in broker.addresses
+        or not broker.enable_acting_master
+        or queue.perm & PERM_WRITE
+    ):
         return broker
     lowest = min(broker.addresses)
-    addresses = {MASTER_ID if number == lowest else number: address for number, address in broker.addresses.items()}
+    addresses = {
+        MASTER_ID if number == lowest else number: address for number, address in broker.addresses.items()
+    }
     return replace(broker, addresses=addresses)
 
 

@@ -5,10 +5,11 @@
     OUT/unfinished/                              what a run is writing
     OUT/lock                                     held while one runs
 
-A run goes on where the manifest ends. For each stretch: write to unfinished/, move the files to their places, put the
-stretch into the manifest (a new file beside the old, synced, renamed). Killed anywhere, the next run removes what the
-manifest does not name and does that stretch again from the log, so nothing is there twice and nothing is missing. File
-names come from the stretch and rows stand in the order of the log, so the same stretch makes the same files.
+A run goes on where the manifest ends. For each stretch: write to unfinished/, move the files to their places,
+put the stretch into the manifest (a new file beside the old, synced, renamed). Killed anywhere, the next run
+removes what the manifest does not name and does that stretch again from the log, so nothing is there twice
+and nothing is missing. File names come from the stretch and rows stand in the order of the log, so the same
+stretch makes the same files.
 
 Whoever wants exactly what counts while a run may be under way reads the files that the manifest names.
 """
@@ -38,11 +39,19 @@ FILE_BYTES = 256 << 20  # of the log, about, in one file of a topic and day: no 
 DAY_UTC = "yyyy-MM-dd"
 
 
-def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None, out: Path, tell, step_bytes: int = STEP_BYTES) -> dict:
+def archive(
+    read: Callable[..., DataFrame],
+    store: Path,
+    live_page: Path | None,
+    out: Path,
+    tell,
+    step_bytes: int = STEP_BYTES,
+) -> dict:
     """Bring the archive `out` up to the end of the store.
 
-    {"records", "bytes", "files", "from", "to", "missing", "days", "doubt"} of this run; `days` are {topic, day, records, bytes, files},
-    `doubt` says why a message may be in another day than its neighbours, None where nothing does.
+    {"records", "bytes", "files", "from", "to", "missing", "days", "doubt"} of this run; `days` are {topic,
+    day, records, bytes, files}, `doubt` says why a message may be in another day than its neighbours, None
+    where nothing does.
     """
     disk = Disk()
     live = splits.position_of(live_page, disk)
@@ -60,19 +69,35 @@ def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None,
         first = files[0][1] if files else 0
         begin = max(manifest["to"], first)
         if begin > manifest["to"] and manifest["runs"]:
-            manifest["missing"].append([manifest["to"], begin])  # the broker deleted it before it was archived
-        done = {"records": 0, "bytes": 0, "files": 0, "from": begin, "to": begin, "missing": manifest["missing"]}
+            # The broker deleted it before it was archived
+            manifest["missing"].append([manifest["to"], begin])
+        done = {
+            "records": 0,
+            "bytes": 0,
+            "files": 0,
+            "from": begin,
+            "to": begin,
+            "missing": manifest["missing"],
+        }
         days: dict[tuple[str, str], dict] = {}
         end = files[-1][2] if files else 0
         while done["to"] < end:
-            tell(f"stretch {(done['to'] - begin) // step_bytes + 1} of {-(-(end - begin) // step_bytes)}", 0, 0)
+            tell(
+                f"stretch {(done['to'] - begin) // step_bytes + 1} of {-(-(end - begin) // step_bytes)}", 0, 0
+            )
             until = _step_end(store, files, done["to"], end, step_bytes, disk)
             written = _archive_stretch(read, out, manifest, done["to"], until, is_last=until == end)
             for name in ("records", "bytes", "files"):
                 done[name] += written[name]
             for topic, day, records, size in written["parts"]:
-                part = days.setdefault((topic, day), {"topic": topic, "day": day, "records": 0, "bytes": 0, "files": 0})
-                part["records"], part["bytes"], part["files"] = part["records"] + records, part["bytes"] + size, part["files"] + 1
+                part = days.setdefault(
+                    (topic, day), {"topic": topic, "day": day, "records": 0, "bytes": 0, "files": 0}
+                )
+                part["records"], part["bytes"], part["files"] = (
+                    part["records"] + records,
+                    part["bytes"] + size,
+                    part["files"] + 1,
+                )
             done["to"] = written["to"]
             if until == end:
                 break
@@ -90,17 +115,26 @@ def _step_end(store: Path, files, begin: int, end: int, step_bytes: int, disk: D
     return cuts[0] if cuts else next(file_end for _, base, file_end in files if base <= target <= file_end)
 
 
-def _archive_stretch(read: Callable[..., DataFrame], out: Path, manifest: dict, begin: int, until: int, is_last: bool) -> dict:
-    """Write, move, commit. The last stretch ends with its last record: what follows in the file may be written yet."""
+def _archive_stretch(
+    read: Callable[..., DataFrame], out: Path, manifest: dict, begin: int, until: int, is_last: bool
+) -> dict:
+    """Write, move, commit. The last stretch ends with its last record: what follows in the file may be
+    written yet."""
     from pyspark.sql import functions as f
 
     disk = Disk()
     unfinished = out / "unfinished"
     rows = read("records", from_offset=begin, to_offset=until)
-    rows = rows.withColumn("day", f.date_format("store_time", DAY_UTC)).withColumn("part", f.floor((f.col("log_offset") - begin) / FILE_BYTES))
+    rows = rows.withColumn("day", f.date_format("store_time", DAY_UTC)).withColumn(
+        "part", f.floor((f.col("log_offset") - begin) / FILE_BYTES)
+    )
     # A task a topic, day and part; in it the order of the log, so that the same stretch gives the same files.
-    ordered = rows.repartition("topic", "day", "part").sortWithinPartitions("topic", "day", "part", "log_offset")
-    ordered.write.mode("overwrite").partitionBy("topic", "day", "part").option("compression", "zstd").parquet(str(unfinished))
+    ordered = rows.repartition("topic", "day", "part").sortWithinPartitions(
+        "topic", "day", "part", "log_offset"
+    )
+    ordered.write.mode("overwrite").partitionBy("topic", "day", "part").option("compression", "zstd").parquet(
+        str(unfinished)
+    )
     stretch = {"from": begin, "files": [], "records": 0, "bytes": 0}
     to, last = begin, manifest["last"]
     for path in sorted(unfinished.rglob("*.parquet")):
@@ -128,7 +162,13 @@ def _archive_stretch(read: Callable[..., DataFrame], out: Path, manifest: dict, 
         _write_manifest(out, manifest)
     shutil.rmtree(unfinished)
     parts = [(*_topic_and_day(file["path"]), file["records"], file["bytes"]) for file in stretch["files"]]
-    return {"records": stretch["records"], "bytes": stretch["bytes"], "files": len(stretch["files"]), "to": to, "parts": parts}
+    return {
+        "records": stretch["records"],
+        "bytes": stretch["bytes"],
+        "files": len(stretch["files"]),
+        "to": to,
+        "parts": parts,
+    }
 
 
 def _topic_and_day(path: str) -> tuple[str, str]:
@@ -153,7 +193,7 @@ def _facts_of(path: Path) -> dict:
     }
 
 
-# The manifest ------------------------------------------------------------------------------------------------------
+# The manifest -------------------------------------------------------------------------------------
 
 
 def _read_manifest(out: Path) -> dict:
@@ -161,12 +201,19 @@ def _read_manifest(out: Path) -> dict:
         manifest = json.loads((out / "manifest.json").read_bytes())
     except FileNotFoundError:
         if any((out / "records").rglob("*.parquet")):
-            raise MisuseError(f"{out}/records holds files and no manifest.json says which count; put the manifest back, or archive to another directory") from None
+            raise MisuseError(
+                f"{out}/records holds files and no manifest.json says which count; put the manifest "
+                f"back, or archive to another directory"
+            ) from None
         manifest = {"format": FORMAT, "to": 0, "last": None, "missing": [], "runs": []}
-        _write_manifest(out, manifest)  # before the first file, so that files without one are never ours to remove
+        # Before the first file, so that files without one are never ours to remove
+        _write_manifest(out, manifest)
         return manifest
     except ValueError as error:
-        raise MisuseError(f"{out}/manifest.json cannot be read ({error}); put back a copy of it, or archive to another directory") from None
+        raise MisuseError(
+            f"{out}/manifest.json cannot be read ({error}); put back a copy of it, or archive to "
+            f"another directory"
+        ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise MisuseError(f"{out}/manifest.json is of another format; archive to another directory")
     return manifest
@@ -185,7 +232,10 @@ def _check_complete(out: Path, manifest: dict) -> None:
             size = disk.size_of(path) if disk.exists(path) else None
             if size != file["bytes"]:
                 found = "is not there" if size is None else f"has {size} bytes, not {file['bytes']}"
-                raise MisuseError(f"the archive's file {path} {found}; put back a copy of it, or archive to another directory")
+                raise MisuseError(
+                    f"the archive's file {path} {found}; put back a copy of it, or archive to "
+                    f"another directory"
+                )
 
 
 def _remove_unnamed(out: Path, manifest: dict) -> None:
@@ -207,7 +257,12 @@ def _check_same_store(manifest: dict, files, disk: Disk, out: Path) -> None:
             with disk.open_reader(path) as reader:
                 raw = reader.read(last["log_offset"] - base, record.FIXED_IPV4.size)
             found = dict(zip(record.FIXED_IPV4.offset, record.FIXED_IPV4.unpack(raw), strict=True))
-            wanted = {"log_offset": last["log_offset"], "total_size": last["record_bytes"], "body_crc": last["body_crc"], "queue_offset": last["queue_offset"]}
+            wanted = {
+                "log_offset": last["log_offset"],
+                "total_size": last["record_bytes"],
+                "body_crc": last["body_crc"],
+                "queue_offset": last["queue_offset"],
+            }
             if {name: found[name] for name in wanted} != wanted:
                 raise DamagedStoreError(
                     f"is not the log that {out} was made from: another record stands there",
@@ -217,7 +272,10 @@ def _check_same_store(manifest: dict, files, disk: Disk, out: Path) -> None:
                 )
             return
     if files and last["log_offset"] >= files[-1][2]:
-        raise MisuseError(f"the archive {out} ends at {manifest['to']}, this log at {files[-1][2]}: it is of another store; archive to another directory")
+        raise MisuseError(
+            f"the archive {out} ends at {manifest['to']}, this log at {files[-1][2]}: it is of "
+            f"another store; archive to another directory"
+        )
 
 
 def _sync(path: Path) -> None:

@@ -1,11 +1,12 @@
-"""A stretch of the log as Arrow record batches: kernels turn bytes into columns of numbers and pieces of text, Arrow takes them.
+"""A stretch of the log as Arrow record batches: kernels turn bytes into columns of numbers and pieces of
+text, Arrow takes them.
 
-No record becomes a Python object, and a column that nobody wants costs nothing. Text that is no UTF-8 comes with
-replacement characters, as Apache's decoder gives it.
+No record becomes a Python object, and a column that nobody wants costs nothing. Text that is no UTF-8 comes
+with replacement characters, as Apache's decoder gives it.
 
-A stretch that holds no good record where one should be is damage: an error, or passed over, or told in a row of its own
-whose `problem` says what is wrong, `log_offset` where, `record_bytes` how far it is to the next good record; the other
-columns of that row are null.
+A stretch that holds no good record where one should be is damage: an error, or passed over, or told in a row
+of its own whose `problem` says what is wrong, `log_offset` where, `record_bytes` how far it is to the next
+good record; the other columns of that row are null.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ class Slice:
 
     def kept(self, keep: np.ndarray) -> Slice:
         """Only the rows where `keep` is true."""
-        return self if keep.all() else Slice(self.data, np.ascontiguousarray(self.rows[:, keep]), self.options)
+        return (
+            self if keep.all() else Slice(self.data, np.ascontiguousarray(self.rows[:, keep]), self.options)
+        )
 
-    # Pieces -----------------------------------------------------------------------------------------------------
+    # Pieces ---------------------------------------------------------------------------------------
 
     def gathered(self, places: np.ndarray, lengths: np.ndarray) -> tuple[pa.Buffer, pa.Buffer]:
         """(offsets, bytes) of pieces copied together, as Arrow wants them."""
@@ -66,7 +69,9 @@ class Slice:
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])
         target = np.empty(max(1, int(offsets[-1])), dtype=np.uint8)
-        k.gather(self.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), target.ctypes.data)
+        k.gather(
+            self.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), target.ctypes.data
+        )
         return pa.py_buffer(offsets), pa.py_buffer(target)
 
     def texts(self, places: np.ndarray, lengths: np.ndarray, present: np.ndarray | None = None) -> pa.Array:
@@ -80,15 +85,24 @@ class Slice:
             return pa.array([None if one is None else java_text(one) for one in raw.to_pylist()], TEXT)
         return found
 
-    def split(self, kernel, places: np.ndarray, lengths: np.ndarray, room: int, words: int) -> tuple[np.ndarray, np.ndarray]:
+    def split(
+        self, kernel, places: np.ndarray, lengths: np.ndarray, room: int, words: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(pieces, begins) that a splitting kernel finds; `words` int64 make a piece."""
         places, lengths = np.ascontiguousarray(places), np.ascontiguousarray(lengths)
         pieces = np.empty((max(1, room), words), dtype=np.int64)
         begins = np.empty(len(lengths) + 1, dtype=np.int64)
-        found = kernel(self.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), pieces.ctypes.data, begins.ctypes.data)
+        found = kernel(
+            self.data.ctypes.data,
+            places.ctypes.data,
+            lengths.ctypes.data,
+            len(lengths),
+            pieces.ctypes.data,
+            begins.ctypes.data,
+        )
         return pieces[:found], begins
 
-    # What a test or several columns need ------------------------------------------------------------------------
+    # What a test or several columns need ----------------------------------------------------------
 
     def topics(self) -> tuple[np.ndarray, list[str]]:
         """(number of each row's name, names)."""
@@ -104,16 +118,19 @@ class Slice:
         both = np.concatenate((packed, wide[:, None].astype(np.uint8)), axis=1)
         distinct, inverse = np.unique(np.ascontiguousarray(both).view("V21").reshape(-1), return_inverse=True)
         texts = pa.array([_host(one.tobytes()) for one in distinct])
-        return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1).astype(np.int32)), texts).cast(TEXT)
+        return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1).astype(np.int32)), texts).cast(
+            TEXT
+        )
 
 
 def _host(packed: bytes) -> str:
     size = 16 if packed[20] else 4
     address = str(ipaddress.ip_address(packed[:size]))
-    return f"{f'[{address}]' if size == 16 else address}:{int.from_bytes(packed[size : size + 4], 'big', signed=True)}"
+    port = int.from_bytes(packed[size : size + 4], "big", signed=True)
+    return f"[{address}]:{port}" if size == 16 else f"{address}:{port}"
 
 
-# Columns ---------------------------------------------------------------------------------------------------------
+# Columns ------------------------------------------------------------------------------------------
 
 
 def _long(field: int) -> Callable[[Slice], pa.Array]:
@@ -140,13 +157,17 @@ def _property(at: int, length: int) -> Callable[[Slice], pa.Array]:
 
 def _keys(part: Slice) -> pa.Array:
     lengths = part.rows[k.KEYS_LENGTH]
-    pieces, begins = part.split(k.split_words, part.rows[k.KEYS_AT], lengths, int(((lengths + 1) // 2).sum()), 2)
+    pieces, begins = part.split(
+        k.split_words, part.rows[k.KEYS_AT], lengths, int(((lengths + 1) // 2).sum()), 2
+    )
     return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), part.texts(pieces[:, 0], pieces[:, 1]))
 
 
 def _properties(part: Slice) -> pa.Array:
     lengths = part.rows[k.PROPERTIES_LENGTH]
-    pieces, begins = part.split(k.split_properties, part.rows[k.PROPERTIES_AT], lengths, int((lengths // 4 + 1).sum()), 4)
+    pieces, begins = part.split(
+        k.split_properties, part.rows[k.PROPERTIES_AT], lengths, int((lengths // 4 + 1).sum()), 4
+    )
     names, values = part.texts(pieces[:, 0], pieces[:, 1]), part.texts(pieces[:, 2], pieces[:, 3])
     return pa.MapArray.from_arrays(pa.array(begins.astype(np.int32)), names, values)
 
@@ -157,10 +178,13 @@ def _body(part: Slice) -> pa.Array:
 
 
 def _body_plain(part: Slice) -> pa.Array:
-    """The body as it was before its sender compressed it; null where that cannot be, or is larger than asked for."""
+    """The body as it was before its sender compressed it; null where that cannot be, or is larger than asked
+    for."""
     stored = part.column("body").to_pylist()
     flags = part.rows[k.SYS_FLAG].tolist()
-    return pa.array([plain_body(body, flag, part.options) for body, flag in zip(stored, flags, strict=True)], pa.binary())
+    return pa.array(
+        [plain_body(body, flag, part.options) for body, flag in zip(stored, flags, strict=True)], pa.binary()
+    )
 
 
 def plain_body(body: bytes, sys_flag: int, options: Options) -> bytes | None:
@@ -190,17 +214,26 @@ def _queued(part: Slice) -> pa.Array:
 
 
 def _tags_code(part: Slice) -> pa.Array:
-    """What the record's queue unit must hold; in the schedule topic the time of delivery, which hangs on a property."""
-    places, lengths = np.ascontiguousarray(part.rows[k.TAGS_AT]), np.ascontiguousarray(part.rows[k.TAGS_LENGTH])
+    """What the record's queue unit must hold; in the schedule topic the time of delivery, which hangs on a
+    property."""
+    places, lengths = (
+        np.ascontiguousarray(part.rows[k.TAGS_AT]),
+        np.ascontiguousarray(part.rows[k.TAGS_LENGTH]),
+    )
     codes = np.empty(len(part), dtype=np.int64)
     k.hash_tags(part.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(part), codes.ctypes.data)
     numbers, names = part.topics()
     if queue_unit.SCHEDULE_TOPIC in names:
         for row in np.flatnonzero(numbers == names.index(queue_unit.SCHEDULE_TOPIC)):
             begin = int(part.rows[k.PROPERTIES_AT, row])
-            delay = properties.get(part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])].tobytes(), properties.DELAY)
+            delay = properties.get(
+                part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])].tobytes(),
+                properties.DELAY,
+            )
             tag, levels_ms = part.column("tags")[int(row)].as_py(), part.options.delay_levels_ms
-            codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, tag, delay, int(part.rows[k.STORE_MS, row]), levels_ms)
+            codes[row] = queue_unit.tags_code(
+                queue_unit.SCHEDULE_TOPIC, tag, delay, int(part.rows[k.STORE_MS, row]), levels_ms
+            )
     return pa.array(codes)
 
 
@@ -209,7 +242,14 @@ def _entry_hashes(part: Slice) -> pa.Array:
     room = int(((part.rows[k.KEYS_LENGTH] + 1) // 2).sum()) + 2 * len(part)
     hashes = np.empty(max(1, room), dtype=np.int64)
     begins = np.empty(len(part) + 1, dtype=np.int64)
-    found = k.hash_keys(part.data.ctypes.data, part.rows.ctypes.data, part.rows.strides[0], len(part), hashes.ctypes.data, begins.ctypes.data)
+    found = k.hash_keys(
+        part.data.ctypes.data,
+        part.rows.ctypes.data,
+        part.rows.strides[0],
+        len(part),
+        hashes.ctypes.data,
+        begins.ctypes.data,
+    )
     return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), pa.array(hashes[:found]))
 
 
@@ -272,11 +312,14 @@ def arrow_schema(table: str, columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([(name, ARROW[COLUMNS[table][name]]) for name in columns])
 
 
-# Reading -----------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 
-def batches_of(split: Split, columns: tuple[str, ...], options: Options, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a stretch that pass the tests, in order. DamagedStoreError where one is not sound and the log goes on behind it."""
+def batches_of(
+    split: Split, columns: tuple[str, ...], options: Options, disk: Disk | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of a stretch that pass the tests, in order. DamagedStoreError where one is not sound and
+    the log goes on behind it."""
     schema = arrow_schema("records", columns)
     needs_keys = not _FROM_PROPERTIES.isdisjoint((*columns, *(name for name, _, _ in options.tests)))
     room = FieldRoom(ROWS, needs_keys)
@@ -288,7 +331,9 @@ def batches_of(split: Split, columns: tuple[str, ...], options: Options, disk: D
         elif "problem" in columns:
             at, length, problem = part
             values = {"log_offset": at, "record_bytes": min(length, (1 << 31) - 1), "problem": problem}
-            yield pa.RecordBatch.from_arrays([pa.array([values.get(field.name)], field.type) for field in schema], schema=schema)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([values.get(field.name)], field.type) for field in schema], schema=schema
+            )
 
 
 def _passing(part: Slice, tests: tuple[Test, ...]) -> Slice:
@@ -315,10 +360,11 @@ _COMPARE = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": n
 
 
 def walk(split: Split, room: Room, damage: str, disk: Disk) -> Iterator[np.ndarray | tuple[int, int, str]]:
-    """The memory in which the room's rows lie, each time there are some; and, where `damage` says so, (log offset, bytes, what is wrong) of each stretch without records.
+    """The memory in which the room's rows lie, each time there are some; and, where `damage` says so, (log
+    offset, bytes, what is wrong) of each stretch without records.
 
-    Of memory that is new each time the pages are dearer than what is read into them, so there is one piece for all: who is given it is done with it before
-    the next.
+    Of memory that is new each time the pages are dearer than what is read into them, so there is one piece
+    for all: who is given it is done with it before the next.
     """
     base = split.file_end - disk.size_of(Path(split.path))
     data = np.empty(min(SLICE_BYTES, split.end - split.begin), dtype=np.uint8)
@@ -357,7 +403,9 @@ def _open(split: Split, disk: Disk) -> Reader:
     except StoreError:
         if disk.exists(Path(split.path)):
             raise
-        raise StoreError(f"{split.path} is gone: the broker deleted what was too old while the store was read; read again") from None
+        raise StoreError(
+            f"{split.path} is gone: the broker deleted what was too old while the store was read; read again"
+        ) from None
 
 
 def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str, damage: str) -> Iterator:
@@ -369,10 +417,19 @@ def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str
             yield at, split.end - at, f"{TORN}: {reason}; nothing good follows, the log ends here"
         return None
     if damage == "fail":
-        raise DamagedStoreError(f"{reason}, and the log goes on", file=split.path, offset=at - base, advice="Option damage=skip passes over it; see pipeline audit")
+        raise DamagedStoreError(
+            f"{reason}, and the log goes on",
+            file=split.path,
+            offset=at - base,
+            advice="Option damage=skip passes over it; see pipeline audit",
+        )
     if damage == "report":
         goes_on = "in the next stretch" if following is None else f"at {following}"
-        yield at, (split.end if following is None else following) - at, f"{reason}; good records go on {goes_on}"
+        yield (
+            at,
+            (split.end if following is None else following) - at,
+            f"{reason}; good records go on {goes_on}",
+        )
     return following
 
 

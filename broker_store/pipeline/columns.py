@@ -1,6 +1,8 @@
-"""The columns of each table, with Spark's names of their types; light, because every plan of a query asks for them.
+"""The columns of each table, with Spark's names of their types; light, because every plan of a query asks for
+them.
 
-What each holds stands in batches.py (records) and derived.py (the others). Those in NOT_UNASKED come only when named.
+What each holds stands in batches.py (records) and derived.py (the others). Those in NOT_UNASKED come only
+when named.
 """
 
 from __future__ import annotations
@@ -34,8 +36,23 @@ COLUMNS: dict[str, dict[str, str]] = {
         "entry_hashes": "array<long>",  # what the index must hold for it
         "problem": "string",  # what is wrong where no good record is
     },
-    "units": {"topic": "string", "queue_id": "int", "queue_offset": "long", "log_offset": "long", "record_bytes": "int", "tags_code": "long"},
-    "entries": {"file": "string", "entry": "long", "slot": "long", "key_hash": "long", "log_offset": "long", "seconds": "long", "previous": "long"},
+    "units": {
+        "topic": "string",
+        "queue_id": "int",
+        "queue_offset": "long",
+        "log_offset": "long",
+        "record_bytes": "int",
+        "tags_code": "long",
+    },
+    "entries": {
+        "file": "string",
+        "entry": "long",
+        "slot": "long",
+        "key_hash": "long",
+        "log_offset": "long",
+        "seconds": "long",
+        "previous": "long",
+    },
     "slots": {"file": "string", "slot": "long", "entry": "long"},
     "index_files": {
         "file": "string",

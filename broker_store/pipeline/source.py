@@ -3,10 +3,10 @@
     spark.dataSource.register(RocketMQDataSource)
     spark.read.format("rocketmq").option("topic", "orders").load("/data/store")
 
-Options stand in options.py, columns in batches.py and derived.py. Spark's interface for sources in Python has no way to
-tell which columns a query uses: option `columns`, or a schema that is given, is how to leave out what is not needed. Its
-filters are taken where they can be answered from numbers, topics and tags; `open_session` switches that on, a session
-of your own must set spark.sql.python.filterPushdown.enabled.
+Options stand in options.py, columns in batches.py and derived.py. Spark's interface for sources in Python has
+no way to tell which columns a query uses: option `columns`, or a schema that is given, is how to leave out
+what is not needed. Its filters are taken where they can be answered from numbers, topics and tags;
+`open_session` switches that on, a session of your own must set spark.sql.python.filterPushdown.enabled.
 """
 
 from __future__ import annotations
@@ -39,13 +39,22 @@ _OPERATORS = {
     ds.LessThan: "<",
     ds.LessThanOrEqual: "<=",
 }
-_NUMBERS = {"queue_id", "queue_offset", "log_offset", "record_bytes", "sys_flag", "reconsume_times", "body_bytes"}
+_NUMBERS = {
+    "queue_id",
+    "queue_offset",
+    "log_offset",
+    "record_bytes",
+    "sys_flag",
+    "reconsume_times",
+    "body_bytes",
+}
 _NEVER_NULL = _NUMBERS | {"topic", "store_time"}
 
 
 @dataclass
 class Partition(ds.InputPartition):
-    """One stretch of the log, or some pieces of the derived files; what travels to a worker. None has nothing to read."""
+    """One stretch of the log, or some pieces of the derived files; what travels to a worker. None has nothing
+    to read."""
 
     value: Split | Pieces | None
 
@@ -83,7 +92,11 @@ class RocketMQReader(ds.DataSourceReader):
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:
         for given in filters:
-            test = _test_of(given) if self._options.table == "records" and self._options.damage != "report" else None
+            test = (
+                _test_of(given)
+                if self._options.table == "records" and self._options.damage != "report"
+                else None
+            )
             if test is not None:
                 self._options = dataclasses.replace(self._options, tests=(*self._options.tests, *test))
             else:
@@ -113,7 +126,8 @@ class RocketMQReader(ds.DataSourceReader):
         read = batches.batches_of if self._options.table == "records" else derived.batches_of
         yield from read(partition.value, self._columns, self._options)
         if not gc.get_freeze_count():
-            # Spark's worker collects garbage after each task: what Arrow and Numba loaded stays, and is not walked again (85 ms).
+            # Spark's worker collects garbage after each task: what Arrow and Numba loaded stays, and is not
+            # walked again (85 ms).
             gc.freeze()
 
 
@@ -130,8 +144,12 @@ def _test_of(given: ds.Filter) -> tuple[Test, ...] | None:
         return None
     if column == "store_time" and operator != "in" and isinstance(values[0], datetime):
         return ((column, operator, microseconds(values[0])),)
-    is_number = column in _NUMBERS and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
-    is_name = column in ("topic", "tags") and operator == "in" and all(isinstance(value, str) for value in values)
+    is_number = column in _NUMBERS and all(
+        isinstance(value, int) and not isinstance(value, bool) for value in values
+    )
+    is_name = (
+        column in ("topic", "tags") and operator == "in" and all(isinstance(value, str) for value in values)
+    )
     if not (is_number or is_name):
         return None
     return ((column, operator, tuple(values) if operator == "in" else values[0]),)

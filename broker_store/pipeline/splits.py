@@ -1,12 +1,14 @@
-"""Which stretches of a commit log there are to read, a partition each: whole records, about as many bytes in each.
+"""Which stretches of a commit log there are to read, a partition each: whole records, about as many bytes in
+each.
 
-A record begins at the first byte of every file and none spans two; within a file the consume queues tell where records
-begin, so nothing of the log is read to find out but one record at each cut. That record must be good and be the one the
-queue means: units of a damaged queue only make fewer cuts. Without queues a file is one stretch.
+A record begins at the first byte of every file and none spans two; within a file the consume queues tell
+where records begin, so nothing of the log is read to find out but one record at each cut. That record must be
+good and be the one the queue means: units of a damaged queue only make fewer cuts. Without queues a file is
+one stretch.
 
-The end of what may be read is where a running broker has dispatched to, told by its live page. Without one it is where
-the records end, which only reading shows: the last stretch `is_last`, behind it nothing follows. Files, and what there
-is of the last one, that a broker had made ready and never wrote to are not read.
+The end of what may be read is where a running broker has dispatched to, told by its live page. Without one it
+is where the records end, which only reading shows: the last stretch `is_last`, behind it nothing follows.
+Files, and what there is of the last one, that a broker had made ready and never wrote to are not read.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
 MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
 ZEROS_AT_ONCE = 1 << 20
 QUEUES_ASKED = 64  # the longest queues; more are not asked for a cut
-MAX_STRETCHES = 100_000  # for each some 2 KB are held while cuts are sought; of 64 MiB each they are 6 TiB of log
+# For each some 2 KB are held while cuts are sought; of 64 MiB each they are 6 TiB of log
+MAX_STRETCHES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A stretch of one log file, in log offsets. `is_last`: behind it nothing follows, so a torn record is an end."""
+    """A stretch of one log file, in log offsets. `is_last`: behind it nothing follows, so a torn record is an
+    end."""
 
     path: str
     begin: int
@@ -78,7 +82,8 @@ def no_store(store: Path) -> StoreError:
 
 
 def log_files(store: Path, disk: Disk, live: LivePosition | None = None) -> list[tuple[Path, int, int]]:
-    """(path, log offset of its first byte, log offset of its end) of the files that hold records. StoreError when `store` is none."""
+    """(path, log offset of its first byte, log offset of its end) of the files that hold records. StoreError
+    when `store` is none."""
     directory = store / "commitlog"
     if not disk.is_directory(directory):
         raise no_store(store)
@@ -102,7 +107,8 @@ def splits_of(
     disk: Disk | None = None,
     files: list[tuple[Path, int, int]] | None = None,
 ) -> list[Split]:
-    """The stretches that may hold records the tests let pass, oldest first. `files` as of `log_files`, when they are known.
+    """The stretches that may hold records the tests let pass, oldest first. `files` as of `log_files`, when
+    they are known.
 
     MisuseError when they would be more than MAX_STRETCHES."""
     disk = disk or Disk()
@@ -116,10 +122,15 @@ def splits_of(
     log_bytes = sum(end - base for _, base, end in wanted)
     if log_bytes > partition_bytes * MAX_STRETCHES:
         raise MisuseError(
-            f"partition_bytes is {partition_bytes}: of {log_bytes:,} bytes of log there are to be at most {MAX_STRETCHES:,} partitions;"
+            f"partition_bytes is {partition_bytes}: of {log_bytes:,} bytes of log there are to be at "
+            f"most {MAX_STRETCHES:,} partitions;"
             f" give at least {-(-log_bytes // MAX_STRETCHES)}"
         )
-    targets = [at for _, base, end in wanted for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)]
+    targets = [
+        at
+        for _, base, end in wanted
+        for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)
+    ]
     # Those who read on where another has ended begin at a record: a cut there spares them what lies before.
     targets += [at for _, base, end in wanted for at in (least, most + 1) if base < at < end]
     cuts = find_cuts(store, files, sorted(set(targets)), partition_bytes, disk)
@@ -128,7 +139,9 @@ def splits_of(
         size = disk.size_of(path)
         edges = [base, *(cut for cut in cuts if base < cut < end), end]
         for begin, until in zip(edges, edges[1:], strict=False):
-            stretches.append(Split(str(path), begin, until, base + size, end == files[-1][2] and until == end))
+            stretches.append(
+                Split(str(path), begin, until, base + size, end == files[-1][2] and until == end)
+            )
     stretches = [split for split in stretches if split.end > least and split.begin <= most]
     return _within_times(stretches, tests, store, live, disk)
 
@@ -151,7 +164,9 @@ def is_zero(path: Path, size: int, disk: Disk) -> bool:
     return at >= end
 
 
-def find_cuts(store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk) -> list[int]:
+def find_cuts(
+    store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk
+) -> list[int]:
     """Where records begin, at or less than `reach` behind each target, as far as the queues know."""
     found: dict[int, int] = {}
     if not targets:
@@ -161,7 +176,11 @@ def find_cuts(store: Path, files: list[tuple[Path, int, int]], targets: list[int
             if target in found:
                 continue
             number, unit = _first_unit_from(queue, target, disk)
-            if unit is not None and unit.log_offset - target < max(reach, 1) and is_record_of(queue, number, unit, files, disk):
+            if (
+                unit is not None
+                and unit.log_offset - target < max(reach, 1)
+                and is_record_of(queue, number, unit, files, disk)
+            ):
                 found[target] = unit.log_offset
         if len(found) == len(targets):
             break
@@ -176,7 +195,9 @@ def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_
         with disk.open_reader(Path(file.path)) as reader:
 
             def unit(number: int, file: QueueFile = file, reader: Reader = reader) -> queue_unit.QueueUnit:
-                return queue_unit.decode(reader.read((number - file.first) * queue_unit.SIZE, queue_unit.SIZE))
+                return queue_unit.decode(
+                    reader.read((number - file.first) * queue_unit.SIZE, queue_unit.SIZE)
+                )
 
             numbers = range(file.first, file.end)
             number = numbers[bisect_left(numbers, target, key=lambda number: unit(number).log_offset)]
@@ -184,29 +205,48 @@ def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_
     return 0, None
 
 
-def is_record_of(queue: Queue, number: int, unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk) -> bool:
+def is_record_of(
+    queue: Queue, number: int, unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk
+) -> bool:
     """Whether the record that a unit points to is good and says it is of that queue and number."""
     found = record_at(unit, files, disk)
-    return found is not None and (found.topic, found.queue_id, found.queue_offset) == (queue.topic, queue.queue_id, number)
+    return found is not None and (found.topic, found.queue_id, found.queue_offset) == (
+        queue.topic,
+        queue.queue_id,
+        number,
+    )
 
 
-def record_at(unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk) -> record.StoredMessage | None:
+def record_at(
+    unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk
+) -> record.StoredMessage | None:
     """The good record where a unit points to, whatever it states of itself; None when there is none."""
     for path, base, end in files:
-        if base <= unit.log_offset and unit.log_offset + unit.size <= end and record.MIN_RECORD <= unit.size <= MAX_RECORD:
+        if (
+            base <= unit.log_offset
+            and unit.log_offset + unit.size <= end
+            and record.MIN_RECORD <= unit.size <= MAX_RECORD
+        ):
             try:
-                return record.decode(_read(disk, path, unit.log_offset - base, unit.size), log_offset=unit.log_offset, max_size=MAX_RECORD)
+                return record.decode(
+                    _read(disk, path, unit.log_offset - base, unit.size),
+                    log_offset=unit.log_offset,
+                    max_size=MAX_RECORD,
+                )
             except FormatError:
                 return None
     return None
 
 
-def _within_times(splits: list[Split], tests: tuple[Test, ...], store: Path, live: LivePosition | None, disk: Disk) -> list[Split]:
+def _within_times(
+    splits: list[Split], tests: tuple[Test, ...], store: Path, live: LivePosition | None, disk: Disk
+) -> list[Split]:
     """The stretches without those that hold no record of the time that is asked for.
 
-    The first store times of a stretch and of the next bound those between only where it is known that times do not go back
-    there (engine/store_times.py). All others are read: of a store without that note every one. Two first times that go back
-    although nothing was noted are those of a record that changed since. The last stretch has no next one, so it is read.
+    The first store times of a stretch and of the next bound those between only where it is known that times
+    do not go back there (engine/store_times.py). All others are read: of a store without that note every one.
+    Two first times that go back although nothing was noted are those of a record that changed since. The last
+    stretch has no next one, so it is read.
     """
     least, most = bounds(tests, "store_time")
     if not any(name == "store_time" for name, _, _ in tests):
@@ -226,7 +266,8 @@ def _within_times(splits: list[Split], tests: tuple[Test, ...], store: Path, liv
 
 
 def _time_order(store: Path, live: LivePosition | None, disk: Disk) -> tuple[StoreTimes, int]:
-    """Where store times go back, as the store's note says, and up to where only a broker of ours wrote the log."""
+    """Where store times go back, as the store's note says, and up to where only a broker of ours wrote the
+    log."""
     order, ends = StoreTimes(disk, store / "config" / STORE_TIMES), EndsFile(disk, store / ENDS)
     order.load()
     ends.load()
@@ -235,7 +276,8 @@ def _time_order(store: Path, live: LivePosition | None, disk: Disk) -> tuple[Sto
 
 
 def time_doubt(begin: int, end: int, store: Path, live: LivePosition | None, disk: Disk) -> str | None:
-    """Say that store times go back in [begin, end) of the log, or that this is not known; None where they are known to rise."""
+    """Say that store times go back in [begin, end) of the log, or that this is not known; None where they are
+    known to rise."""
     order, own_position = _time_order(store, live, disk)
     if begin >= end or order.is_known_to_rise(begin, end - 1, own_position):
         return None
@@ -243,13 +285,25 @@ def time_doubt(begin: int, end: int, store: Path, live: LivePosition | None, dis
     if steps:
         first = steps[0]
         times = "once" if len(steps) == 1 else f"{len(steps):,} times"
-        return f"store times go back {times}, first at {first.log_offset:,} of the log by {first.before_ms - first.own_ms:,} ms: each message is in the day that its own store time says"
-    return "whether store times go back in it is not known: each message is in the day that its own store time says"
+        return (
+            f"store times go back {times}, first at {first.log_offset:,} of the log by "
+            f"{first.before_ms - first.own_ms:,} ms: each message is in the day that its own store time "
+            f"says"
+        )
+    return (
+        "whether store times go back in it is not known: each message is in the day that its own store "
+        "time says"
+    )
 
 
 def _store_time(split: Split, disk: Disk) -> int | None:
     """Store time of the first record, in microseconds; None when none begins there."""
-    head = _read(disk, Path(split.path), split.begin - (split.file_end - disk.size_of(Path(split.path))), record.FIXED[3].size)
+    head = _read(
+        disk,
+        Path(split.path),
+        split.begin - (split.file_end - disk.size_of(Path(split.path))),
+        record.FIXED[3].size,
+    )
     if len(head) < record.FIXED[3].size or not record.read_head(head).is_record:
         return None
     (sys_flag,) = record.SYS_FLAG.unpack(head, record.SYS_FLAG_AT)
@@ -258,11 +312,14 @@ def _store_time(split: Split, disk: Disk) -> int | None:
 
 
 def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
-    """NotFoundError for a topic that the store does not know; one without queues and settings knows no topic and refuses none."""
+    """NotFoundError for a topic that the store does not know; one without queues and settings knows no topic
+    and refuses none."""
     stored = set(disk.list_names(store / "consumequeue"))
     known = set(stored)
     try:
-        table = config_json.read(disk.read_file(store / "config" / "topics.json") or b"{}").get("topicConfigTable")
+        table = config_json.read(disk.read_file(store / "config" / "topics.json") or b"{}").get(
+            "topicConfigTable"
+        )
         known |= set(table) if isinstance(table, dict) else set()
     except (FormatError, AttributeError):
         return  # what it would have named is not known
@@ -270,7 +327,10 @@ def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
         if known and topic not in known:
             # Those with messages are worth naming: a broker's settings list a dozen of its own.
             worth = sorted(name for name in stored or known if name[0] != "%")
-            raise NotFoundError(f"there is no topic {topic} in {store}; it has {', '.join(worth[:20])}{' and more' if len(worth) > 20 else ''}")
+            raise NotFoundError(
+                f"there is no topic {topic} in {store}; it has "
+                f"{', '.join(worth[:20])}{' and more' if len(worth) > 20 else ''}"
+            )
 
 
 def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:
@@ -304,12 +364,16 @@ def _units_end(file: QueueFile, disk: Disk) -> int:
     with disk.open_reader(Path(file.path)) as reader:
         numbers = range(file.first, file.end)
         return file.first + bisect_left(
-            numbers, True, key=lambda number: not any(reader.read((number - file.first) * queue_unit.SIZE, queue_unit.SIZE))
+            numbers,
+            True,
+            key=lambda number: not any(reader.read((number - file.first) * queue_unit.SIZE, queue_unit.SIZE)),
         )
 
 
 def unit_at(file: QueueFile, number: int, disk: Disk) -> queue_unit.QueueUnit:
-    return queue_unit.decode(_read(disk, Path(file.path), (number - file.first) * queue_unit.SIZE, queue_unit.SIZE))
+    return queue_unit.decode(
+        _read(disk, Path(file.path), (number - file.first) * queue_unit.SIZE, queue_unit.SIZE)
+    )
 
 
 def _read(disk: Disk, path: Path, offset: int, length: int) -> bytes:

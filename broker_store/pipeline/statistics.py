@@ -1,12 +1,12 @@
 """Statistics: what is stored, counted for each topic, tag, group and hour; hot keys; how the index is filled.
 
-A cell is a topic, a tag of a topic, a group or an hour. How often each size and delay occurs in each cell is counted
-first; percentiles are found in these counts by running sums, so they are exact (nearest rank) and nothing has to hold
-the values of a cell at once.
+A cell is a topic, a tag of a topic, a group or an hour. How often each size and delay occurs in each cell is
+counted first; percentiles are found in these counts by running sums, so they are exact (nearest rank) and
+nothing has to hold the values of a cell at once.
 
-A record is counted as it stands in the log: a message that was sent back, or is a half of a transaction, counts under
-the topic it was stored in. Its group is that of the retry or dead-letter topic it is in, or the producer group of a
-transaction. Damaged stretches are passed over; audit tells them.
+A record is counted as it stands in the log: a message that was sent back, or is a half of a transaction,
+counts under the topic it was stored in. Its group is that of the retry or dead-letter topic it is in, or the
+producer group of a transaction. Damaged stretches are passed over; audit tells them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NAMES = ("topic", "tags", "group", "hour_ms")
 def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) -> dict:
     """Most messages first; times in milliseconds since 1970, sizes in bytes of whole records.
 
-    `only` are options of the source (topic, from_time, to_time); the index, which knows neither, is told without them.
+    `only` are options of the source (topic, from_time, to_time); the index, which knows neither, is told
+    without them.
     """
     from pyspark.sql import functions as f
 
@@ -41,15 +42,32 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
         return read(columns=columns, damage=damage, **only)
 
     tell("sizes, delays and keys", 0, 0)
-    told = _beside(_sizes_and_delays(_named(rows("topic,store_time,born_time,record_bytes,tags,properties"))), _distinct_keys(_named(rows("topic,store_time,tags,keys,properties"))))
+    told = _beside(
+        _sizes_and_delays(_named(rows("topic,store_time,born_time,record_bytes,tags,properties"))),
+        _distinct_keys(_named(rows("topic,store_time,tags,keys,properties"))),
+    )
     topics_first = f.when(f.col("which") == _which("topics"), 0).otherwise(1)
-    cells = _collected(told.fillna(0, ["distinct_keys"]).orderBy(topics_first, f.desc("messages"), *NAMES), MAX_TOPICS + MAX_CELLS)
-    found = {name: [_cell(row, names) for row in cells if row["which"] == _which(name)] for name, names in CELLS.items()}
+    cells = _collected(
+        told.fillna(0, ["distinct_keys"]).orderBy(topics_first, f.desc("messages"), *NAMES),
+        MAX_TOPICS + MAX_CELLS,
+    )
+    found = {
+        name: [_cell(row, names) for row in cells if row["which"] == _which(name)]
+        for name, names in CELLS.items()
+    }
     found["hours"].sort(key=lambda row: row["hour_ms"])
 
     tell("queues and times", 0, 0)
-    spans = rows("topic,queue_id,store_time").groupBy("topic", "queue_id").agg(f.min("store_time").alias("first"), f.max("store_time").alias("last"))
-    spans = spans.groupBy("topic").agg(f.count("*").alias("queues"), f.unix_millis(f.min("first")).alias("first_ms"), f.unix_millis(f.max("last")).alias("last_ms"))
+    spans = (
+        rows("topic,queue_id,store_time")
+        .groupBy("topic", "queue_id")
+        .agg(f.min("store_time").alias("first"), f.max("store_time").alias("last"))
+    )
+    spans = spans.groupBy("topic").agg(
+        f.count("*").alias("queues"),
+        f.unix_millis(f.min("first")).alias("first_ms"),
+        f.unix_millis(f.max("last")).alias("last_ms"),
+    )
     span_of = {row.pop("topic"): row for row in _collected(spans, MAX_TOPICS)}
     for topic in found["topics"]:
         topic |= span_of[topic["topic"]]
@@ -75,8 +93,12 @@ def _named(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     waits = "^%(RETRY|DLQ)%"
-    group = f.when(f.col("topic").rlike(waits), f.regexp_replace("topic", waits, "")).otherwise(f.col("properties")["PGROUP"])
-    return rows.withColumns({"group": group, "hour_ms": f.unix_millis(f.date_trunc("hour", "store_time"))}).drop("properties")
+    group = f.when(f.col("topic").rlike(waits), f.regexp_replace("topic", waits, "")).otherwise(
+        f.col("properties")["PGROUP"]
+    )
+    return rows.withColumns(
+        {"group": group, "hour_ms": f.unix_millis(f.date_trunc("hour", "store_time"))}
+    ).drop("properties")
 
 
 def _which(name: str) -> int:
@@ -85,12 +107,16 @@ def _which(name: str) -> int:
 
 
 def _in_cells(rows: DataFrame, *values: str) -> DataFrame:
-    """(which, *NAMES, *values): each row once for each cell it is in; names that do not name the cell are null."""
+    """(which, *NAMES, *values): each row once for each cell it is in; names that do not name the cell are
+    null."""
     from pyspark.sql import functions as f
 
     kinds = dict(rows.dtypes)
     cells = [
-        f.struct(f.lit(_which(kind)).alias("which"), *(f.col(name) if name in names else f.lit(None).cast(kinds[name]).alias(name) for name in NAMES))
+        f.struct(
+            f.lit(_which(kind)).alias("which"),
+            *(f.col(name) if name in names else f.lit(None).cast(kinds[name]).alias(name) for name in NAMES),
+        )
         for kind, names in CELLS.items()
     ]
     inside = rows.withColumn("cell", f.explode(f.array(*cells))).select("cell.*", *values)
@@ -103,8 +129,14 @@ def _sizes_and_delays(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     delay = f.unix_millis("store_time") - f.unix_millis("born_time")
-    values = rows.select(*NAMES, f.posexplode(f.array(f.col("record_bytes").cast("long"), delay)).alias("what", "value")).where("value is not null")
-    counted = _in_cells(values, "what", "value").groupBy("which", *NAMES, "what", "value").agg(f.count("*").alias("count"))
+    values = rows.select(
+        *NAMES, f.posexplode(f.array(f.col("record_bytes").cast("long"), delay)).alias("what", "value")
+    ).where("value is not null")
+    counted = (
+        _in_cells(values, "what", "value")
+        .groupBy("which", *NAMES, "what", "value")
+        .agg(f.count("*").alias("count"))
+    )
     cell = Window.partitionBy("which", *NAMES, "what")
     upto = cell.orderBy("value").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     ranked = counted.withColumns({"rank": f.sum("count").over(upto), "all": f.sum("count").over(cell)})
@@ -113,7 +145,12 @@ def _sizes_and_delays(rows: DataFrame) -> DataFrame:
 
     def percentiles(which: Column, prefix: str) -> list[Column]:
         """The smallest value of which that share of all are not greater."""
-        return [f.min(f.when(which & (f.col("rank") * 100 >= f.col("all") * share), f.col("value"))).alias(f"{prefix}{share}") for share in PERCENTILES]
+        return [
+            f.min(f.when(which & (f.col("rank") * 100 >= f.col("all") * share), f.col("value"))).alias(
+                f"{prefix}{share}"
+            )
+            for share in PERCENTILES
+        ]
 
     return ranked.groupBy("which", *NAMES).agg(
         f.sum(f.when(size, f.col("count"))).alias("messages"),
@@ -126,18 +163,26 @@ def _sizes_and_delays(rows: DataFrame) -> DataFrame:
 
 
 def _distinct_keys(rows: DataFrame) -> DataFrame:
-    """A row a cell. Rows of a key are brought together first, then told apart where they are: a row a key is moved, not one a cell."""
+    """A row a cell. Rows of a key are brought together first, then told apart where they are: a row a key is
+    moved, not one a cell."""
     from pyspark.sql import functions as f
 
     keys = rows.select(*NAMES, f.explode("keys").alias("key")).repartition("key")
-    return _in_cells(keys, "key").dropDuplicates().groupBy("which", *NAMES).agg(f.count("*").alias("distinct_keys"))
+    return (
+        _in_cells(keys, "key")
+        .dropDuplicates()
+        .groupBy("which", *NAMES)
+        .agg(f.count("*").alias("distinct_keys"))
+    )
 
 
 def _beside(left: DataFrame, right: DataFrame) -> DataFrame:
     """Both of a cell in a row; what the right one does not know is null."""
     names = ("which", *NAMES)
     same = reduce(lambda one, other: one & other, (left[name].eqNullSafe(right[name]) for name in names))
-    return left.join(right, same, "left").select(left["*"], *(right[name] for name in right.columns if name not in names))
+    return left.join(right, same, "left").select(
+        left["*"], *(right[name] for name in right.columns if name not in names)
+    )
 
 
 def _cell(row: dict, names: tuple[str, ...]) -> dict:
@@ -149,13 +194,23 @@ def _collected(rows: DataFrame, limit: int) -> list[dict]:
 
 
 def _hot(rows: DataFrame) -> list[dict]:
-    """The keys with most messages of each topic, most first; a key of one message is not hot, and most keys are of one."""
+    """The keys with most messages of each topic, most first; a key of one message is not hot, and most keys
+    are of one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     place = f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("messages"), "key"))
-    counted = rows.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").agg(f.count("*").alias("messages")).where("messages > 1")
-    ranked = counted.withColumn("place", place).where(f.col("place") <= HOT_KEYS).orderBy(f.desc("messages"), "topic", "key")
+    counted = (
+        rows.select("topic", f.explode("keys").alias("key"))
+        .groupBy("topic", "key")
+        .agg(f.count("*").alias("messages"))
+        .where("messages > 1")
+    )
+    ranked = (
+        counted.withColumn("place", place)
+        .where(f.col("place") <= HOT_KEYS)
+        .orderBy(f.desc("messages"), "topic", "key")
+    )
     return _collected(ranked.drop("place"), HOT_ALL)
 
 

@@ -3,10 +3,11 @@
     stretch   ── kernels/columns ──►  rows, keys  ── kernels/compare ──►  units [from, to) of each queue
                                                                    └──►  entries [from, to) of the index
 
-Units and entries go up with the log, so where a stretch's begin is found by halving. With damage the order is broken,
-and halving still gives each unit and entry to exactly one stretch, since of two places in the log the later is never
-given the lower number. What agrees is only marked; what is left over in the end, of records, units or entries, is
-looked for wherever it names its place, and what is wrong with it is told: how much, and the first.
+Units and entries go up with the log, so where a stretch's begin is found by halving. With damage the order is
+broken, and halving still gives each unit and entry to exactly one stretch, since of two places in the log the
+later is never given the lower number. What agrees is only marked; what is left over in the end, of records,
+units or entries, is looked for wherever it names its place, and what is wrong with it is told: how much, and
+the first.
 
 No row of a record leaves the task.
 """
@@ -38,11 +39,14 @@ from broker_store.pipeline.splits import MAX_RECORD, Queue, Split, is_record_of,
 
 ROWS = 64 << 10
 KEYS = 256 << 10
-UNITS = 1 << 20  # compared by the kernel; what a queue has more for one stretch can only be damage, and is looked at piece by piece
+# Compared by the kernel; what a queue has more for one stretch can only be damage, and is looked at piece by
+# piece
+UNITS = 1 << 20
 ENTRIES = 64 << 10  # read at once
 LINKS = 1_000  # wrong links of a file told with their place
 DAMAGED = 1_000  # stretches without a record that a task tells one by one
-GIVEN_AGAIN = "given-again"  # kind of fault: a record states the place of another record; reported as check_rules.QUEUE_OFFSET
+# Kind of fault: a record states the place of another record; reported as check_rules.QUEUE_OFFSET
+GIVEN_AGAIN = "given-again"
 RUNS = 100  # of a queue, for each kind
 
 
@@ -106,7 +110,8 @@ class Found:
     damaged: list[tuple[int, int, str]] = field(default_factory=list)  # (log offset, bytes, what is wrong)
     damaged_more: int = 0
     keys: int = 0  # of records, in a store without an index
-    times_back: list[tuple[int, int]] = field(default_factory=list)  # (log offset, ms that the record is older than the one before it)
+    # (log offset, ms that the record is older than the one before it)
+    times_back: list[tuple[int, int]] = field(default_factory=list)
     times_back_more: int = 0
     first_time: tuple[int, int] | None = None  # log offset and store time of the first record
     last_ms: int | None = None
@@ -199,10 +204,12 @@ def _opened(path: str, disk: Disk, closing: ExitStack) -> Reader:
     except StoreError:
         if disk.exists(Path(path)):
             raise
-        raise StoreError(f"{path} is gone: the broker deleted what was too old while the store was read; audit it again") from None
+        raise StoreError(
+            f"{path} is gone: the broker deleted what was too old while the store was read; audit it again"
+        ) from None
 
 
-# Queues ------------------------------------------------------------------------------------------------------------
+# Queues -------------------------------------------------------------------------------------------
 
 
 class _QueueUnits:
@@ -219,7 +226,9 @@ class _QueueUnits:
             low, high = max(first, file.first), min(first + count, file.end)
             if low < high:
                 with ExitStack() as closing:
-                    raw = _opened(file.path, self._disk, closing).read((low - file.first) * UNIT.itemsize, (high - low) * UNIT.itemsize)
+                    raw = _opened(file.path, self._disk, closing).read(
+                        (low - file.first) * UNIT.itemsize, (high - low) * UNIT.itemsize
+                    )
                 units = np.frombuffer(raw[: len(raw) // UNIT.itemsize * UNIT.itemsize], dtype=UNIT)
                 found[low - first : low - first + len(units)] = units
         return found
@@ -235,7 +244,9 @@ class _QueueUnits:
                     return -1
                 if file.path not in readers:
                     readers[file.path] = _opened(file.path, self._disk, closing)
-                return int.from_bytes(readers[file.path].read((number - file.first) * UNIT.itemsize, 8), "big", signed=True)
+                return int.from_bytes(
+                    readers[file.path].read((number - file.first) * UNIT.itemsize, 8), "big", signed=True
+                )
 
             return self.first + bisect_left(range(self.first, self.end), offset, key=points_to)
 
@@ -245,7 +256,9 @@ class _Units:
 
     def __init__(self, check: _StretchCheck):
         self._check, store, stretch = check, check.store, check.stretch
-        self._queues = {(queue.topic, queue.queue_id): _QueueUnits(queue, check.disk) for queue in store.queues}
+        self._queues = {
+            (queue.topic, queue.queue_id): _QueueUnits(queue, check.disk) for queue in store.queues
+        }
         self._ends: dict[tuple[str, int], int] = {}
         self._lives: dict[tuple[str, int], tuple[int, int]] = {}
         self._table_rows: dict[tuple[int, int], tuple[tuple[str, int], int, int, int]] = {}
@@ -262,14 +275,19 @@ class _Units:
             queues[number] = hashed, queue.queue.queue_id, first, count, at
             self._table_rows[hashed, queue.queue.queue_id] = name, first, count, at
             at += count
-        self._units = np.concatenate(parts, dtype=UNIT) if parts else np.zeros(0, dtype=UNIT)  # by itself it would turn the bytes round
+        # By itself it would turn the bytes round
+        self._units = np.concatenate(parts, dtype=UNIT) if parts else np.zeros(0, dtype=UNIT)
         self._agreed = np.zeros(max(1, at), dtype=np.uint8)
         places = 1 << (2 * len(queues) + 1).bit_length()
         self._table = np.full((places, compare.Q_WORDS), -1, dtype=np.int64)
         compare.fill_table(self._table.ctypes.data, places - 1, queues.ctypes.data, len(queues))
         self._odd = np.empty(ROWS, dtype=np.int64)
         self._context = np.zeros(compare.U_WORDS, dtype=np.int64)
-        self._context[[compare.U_TABLE, compare.U_MASK, compare.U_ODD]] = self._table.ctypes.data, places - 1, self._odd.ctypes.data
+        self._context[[compare.U_TABLE, compare.U_MASK, compare.U_ODD]] = (
+            self._table.ctypes.data,
+            places - 1,
+            self._odd.ctypes.data,
+        )
         self._context[[compare.U_UNITS, compare.U_AGREED]] = self._units.ctypes.data, self._agreed.ctypes.data
 
     def check(self, rows: np.ndarray, data: np.ndarray, base: int) -> None:
@@ -279,7 +297,8 @@ class _Units:
             self._look_again(rows[self._odd[:odd]], data, base)
 
     def _look_again(self, rows: np.ndarray, data: np.ndarray, base: int) -> None:
-        """Records that agree with no unit of theirs at once: of deleted topics, delayed, of a queue in disorder, or without their unit."""
+        """Records that agree with no unit of theirs at once: of deleted topics, delayed, of a queue in
+        disorder, or without their unit."""
         order = np.lexsort((rows[:, k.ROW_LOG_OFFSET], rows[:, k.ROW_QUEUE_ID], rows[:, k.ROW_TOPIC_HASH]))
         rows = rows[order]
         change = (np.diff(rows[:, k.ROW_TOPIC_HASH]) != 0) | (np.diff(rows[:, k.ROW_QUEUE_ID]) != 0)
@@ -315,9 +334,13 @@ class _Units:
         self._mark(name, numbers)
         wrong = ~absent & ~good
         again = np.zeros(len(rows), dtype=bool)
-        for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[: check_rules.MOST_CONTRADICTED]:
+        for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[
+            : check_rules.MOST_CONTRADICTED
+        ]:
             unit = queue_unit.QueueUnit(*_values(units[place]))
-            again[place] = is_record_of(queue.queue, int(numbers[place]), unit, self._check.store.files, self._check.disk)
+            again[place] = is_record_of(
+                queue.queue, int(numbers[place]), unit, self._check.store.files, self._check.disk
+            )
         # A unit that leads to a record which states its place is right, and this record's place is damaged.
         for kind, chosen in (("unit-missing", absent), ("unit-wrong", wrong & ~again), (GIVEN_AGAIN, again)):
             if chosen.any():
@@ -335,7 +358,9 @@ class _Units:
             self._agreed[at + here - first] = 1
 
     def _tell(self, kind: str, name: tuple[str, int], numbers: np.ndarray, first: tuple) -> None:
-        fault = self._check.add(kind, f"{name[0]}/{name[1]}", first, len(numbers), topic=name[0], queue_id=name[1])
+        fault = self._check.add(
+            kind, f"{name[0]}/{name[1]}", first, len(numbers), topic=name[0], queue_id=name[1]
+        )
         breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
         for run in np.split(numbers, breaks)[: RUNS - len(fault.runs)]:
             fault.runs.append((int(run[0]), int(run[-1])))
@@ -345,16 +370,20 @@ class _Units:
         rows = rows.copy()
         for row in rows:
             at = int(row[k.ROW_LOG_OFFSET]) - base
-            one = record.decode(data[at : at + int(row[k.ROW_SIZE])].tobytes(), max_size=MAX_RECORD, check_crc=False)
+            one = record.decode(
+                data[at : at + int(row[k.ROW_SIZE])].tobytes(), max_size=MAX_RECORD, check_crc=False
+            )
             delay = one.properties.get(properties.DELAY)
-            row[k.ROW_TAGS_CODE] = queue_unit.tags_code(one.topic, one.tags, delay, one.store_timestamp, self._check.store.delay_levels_ms)
+            row[k.ROW_TAGS_CODE] = queue_unit.tags_code(
+                one.topic, one.tags, delay, one.store_timestamp, self._check.store.delay_levels_ms
+            )
         return rows
 
     def _living(self, name: tuple[str, int], queue: _QueueUnits, rows: np.ndarray) -> np.ndarray:
         """Without records of topics that were deleted: they stay in the log and have no units.
 
-        Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0: then the
-        first unit points behind the records of the life before.
+        Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0:
+        then the first unit points behind the records of the life before.
         """
         store = self._check.store
         if not queue.queue.files and store.known_topics and name[0] not in store.known_topics:
@@ -363,7 +392,9 @@ class _Units:
             self._lives[name] = self._begin_of_life(queue)
         first, begin = self._lives[name]
         offsets = rows[:, k.ROW_LOG_OFFSET]
-        dead = (offsets < store.tombstones.get(name[0], 0)) | ((offsets < begin) & (rows[:, k.ROW_QUEUE_OFFSET] >= first))
+        dead = (offsets < store.tombstones.get(name[0], 0)) | (
+            (offsets < begin) & (rows[:, k.ROW_QUEUE_OFFSET] >= first)
+        )
         return rows[~dead]
 
     def _begin_of_life(self, queue: _QueueUnits) -> tuple[int, int]:
@@ -378,7 +409,8 @@ class _Units:
     def finish(self) -> None:
         """What stands in the queues for this stretch and agreed with no record."""
         for name, _, count, at in self._table_rows.values():
-            if before := self._check.store.tombstones.get(name[0]):  # of a topic that is gone: its units should be too
+            # Of a topic that is gone: its units should be too
+            if before := self._check.store.tombstones.get(name[0]):
                 self._agreed[at : at + count][self._units["log_offset"][at : at + count] < before] = 0
         agreed = int(self._agreed.sum())
         self._check.found.units += agreed
@@ -388,13 +420,19 @@ class _Units:
                 places = np.flatnonzero(left)
                 self._judge(name, first + places, units[places], is_compared=True)
             # Before the first stretch lies what points to records that the broker has deleted.
-            for low, high in ((self._queues[name].first if self._check.stretch.is_first else first, first), (first + count, self._ends[name])):
+            for low, high in (
+                (self._queues[name].first if self._check.stretch.is_first else first, first),
+                (first + count, self._ends[name]),
+            ):
                 for begin in range(low, high, ROWS):
                     numbers = np.arange(begin, min(begin + ROWS, high), dtype=np.int64)
                     self._judge(name, numbers, self._queues[name].read(begin, len(numbers)))
 
-    def _judge(self, name: tuple[str, int], numbers: np.ndarray, units: np.ndarray, is_compared: bool = False) -> None:
-        """Units without a record here: what they point to may be gone, damaged or not yet there, or be compared by number, with the task that reads it.
+    def _judge(
+        self, name: tuple[str, int], numbers: np.ndarray, units: np.ndarray, is_compared: bool = False
+    ) -> None:
+        """Units without a record here: what they point to may be gone, damaged or not yet there, or be
+        compared by number, with the task that reads it.
 
         `is_compared`: had this task read a record of theirs, they would agree or be told already.
         """
@@ -412,7 +450,13 @@ class _Units:
         if is_compared:
             unknown &= (offsets < check.stretch.begin) | (offsets >= check.stretch.until)
         for place in np.flatnonzero(unknown):
-            extra[place] = not is_record_of(queue, int(numbers[place]), queue_unit.QueueUnit(*_values(units[place])), check.store.files, check.disk)
+            extra[place] = not is_record_of(
+                queue,
+                int(numbers[place]),
+                queue_unit.QueueUnit(*_values(units[place])),
+                check.store.files,
+                check.disk,
+            )
         behind &= ~check.in_damage(offsets)
         contradicted = np.zeros(len(units), dtype=bool)
         for place in np.flatnonzero(extra & ~nonsense)[: check_rules.MOST_CONTRADICTED]:
@@ -422,22 +466,28 @@ class _Units:
             extra &= ~contradicted
         else:
             contradicted[:] = False
-        for kind, chosen in (("unit-behind", behind), ("unit-extra", extra), (check_rules.QUEUE_OFFSET, contradicted)):
+        for kind, chosen in (
+            ("unit-behind", behind),
+            ("unit-extra", extra),
+            (check_rules.QUEUE_OFFSET, contradicted),
+        ):
             if chosen.any():
                 first = int(np.argmax(chosen))
                 self._tell(kind, name, numbers[chosen], (int(numbers[first]), _values(units[first]), ()))
 
-
     def _gone_to(self, name: tuple[str, int]) -> int:
-        """Number of the queue's first unit that points into the log, else behind its last one of a record before the log: a unit of zeros before it is damage.
+        """Number of the queue's first unit that points into the log, else behind its last one of a record
+        before the log: a unit of zeros before it is damage.
 
-        A unit that a record in the log shows to be missing is reported once, as missing (`_drop_told_twice` in audit.py).
+        A unit that a record in the log shows to be missing is reported once, as missing (`_drop_told_twice`
+        in audit.py).
         """
         log_begin, queue = self._check.store.log_begin, self._queues[name]
         if not log_begin or not self._check.stretch.is_first or not queue.queue.files:
             return 0
         first = queue.queue.files[0]
-        units = queue.read(first.first, first.end - first.first)  # retention leaves one file that begins before the log
+        # Retention leaves one file that begins before the log
+        units = queue.read(first.first, first.end - first.first)
         is_data = _is_data(units)
         if len(inside := np.flatnonzero(is_data & (units["log_offset"] >= log_begin))):
             return first.first + int(inside[0])
@@ -445,7 +495,8 @@ class _Units:
         return first.first + int(gone[-1]) + 1 if len(gone) else 0
 
     def _states_nothing_else(self, unit: queue_unit.QueueUnit) -> bool:
-        """Whether a good record of the unit's size lies where it points to, to which no unit of the place it states itself leads."""
+        """Whether a good record of the unit's size lies where it points to, to which no unit of the place it
+        states itself leads."""
         found = record_at(unit, self._check.store.files, self._check.disk)
         if found is None or found.size != unit.size:
             return False
@@ -463,15 +514,18 @@ def _values(unit: np.void) -> tuple[int, int, int]:
 def _is_data(units: np.ndarray) -> np.ndarray:
     """Neither zero nor filled in before the queue's first unit."""
     offsets, sizes = units["log_offset"], units["record_bytes"]
-    return ((sizes != 0) | (offsets != 0) | (units["tags_code"] != 0)) & ~((offsets == 0) & (sizes == queue_unit.PRE_BLANK_SIZE))
+    return ((sizes != 0) | (offsets != 0) | (units["tags_code"] != 0)) & ~(
+        (offsets == 0) & (sizes == queue_unit.PRE_BLANK_SIZE)
+    )
 
 
-# Index -------------------------------------------------------------------------------------------------------------
+# Index --------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Left:
-    """Entries or keys that nothing agreed with yet: log offset and hash of each, and for entries their place, file << 32 | number."""
+    """Entries or keys that nothing agreed with yet: log offset and hash of each, and for entries their place,
+    file << 32 | number."""
 
     offsets: list[np.ndarray] = field(default_factory=list)
     hashes: list[np.ndarray] = field(default_factory=list)
@@ -537,7 +591,13 @@ class _Entries:
 
     def check(self, rows: np.ndarray, keys: np.ndarray) -> None:
         context = self._context
-        context[[compare.E_ROWS, compare.E_COUNT, compare.E_ROW, compare.E_KEY, compare.E_KEYS]] = rows.ctypes.data, len(rows), 0, 0, keys.ctypes.data
+        context[[compare.E_ROWS, compare.E_COUNT, compare.E_ROW, compare.E_KEY, compare.E_KEYS]] = (
+            rows.ctypes.data,
+            len(rows),
+            0,
+            0,
+            keys.ctypes.data,
+        )
         while True:
             context[compare.E_LATE_COUNT] = 0
             answer = compare.compare_entries(context.ctypes.data)
@@ -550,7 +610,8 @@ class _Entries:
                 return
 
     def _leave(self, rows: np.ndarray, keys: np.ndarray) -> None:
-        """From here to the end of the rows keys and entries are put aside, to be compared without their order."""
+        """From here to the end of the rows keys and entries are put aside, to be compared without their
+        order."""
         first, key = int(self._context[compare.E_ROW]), int(self._context[compare.E_KEY])
         offsets = np.repeat(rows[first:, k.ROW_LOG_OFFSET], rows[first:, k.ROW_KEY_COUNT])
         offsets = offsets[len(offsets) - (len(keys) - key) :]
@@ -569,7 +630,9 @@ class _Entries:
                 break
         there, wanted = taken.pairs(), _pairs(offsets, keys[key:] & (k.TAG_KEY - 1))
         extra = ~np.isin(there, wanted)
-        self._entry_left.add(there["offset"][extra], there["hash"][extra], np.concatenate(taken.places)[extra])
+        self._entry_left.add(
+            there["offset"][extra], there["hash"][extra], np.concatenate(taken.places)[extra]
+        )
         missing = plain & ~np.isin(wanted, there)
         self._key_left.add(wanted["offset"][missing], wanted["hash"][missing])
 
@@ -577,7 +640,11 @@ class _Entries:
         """Entries whose record the broker has deleted are in order, and there may be very many of them."""
         entries, places = self._entries[at:end], self._place + np.arange(at, end, dtype=np.int64)
         kept = entries["log_offset"] >= self._check.store.log_begin
-        left.add(entries["log_offset"][kept].astype(np.int64), entries["key_hash"][kept].astype(np.int64), places[kept])
+        left.add(
+            entries["log_offset"][kept].astype(np.int64),
+            entries["key_hash"][kept].astype(np.int64),
+            places[kept],
+        )
 
     def _check_times(self, rows: np.ndarray, at: int, count: int) -> None:
         entries = self._entries[at : at + count]
@@ -614,7 +681,11 @@ class _Entries:
             inner = keys[~early & ~late]
             if len(inner):
                 inner = inner[~self._elsewhere(inner)]
-            for kind, chosen in (("index-starts-late", keys[early]), ("index-behind", keys[late & ~early]), ("index-missing", inner)):
+            for kind, chosen in (
+                ("index-starts-late", keys[early]),
+                ("index-behind", keys[late & ~early]),
+                ("index-missing", inner),
+            ):
                 if len(chosen):
                     self._tell(kind, -1, int(chosen["offset"].min()), len(chosen))
 
@@ -641,17 +712,27 @@ class _Entries:
                     head = reader.read(offset - base, record.HEAD.size)
                     size = record.read_head(head).total_size if len(head) == record.HEAD.size else 0
                     try:
-                        one = record.decode(reader.read(offset - base, min(max(size, 0), MAX_RECORD)), log_offset=offset, max_size=MAX_RECORD)
+                        one = record.decode(
+                            reader.read(offset - base, min(max(size, 0), MAX_RECORD)),
+                            log_offset=offset,
+                            max_size=MAX_RECORD,
+                        )
                     except FormatError:
                         return set()
                 if not one.is_indexed:
                     return set()
-                texts = index_file.texts_of(one.topic, one.properties.get(properties.UNIQUE_KEY), one.properties.get(properties.KEYS), one.tags)
+                texts = index_file.texts_of(
+                    one.topic,
+                    one.properties.get(properties.UNIQUE_KEY),
+                    one.properties.get(properties.KEYS),
+                    one.tags,
+                )
                 return {index_file.key_hash(text) for text in texts}
         return set()
 
     def _elsewhere(self, keys: np.ndarray) -> np.ndarray:
-        """Which of the keys have an entry that stands where another stretch's do: an index that steps back, as after a crash of Apache's broker."""
+        """Which of the keys have an entry that stands where another stretch's do: an index that steps back,
+        as after a crash of Apache's broker."""
         known = np.zeros(len(keys), dtype=bool)
         low, high = keys["offset"].min(), keys["offset"].max()
         for file, reader in zip(self._files, self._readers, strict=True):
@@ -659,7 +740,9 @@ class _Entries:
                 continue
             for number in range(index_file.FIRST_ENTRY, file.header.count, ENTRIES):
                 count = min(ENTRIES, file.header.count - number)
-                entries = np.frombuffer(reader.read(file.geometry.entry_at(number), count * ENTRY.itemsize), dtype=ENTRY)
+                entries = np.frombuffer(
+                    reader.read(file.geometry.entry_at(number), count * ENTRY.itemsize), dtype=ENTRY
+                )
                 offsets = entries["log_offset"].astype(np.int64)
                 near = (offsets >= low) & (offsets <= high)
                 if near.any():
@@ -675,7 +758,8 @@ def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
-    """Whether each entry of an index file names the one before it in its slot and does not point back, each slot its newest, and the header how many slots are in use."""
+    """Whether each entry of an index file names the one before it in its slot and does not point back, each
+    slot its newest, and the header how many slots are in use."""
     geometry, header = file.geometry, file.header
     newest = np.zeros(geometry.slots, dtype=np.int32)
     room = np.empty((LINKS, 2), dtype=np.int64)
@@ -683,9 +767,20 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
     with ExitStack() as closing:
         reader = _opened(file.path, disk or Disk(), closing)
         for number in range(index_file.FIRST_ENTRY, header.count, ENTRIES):
-            raw = np.frombuffer(reader.read(geometry.entry_at(number), min(ENTRIES, header.count - number) * ENTRY.itemsize), dtype=ENTRY)
+            raw = np.frombuffer(
+                reader.read(geometry.entry_at(number), min(ENTRIES, header.count - number) * ENTRY.itemsize),
+                dtype=ENTRY,
+            )
             told = len(chains.runs)
-            wrong = compare.wrong_links(raw.ctypes.data, number, len(raw), geometry.slots, newest.ctypes.data, room.ctypes.data, LINKS - told)
+            wrong = compare.wrong_links(
+                raw.ctypes.data,
+                number,
+                len(raw),
+                geometry.slots,
+                newest.ctypes.data,
+                room.ctypes.data,
+                LINKS - told,
+            )
             for place, wanted in room[: min(wrong, LINKS - told)].tolist():
                 chains.runs.append((place, wanted, int(raw["previous"][place - number])))
             chains.count += wrong
@@ -693,10 +788,20 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
             behind = np.concatenate(([before], offsets[:-1]))
             steps, before = np.flatnonzero(offsets < behind), int(offsets[-1])
             order.count += len(steps)
-            order.runs += [(number + int(place), int(behind[place]), int(offsets[place])) for place in steps[: LINKS - len(order.runs)]]
+            order.runs += [
+                (number + int(place), int(behind[place]), int(offsets[place]))
+                for place in steps[: LINKS - len(order.runs)]
+            ]
         slots = np.frombuffer(reader.read(geometry.slot_at(0), geometry.slots * SLOT.itemsize), dtype=SLOT)
     wrong = np.flatnonzero(slots != newest)
-    heads = Fault("index-slot", path=file.path, count=len(wrong), runs=[(int(slot), int(newest[slot]), int(slots[slot])) for slot in wrong[:LINKS]])
+    heads = Fault(
+        "index-slot",
+        path=file.path,
+        count=len(wrong),
+        runs=[(int(slot), int(newest[slot]), int(slots[slot])) for slot in wrong[:LINKS]],
+    )
     used = int(np.count_nonzero(newest))
-    header_fault = Fault("index-header", path=file.path, count=int(used != header.slots_used), first=(used, header.slots_used))
+    header_fault = Fault(
+        "index-header", path=file.path, count=int(used != header.slots_used), first=(used, header.slots_used)
+    )
     return [fault for fault in (chains, order, heads, header_fault) if fault.count]

@@ -1,8 +1,10 @@
-"""The JSON bodies that clients, brokers and name servers exchange (docs/spec/remoting.md sections 3 to 5, docs/spec/namesrv.md sections 2 to 5).
+"""The JSON bodies that clients, brokers and name servers exchange (docs/spec/remoting.md sections 3 to 5,
+docs/spec/namesrv.md sections 2 to 5).
 
-Each body is a value with an `encode_` and a `decode_`, or a pair of functions where a plain dict or list says it all.
-Decoding raises FieldError with the member's name; members that are not known are ignored, optional ones have Java's
-defaults. Nothing here judges whether a topic or group name is allowed: that is for who acts on it.
+Each body is a value with an `encode_` and a `decode_`, or a pair of functions where a plain dict or list says
+it all. Decoding raises FieldError with the member's name; members that are not known are ignored, optional
+ones have Java's defaults. Nothing here judges whether a topic or group name is allowed: that is for who acts
+on it.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ class MessageQueue(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
-    """What a consumer group wants of a topic. `version` grows with each change; `codes` are the Java hashes of tags."""
+    """What a consumer group wants of a topic. `version` grows with each change; `codes` are the Java hashes
+    of tags."""
 
     topic: str
     expression: str = "*"
@@ -130,7 +133,10 @@ class Subscription:
     def from_json(cls, members: Mapping) -> Subscription:
         codes = _list(members, "codeSet")
         try:  # the Go client writes the numbers as texts, which fastjson reads as numbers
-            codes = [int(code) if isinstance(code, str) and len(code) <= 11 else operator.index(code) for code in codes]
+            codes = [
+                int(code) if isinstance(code, str) and len(code) <= 11 else operator.index(code)
+                for code in codes
+            ]
         except (TypeError, ValueError):
             raise FieldError("codeSet", codes, "integers") from None
         return cls(
@@ -191,7 +197,8 @@ class ConsumerData:
 class Heartbeat:
     """Everything a client says about itself every 30 seconds.
 
-    `fingerprint` is 0 for version 1 of the heartbeat; with `without_sub` the subscriptions were left out on purpose.
+    `fingerprint` is 0 for version 1 of the heartbeat; with `without_sub` the subscriptions were left out on
+    purpose.
     """
 
     client_id: str
@@ -213,15 +220,16 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
     )
 
 
-# Of one heartbeat. No known client is in more groups; each may make a group and its retry topic. The tags of an expression
-# are bounded where it is read.
+# Of one heartbeat. No known client is in more groups; each may make a group and its retry topic. The tags of
+# an expression are bounded where it is read.
 MAX_GROUPS = 200
 MAX_SUBSCRIPTIONS = 1_000
 MAX_TAGS_AND_CODES = 20_000
 
 
 def decode_heartbeat(body: bytes) -> Heartbeat:
-    """The heartbeat in a body. What it has of groups, subscriptions and tags is counted before any of them is made."""
+    """The heartbeat in a body. What it has of groups, subscriptions and tags is counted before any of them is
+    made."""
     members = _loads_object(body)
     producers, consumers = _objects(members, "producerDataSet"), _objects(members, "consumerDataSet")
     if len(producers) + len(consumers) > MAX_GROUPS:
@@ -232,7 +240,9 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     subscriptions = [item for consumer in consumers for item in _objects(consumer, "subscriptionDataSet")]
     count = sum(len(_list(item, "tagsSet")) + len(_list(item, "codeSet")) for item in subscriptions)
     if count > MAX_TAGS_AND_CODES:
-        raise FieldError("tagsSet", count, f"at most {MAX_TAGS_AND_CODES} tags and codes of all subscriptions")
+        raise FieldError(
+            "tagsSet", count, f"at most {MAX_TAGS_AND_CODES} tags and codes of all subscriptions"
+        )
     return Heartbeat(
         _text(members, "clientID"),
         tuple(_text(item, "groupName") for item in producers),
@@ -415,7 +425,8 @@ def decode_topic_list(body: bytes) -> list[str]:
 
 # Registration of a broker (103)
 
-# A broker with 5,000 topics registers with half a megabyte. What is larger than this is read in pieces, in a thread.
+# A broker with 5,000 topics registers with half a megabyte. What is larger than this is read in pieces, in a
+# thread.
 MAX_BODY_AT_ONCE = 64 << 10
 _TABLES = frozenset({"topicConfigSerializeWrapper", "topicConfigTable"})
 MAX_INFLATED_BYTES = 32 << 20
@@ -442,7 +453,8 @@ def encode_registration(registration: Registration, compressed: bool = False) ->
 
 
 def decode_registration(body: bytes, compressed: bool = False, version: int = 479) -> Registration:
-    """`version` is the ordinal of the command: before 37 the body is the topic table alone. An empty body has none."""
+    """`version` is the ordinal of the command: before 37 the body is the topic table alone. An empty body has
+    none."""
     if compressed:
         return _read_registration_stream(_inflate(body), version)
     if not body:
@@ -482,11 +494,18 @@ def _sized(data: bytes) -> bytes:
 
 
 def _registration_stream(registration: Registration) -> bytes:
-    """int length + DataVersion; int count, each int length + topic text; int length + servers; int mapping count."""
+    """int length + DataVersion; int count, each int length + topic text; int length + servers; int mapping
+    count."""
     topics = registration.topics.values()
     parts = [_sized(fastjson.dumps(registration.data_version.to_json())), struct.pack(">i", len(topics))]
     for topic in topics:
-        words = (topic.name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_filter_type)
+        words = (
+            topic.name,
+            topic.read_queue_nums,
+            topic.write_queue_nums,
+            topic.perm,
+            topic.topic_filter_type,
+        )
         text = " ".join(map(str, words)) + " "
         parts.append(_sized(text.encode() + fastjson.dumps(dict(topic.attributes))))
     parts.append(_sized(fastjson.dumps(list(registration.filter_servers))))
@@ -505,7 +524,8 @@ def _read_registration_stream(data: bytes, version: int) -> Registration:
         return int.from_bytes(data[at - 4 : at], "big", signed=True)
 
     def piece(most: int = MAX_BODY_AT_ONCE) -> bytes:
-        """The next piece, of a length that one call reads: compiled code keeps the other threads from running."""
+        """The next piece, of a length that one call reads: compiled code keeps the other threads from
+        running."""
         nonlocal at
         length = number()
         if not 0 <= length <= min(len(data) - at, most):
@@ -520,7 +540,9 @@ def _read_registration_stream(data: bytes, version: int) -> Registration:
         topic = _topic_from_text(piece())
         topics[topic.name] = topic
     servers = fastjson.loads(piece())
-    servers = tuple(servers) if isinstance(servers, list) and all(isinstance(item, str) for item in servers) else ()
+    servers = (
+        tuple(servers) if isinstance(servers, list) and all(isinstance(item, str) for item in servers) else ()
+    )
     if version >= _COMPRESSED_WITH_MAPPING_VERSION and at < len(data):
         for _ in range(number()):
             piece(MAX_INFLATED_BYTES)  # static topics have no place here
@@ -678,7 +700,9 @@ def encode_member_group(broker: BrokerData) -> bytes:
 
 def encode_properties(values: Mapping[str, object]) -> bytes:
     """Settings in Java's properties format, one a line and sorted by key."""
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
+    }
     return "".join(f"{key}={text}\n" for key, text in sorted(texts.items())).encode()
 
 
@@ -722,7 +746,9 @@ def encode_topic_stats(offsets: Mapping[MessageQueue, QueueOffsets], put_tps: fl
 
 def decode_topic_stats(body: bytes) -> dict[MessageQueue, QueueOffsets]:
     return {
-        queue: QueueOffsets(_int(item, "minOffset"), _int(item, "maxOffset"), _int(item, "lastUpdateTimestamp", 0))
+        queue: QueueOffsets(
+            _int(item, "minOffset"), _int(item, "maxOffset"), _int(item, "lastUpdateTimestamp", 0)
+        )
         for queue, item in _queue_rows(body)
     }
 
@@ -764,7 +790,10 @@ def encode_offset_table(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 def decode_offset_table(body: bytes) -> dict[MessageQueue, int]:
     table = _object(_loads_object(body), "offsetTable")
-    return {MessageQueue.from_json(_queue_key(key)): _int({"offset": value}, "offset") for key, value in table.items()}
+    return {
+        MessageQueue.from_json(_queue_key(key)): _int({"offset": value}, "offset")
+        for key, value in table.items()
+    }
 
 
 def _queue_rows(body: bytes) -> Iterable[tuple[MessageQueue, dict]]:

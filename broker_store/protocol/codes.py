@@ -1,11 +1,11 @@
 """Request and response codes of the remoting protocol (docs/COMPATIBILITY.md).
 
-All codes that Apache RocketMQ knows stand here, also those this broker answers with REQUEST_CODE_NOT_SUPPORTED: logs
-and statistics name what a client asked for. A command carries its code as a plain int, because an unknown one must
-pass; the enumerations compare equal to it.
+All codes that Apache RocketMQ knows stand here, also those this broker answers with
+REQUEST_CODE_NOT_SUPPORTED: logs and statistics name what a client asked for. A command carries its code as a
+plain int, because an unknown one must pass; the enumerations compare equal to it.
 
-The ROCKETMQ header has 16 bits for the code, the pop requests need 18: Java truncates them. What is left over is no
-other request's code, so `WIDE_CODES` brings them back (docs/spec/remoting.md section 1.2).
+The ROCKETMQ header has 16 bits for the code, the pop requests need 18: Java truncates them. What is left over
+is no other request's code, so `WIDE_CODES` brings them back (docs/spec/remoting.md section 1.2).
 """
 
 from enum import IntEnum

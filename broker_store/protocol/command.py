@@ -1,4 +1,5 @@
-"""A command: one request or answer of the remoting protocol, free of how it was written (docs/spec/remoting.md section 1)."""
+"""A command: one request or answer of the remoting protocol, free of how it was written
+(docs/spec/remoting.md section 1)."""
 
 from __future__ import annotations
 
@@ -14,8 +15,22 @@ VERSION = 479
 # Older clients do not know the field maxReconsumeTimes (V3_4_9).
 VERSION_WITH_MAX_TRIES = 121
 
-# Position = the byte of the ROCKETMQ header. Clients fail on a name they do not know, so no other may be sent.
-LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS")
+# Position = the byte of the ROCKETMQ header. Clients fail on a name they do not know, so no other may be
+# sent.
+LANGUAGES = (
+    "JAVA",
+    "CPP",
+    "DOTNET",
+    "PYTHON",
+    "DELPHI",
+    "ERLANG",
+    "RUBY",
+    "OTHER",
+    "HTTP",
+    "GO",
+    "PHP",
+    "OMS",
+)
 LANGUAGES += ("RUST", "NODE_JS")
 LANGUAGE = "PYTHON"
 # A remark is a sentence for a person who reads a client's log.
@@ -25,9 +40,9 @@ MAX_REMARK_CHARACTERS = 200
 class Command:
     """A frame's content.
 
-    `fields` are the header's extFields (text to text), None when there are none at all. `opaque` is chosen by who
-    asks and comes back in the answer. `serialization` is how the header was written (JSON or ROCKETMQ); an answer is
-    written the same way.
+    `fields` are the header's extFields (text to text), None when there are none at all. `opaque` is chosen by
+    who asks and comes back in the answer. `serialization` is how the header was written (JSON or ROCKETMQ);
+    an answer is written the same way.
     """
 
     __slots__ = ("code", "language", "version", "opaque", "flag", "remark", "fields", "body", "serialization")
@@ -68,15 +83,24 @@ class Command:
         serialization: int = JSON,
     ) -> Command:
         """A request; a oneway one must not be answered."""
-        return cls(code, language, version, opaque, ONEWAY if oneway else 0, None, fields, body, serialization)
+        return cls(
+            code, language, version, opaque, ONEWAY if oneway else 0, None, fields, body, serialization
+        )
 
     def answer(
-        self, code: int = 0, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes = b""
+        self,
+        code: int = 0,
+        remark: str | None = None,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
     ) -> Command:
-        """The answer to this request: same opaque, same serialisation; a remark is cut, whatever a name or an error put into it."""
+        """The answer to this request: same opaque, same serialisation; a remark is cut, whatever a name or an
+        error put into it."""
         if remark is not None:
             remark = remark[:MAX_REMARK_CHARACTERS]
-        return Command(code, LANGUAGE, VERSION, self.opaque, RESPONSE, remark, fields, body, self.serialization)
+        return Command(
+            code, LANGUAGE, VERSION, self.opaque, RESPONSE, remark, fields, body, self.serialization
+        )
 
     @property
     def is_response(self) -> bool:
@@ -96,4 +120,6 @@ class Command:
     def __repr__(self) -> str:
         kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"
         remark = f" {excerpt(self.remark, 80)}" if self.remark else ""
-        return f"<{kind} {int(self.code)} #{self.opaque}{remark} {excerpt(self.fields, 200)} {len(self.body)} B>"
+        return (
+            f"<{kind} {int(self.code)} #{self.opaque}{remark} {excerpt(self.fields, 200)} {len(self.body)} B>"
+        )

@@ -1,11 +1,12 @@
 """One side of one connection, without I/O: received bytes in, commands out (docs/spec/remoting.md section 1).
 
-The commands depend only on the bytes, never on how they were cut into pieces. The buffer grows with what has been
-received, not with what a length announces, and lengths are judged as soon as they are there: a peer that announces
-16 MiB costs nothing until it sends them.
+The commands depend only on the bytes, never on how they were cut into pieces. The buffer grows with what has
+been received, not with what a length announces, and lengths are judged as soon as they are there: a peer that
+announces 16 MiB costs nothing until it sends them.
 
-Once a frame is malformed nothing behind it can be trusted: `receive` raises ProtocolError, and again for every
-further call. Frames of the same piece in front of the malformed one are not handed out; nobody has acknowledged them.
+Once a frame is malformed nothing behind it can be trusted: `receive` raises ProtocolError, and again for
+every further call. Frames of the same piece in front of the malformed one are not handed out; nobody has
+acknowledged them.
 
 Timeouts are the caller's: `awaiting_header` and `buffered` say what a time limit needs to know.
 """
@@ -82,7 +83,11 @@ class Connection:
         while end - at >= 8:
             length, marked = _HEAD.unpack_from(data, at)
             header_bytes = marked & 0xFFFFFF
-            if length > self._max_frame_bytes or header_bytes > self._max_header_bytes or header_bytes > length - 4:
+            if (
+                length > self._max_frame_bytes
+                or header_bytes > self._max_header_bytes
+                or header_bytes > length - 4
+            ):
                 self._check_length(length, data[at : at + 4])
                 check_header_length(header_bytes, length, self._max_header_bytes)
             frame_end = at + 4 + length
@@ -110,7 +115,12 @@ class Connection:
             return
         if not self._has_begun:
             if first.startswith(_TLS):
-                raise ForeignProtocolError("TLS client", "a TLS client, and this port has no TLS: set useTLS=false in the client")
+                raise ForeignProtocolError(
+                    "TLS client", "a TLS client, and this port has no TLS: set useTLS=false in the client"
+                )
             if first in _HTTP:
-                raise ForeignProtocolError("HTTP client", "an HTTP client, and this port speaks remoting: HTTP is on the web port (--web-port)")
+                raise ForeignProtocolError(
+                    "HTTP client",
+                    "an HTTP client, and this port speaks remoting: HTTP is on the web port (--web-port)",
+                )
         raise ProtocolError(f"a frame of {length} bytes, want {MIN_FRAME_BYTES} to {self._max_frame_bytes}")

@@ -2,12 +2,13 @@
 
 Beyond JSON it has numbers without quotes as keys (`{0:"a"}`), whole objects as keys
 (`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`) and references to a value that was written before
-(`{"$ref":"$.a.b[0]"}`). Reading takes all three, and plain JSON at full speed; writing gives the form that every known
-client reads: number keys unquoted, object keys as objects, names sorted, no blanks, null members left out.
+(`{"$ref":"$.a.b[0]"}`). Reading takes all three, and plain JSON at full speed; writing gives the form that
+every known client reads: number keys unquoted, object keys as objects, names sorted, no blanks, null members
+left out.
 
-What cannot be read raises FieldError("body", ...): the frame was sound, so its sender gets an answer. Depth is bounded
-because both directions recurse. References share the value they point to, they do not copy it. What all of them stand
-for is bounded, and a reference to a value that contains it is refused.
+What cannot be read raises FieldError("body", ...): the frame was sound, so its sender gets an answer. Depth
+is bounded because both directions recurse. References share the value they point to, they do not copy it.
+What all of them stand for is bounded, and a reference to a value that contains it is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ except ImportError:
 
 # The deepest body that any client sends has 6 levels.
 MAX_DEPTH = 64
-# Steps of all different references of one body. A body with 50,000 references to queues of one table has 100,000.
+# Steps of all different references of one body. A body with 50,000 references to queues of one table has
+# 100,000.
 MAX_STEPS = 200_000
 # What references may stand for: Apache shares queues, offsets and brokers, objects of at most 10 members.
 NODES_PER_REFERENCE = 16
@@ -103,10 +105,11 @@ _DIALECT_KEY = re.compile(rb"[{,]\s*+(?:-?\d{1,19}+\s*+:|\{)")
 
 
 def too_many(data: bytes) -> str:
-    """What of a body is too much to be read at once, as a sentence; else nothing. A bound from above: marks in texts count too.
+    """What of a body is too much to be read at once, as a sentence; else nothing. A bound from above: marks
+    in texts count too.
 
-    Each value costs the reader far more than its bytes do: half a million empty lists are one megabyte and take 0.1 s, keys
-    that are numbers 0.4 s.
+    Each value costs the reader far more than its bytes do: half a million empty lists are one megabyte and
+    take 0.1 s, keys that are numbers 0.4 s.
     """
     if len(data) <= _SHORT:
         return ""
@@ -114,7 +117,11 @@ def too_many(data: bytes) -> str:
     if marks > MAX_MARKS:
         return f"at most {MAX_MARKS} of the marks {{ [ , : in a body, not {marks}"
     keys = sum(1 for _ in _DIALECT_KEY.finditer(data))
-    return f"at most {MAX_DIALECT_KEYS} keys in a body that are no texts, not {keys}" if keys > MAX_DIALECT_KEYS else ""
+    return (
+        f"at most {MAX_DIALECT_KEYS} keys in a body that are no texts, not {keys}"
+        if keys > MAX_DIALECT_KEYS
+        else ""
+    )
 
 
 # The most of a text that is read by one call into compiled code, which keeps every other thread from running.
@@ -122,10 +129,11 @@ _MAX_AT_ONCE = 4_096
 
 
 def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
-    """What `loads` gives, read for a thread: no call into compiled code takes long, so the other threads go on.
+    """What `loads` gives, read for a thread: no call into compiled code takes long, so the other threads go
+    on.
 
-    Of the members named in `tables`, and of the value itself, each member is read at once where it is short; what else is large
-    is read letter by letter. Raises FieldError.
+    Of the members named in `tables`, and of the value itself, each member is read at once where it is short;
+    what else is large is read letter by letter. Raises FieldError.
     """
     try:
         value = _PieceReader(data.decode(), tables).read()
@@ -136,20 +144,27 @@ def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
         raise _wrong(data, f"fastjson text ({error!s:.80})") from None
 
 
-# What the dialect has beyond JSON, keys that are numbers or flat objects: everything up to the next such key in one match, so
-# that a text is gone over once. Possessive repeats keep no places to return to.
+# What the dialect has beyond JSON, keys that are numbers or flat objects: everything up to the next such key
+# in one match, so that a text is gone over once. Possessive repeats keep no places to return to.
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _FLAT = rf"\{{\s*+(?:{_STRING}\s*+:\s*+(?:{_STRING}|[-+.\w]++)\s*+(?:,\s*+(?=\")|(?=\}})))*+\}}"
 _KEY = rf"(?:-?\d{{1,19}}+|{_FLAT})(?=\s*+:)"
-_UP_TO_KEY = re.compile(rf'((?:[^"{{,]++|{_STRING}|[{{,](?!\s*+{_KEY}))*+)(?:([{{,]\s*+)({_KEY})|\Z)', re.ASCII | re.DOTALL)
-# In front of a key that was none of JSON's, in the text that JSON's reader is given: a letter for private use that is not in it.
+_UP_TO_KEY = re.compile(
+    rf'((?:[^"{{,]++|{_STRING}|[{{,](?!\s*+{_KEY}))*+)(?:([{{,]\s*+)({_KEY})|\Z)', re.ASCII | re.DOTALL
+)
+# In front of a key that was none of JSON's, in the text that JSON's reader is given: a letter for private use
+# that is not in it.
 _MARKS = range(0xE000, 0xE040)
 
 
 def _read_dialect(text: str) -> object:
-    """The value in a text of the dialect: its keys become texts, JSON's reader reads it, and the keys are restored."""
+    """The value in a text of the dialect: its keys become texts, JSON's reader reads it, and the keys are
+    restored."""
     lowered = text.lower() if "\\u" in text else ""
-    mark = next((chr(letter) for letter in _MARKS if chr(letter) not in text and f"\\u{letter:04x}" not in lowered), None)
+    mark = next(
+        (chr(letter) for letter in _MARKS if chr(letter) not in text and f"\\u{letter:04x}" not in lowered),
+        None,
+    )
     if mark is None:
         raise ValueError("every letter for private use stands in the text")
     pieces, at = [], 0
@@ -323,7 +338,8 @@ def _number(text: str) -> int | float:
 class _References:
     """Replaces each `{"$ref": path}` in a value by what the path leads to.
 
-    Each path is followed once, and what all references bring is counted: a small body cannot stand for a large value.
+    Each path is followed once, and what all references bring is counted: a small body cannot stand for a
+    large value.
     """
 
     def __init__(self, root: object):
@@ -372,7 +388,8 @@ class _References:
         return value
 
     def _size(self, value: object, most: int) -> tuple[int, int]:
-        """(the values below a value with each reference written out, their levels); ValueError above the bounds."""
+        """(the values below a value with each reference written out, their levels); ValueError above the
+        bounds."""
         key = id(value)
         if key in self._sizes:
             known = self._sizes[key]
@@ -471,7 +488,8 @@ _ENTRIES_AT_ONCE = 128
 
 
 def dumps_table(head: dict[str, object], name: str, entries: Iterable[tuple[str, object]]) -> bytes:
-    """An object with the members `head` and a table `name`, as `dumps` writes it but for the order, for a thread: piece by piece."""
+    """An object with the members `head` and a table `name`, as `dumps` writes it but for the order, for a
+    thread: piece by piece."""
     pieces = []
     entries = iter(entries)
     while some := dict(islice(entries, _ENTRIES_AT_ONCE)):
@@ -481,7 +499,8 @@ def dumps_table(head: dict[str, object], name: str, entries: Iterable[tuple[str,
 
 
 def dumps_strict(value: object) -> bytes:
-    """JSON that every parser takes: keys quoted, all beyond ASCII as \\uXXXX (the route of name servers >= 4.9.4)."""
+    """JSON that every parser takes: keys quoted, all beyond ASCII as \\uXXXX (the route of name servers >=
+    4.9.4)."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 

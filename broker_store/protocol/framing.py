@@ -2,12 +2,12 @@
 
     | int32 length of the rest | byte serialisation, 3 bytes header length | header | body |
 
-Every length is bounded before anything is allocated for it, and whatever cannot be a frame raises ProtocolError: no
-other exception leaves `decode_frame`. What Java tolerates is tolerated: unknown keys, missing optional keys, numbers
-and booleans where a field should be text, a language nobody knows.
+Every length is bounded before anything is allocated for it, and whatever cannot be a frame raises
+ProtocolError: no other exception leaves `decode_frame`. What Java tolerates is tolerated: unknown keys,
+missing optional keys, numbers and booleans where a field should be text, a language nobody knows.
 
-The two answers that make up nearly all traffic, to a send and to a pull, have functions of their own that format the
-bytes directly, without a Command in between.
+The two answers that make up nearly all traffic, to a send and to a pull, have functions of their own that
+format the bytes directly, without a Command in between.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ except ImportError:  # the client must work with the standard library alone
 # Apache's default (com.rocketmq.remoting.frameMaxLength); the smallest frame is an empty header's length.
 MAX_FRAME_BYTES = 16 << 20
 MIN_FRAME_BYTES = 4
-# Properties take at most 32,767 bytes in a message, and JSON may write each of them as six (\u0001); nothing else in a header is
-# long. What is beyond the message's own limit, and still fits here, is answered MESSAGE_ILLEGAL.
+# Properties take at most 32,767 bytes in a message, and JSON may write each of them as six (\u0001); nothing
+# else in a header is long. What is beyond the message's own limit, and still fits here, is answered
+# MESSAGE_ILLEGAL.
 MAX_HEADER_BYTES = 256 << 10
 MAX_FIELDS = 1024
 
@@ -90,7 +91,9 @@ def _head(header: bytes, body_bytes: int, serialization: int) -> bytes:
     length = 4 + len(header) + body_bytes
     if length > MAX_FRAME_BYTES or len(header) > MAX_HEADER_BYTES:
         most = f"at most {MAX_FRAME_BYTES} and {MAX_HEADER_BYTES}"
-        raise ProtocolError(f"a frame of {length} bytes with a header of {len(header)} is too large to be sent, {most}")
+        raise ProtocolError(
+            f"a frame of {length} bytes with a header of {len(header)} is too large to be sent, {most}"
+        )
     return _HEAD.pack(length, serialization << 24 | len(header)) + header
 
 
@@ -134,7 +137,8 @@ def _decode_json(header: bytes, body: bytes) -> Command:
 
 
 def _text_fields(fields: object) -> dict[str, str]:
-    """Fields whose values are not all text: scalars become text as Java would write them, null is an absent field."""
+    """Fields whose values are not all text: scalars become text as Java would write them, null is an absent
+    field."""
     if not isinstance(fields, dict):
         raise ProtocolError("extFields must be an object")
     texts = {}
@@ -151,7 +155,8 @@ def _text_fields(fields: object) -> dict[str, str]:
 
 
 def strict_loads(data: bytes) -> object:
-    """What orjson does, by the standard library: no NaN, no lone surrogates, ValueError for all that is wrong."""
+    """What orjson does, by the standard library: no NaN, no lone surrogates, ValueError for all that is
+    wrong."""
     text = data.decode("utf-8")
     if text.startswith("\ufeff"):
         raise ValueError("a byte order mark in front")
@@ -179,8 +184,8 @@ def _encode_json(command: Command) -> bytes:
     return _dumps(header)
 
 
-# The ROCKETMQ header: int16 code, int8 language, int16 version, int32 opaque, int32 flag, int32 length + remark,
-# int32 length + fields, a field being int16 length + name, int32 length + value.
+# The ROCKETMQ header: int16 code, int8 language, int16 version, int32 opaque, int32 flag, int32 length +
+# remark, int32 length + fields, a field being int16 length + name, int32 length + value.
 
 
 def _decode_binary(header: bytes, body: bytes) -> Command:
@@ -269,8 +274,8 @@ def encode_send_answer(
 ) -> bytes:
     """The whole frame that answers a send which was stored (codes 0, 10, 11, 12).
 
-    `message_id` is the offset id, comma-joined for a batch; `transaction_id` the message's unique key. `region` comes
-    from the settings and must need no escapes; nor does a `recall_handle`, which is base64.
+    `message_id` is the offset id, comma-joined for a batch; `transaction_id` the message's unique key.
+    `region` comes from the settings and must need no escapes; nor does a `recall_handle`, which is base64.
     """
     if request.serialization != JSON or remark is not None:
         fields = {"queueId": str(queue_id), "msgId": message_id, "queueOffset": str(queue_offset)}
@@ -307,13 +312,19 @@ def pull_answer_head(
     topic_sys_flag: int = 0,
     group_sys_flag: int = 0,
 ) -> bytes:
-    """What stands in front of the records in the answer to a pull; the caller writes the `body_bytes` behind it.
+    """What stands in front of the records in the answer to a pull; the caller writes the `body_bytes` behind
+    it.
 
     `status` is the name of the GetStatus and becomes the remark.
     """
     if request.serialization != JSON:
         fields = {"suggestWhichBrokerId": str(suggested_broker_id), "nextBeginOffset": str(next_offset)}
-        fields |= {"minOffset": str(min_offset), "maxOffset": str(max_offset), "topicSysFlag": str(topic_sys_flag), "groupSysFlag": str(group_sys_flag)}
+        fields |= {
+            "minOffset": str(min_offset),
+            "maxOffset": str(max_offset),
+            "topicSysFlag": str(topic_sys_flag),
+            "groupSysFlag": str(group_sys_flag),
+        }
         return _head(_encode_binary(request.answer(code, status, fields)), body_bytes, ROCKETMQ)
     header = (
         f'{{"code":{code:d},"extFields":{{"suggestWhichBrokerId":"{suggested_broker_id}","groupSysFlag":"{group_sys_flag}",'

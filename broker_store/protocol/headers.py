@@ -1,17 +1,17 @@
 """The typed fields of each request's header (docs/spec/remoting.md sections 3 to 5, docs/spec/namesrv.md).
 
-A header is declared once, as a line of the table below: wire names with their types, `!` for required. From it come a
-named tuple in snake_case, the reader and the writer:
+A header is declared once, as a line of the table below: wire names with their types, `!` for required. From
+it come a named tuple in snake_case, the reader and the writer:
 
     header = read_header(RequestCode.QUERY_CONSUMER_OFFSET, command.fields)
     header.consumer_group, header.queue_id
     fields = write_header(RequestCode.QUERY_CONSUMER_OFFSET, consumer_group="g", topic="t", queue_id=0)
 
-A missing optional field is None. Fields that are not in the table are ignored, as Java does. Integers are bounded by
-their Java type; a boolean is true for `true` in any case, as Boolean.parseBoolean has it.
+A missing optional field is None. Fields that are not in the table are ignored, as Java does. Integers are
+bounded by their Java type; a boolean is true for `true` in any case, as Boolean.parseBoolean has it.
 
-Sends and pulls have readers of their own, for speed and because three codes share one shape. The one-letter names of
-SEND_MESSAGE_V2 are known here and nowhere else.
+Sends and pulls have readers of their own, for speed and because three codes share one shape. The one-letter
+names of SEND_MESSAGE_V2 are known here and nowhere else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _INT_END = 1 << 31
 _LONG_END = 1 << 63
 
 _TOPIC_CONFIG = (
-    "topic! defaultTopic! readQueueNums!:int writeQueueNums!:int perm!:int topicFilterType topicSysFlag:int order:bool"
+    "topic! defaultTopic! readQueueNums!:int writeQueueNums!:int perm!:int topicFilterType "
+    "topicSysFlag:int order:bool"
     " attributes force:bool"
 )
 _QUEUE = "topic! queueId!:int"
@@ -50,13 +51,16 @@ _TABLE = {
         "offset!:long group! delayLevel!:int originMsgId originTopic unitMode:bool maxReconsumeTimes:int"
     ),
     R.END_TRANSACTION: (
-        "topic producerGroup! tranStateTableOffset!:long commitLogOffset!:long commitOrRollback!:int fromTransactionCheck:bool msgId! transactionId"
+        "topic producerGroup! tranStateTableOffset!:long commitLogOffset!:long commitOrRollback!:int "
+        "fromTransactionCheck:bool msgId! transactionId"
     ),
-    R.CHECK_TRANSACTION_STATE: "topic bname tranStateTableOffset!:long commitLogOffset!:long msgId transactionId offsetMsgId",
+    R.CHECK_TRANSACTION_STATE: "topic bname tranStateTableOffset!:long commitLogOffset!:long msgId "
+    "transactionId offsetMsgId",
     R.RESUME_CHECK_HALF_MESSAGE: "topic msgId!",
     R.RECALL_MESSAGE: "producerGroup topic! recallHandle!",
     R.PUSH_REPLY_MESSAGE_TO_CLIENT: (
-        "producerGroup! topic! defaultTopic! defaultTopicQueueNums!:int queueId!:int sysFlag!:int bornTimestamp!:long flag!:int properties"
+        "producerGroup! topic! defaultTopic! defaultTopicQueueNums!:int queueId!:int sysFlag!:int "
+        "bornTimestamp!:long flag!:int properties"
         " reconsumeTimes:int unitMode:bool bornHost! storeHost! storeTimestamp!:long"
     ),
     R.GET_CONSUMER_LIST_BY_GROUP: "consumerGroup!",
@@ -68,7 +72,8 @@ _TABLE = {
     R.DELETE_KV_CONFIG: "namespace! key!",
     R.GET_KVLIST_BY_NAMESPACE: "namespace!",
     R.REGISTER_BROKER: (
-        f"{_BROKER} haServerAddr heartbeatTimeoutMillis:long enableActingMaster:bool compressed:bool bodyCrc32:int"
+        f"{_BROKER} haServerAddr heartbeatTimeoutMillis:long enableActingMaster:bool compressed:bool "
+        f"bodyCrc32:int"
         " __ZONE_NAME"
     ),
     R.UNREGISTER_BROKER: _BROKER,
@@ -95,7 +100,8 @@ _TABLE = {
     R.QUERY_CONSUME_TIME_SPAN: "topic! group!",
     R.GET_CONSUMER_RUNNING_INFO: "consumerGroup! clientId! jstackEnable:bool",
     R.QUERY_CORRECTION_OFFSET: "filterGroups compareGroup! topic!",
-    R.CONSUME_MESSAGE_DIRECTLY: "consumerGroup! clientId msgId brokerName topic topicSysFlag:int groupSysFlag:int",
+    R.CONSUME_MESSAGE_DIRECTLY: "consumerGroup! clientId msgId brokerName topic topicSysFlag:int "
+    "groupSysFlag:int",
     R.CLONE_GROUP_OFFSET: "srcGroup! destGroup! topic offline:bool",
     R.VIEW_BROKER_STATS_DATA: "statsName! statsKey!",
     R.GET_BROKER_CONSUME_STATS: "isOrder!:bool",
@@ -110,7 +116,17 @@ _TABLE = {
 
 # Names of topics and groups: whatever is made of one, a path never passes.
 _NAMES = frozenset(
-    {"topic", "originTopic", "group", "groupName", "consumerGroup", "producerGroup", "compareGroup", "srcGroup", "destGroup"}
+    {
+        "topic",
+        "originTopic",
+        "group",
+        "groupName",
+        "consumerGroup",
+        "producerGroup",
+        "compareGroup",
+        "srcGroup",
+        "destGroup",
+    }
 )
 
 
@@ -148,7 +164,8 @@ _TYPES = {
 
 
 def read_header(code: int, fields: Mapping[str, str] | None) -> Any:
-    """The header of a request as a named tuple. Raises FieldError naming the first field that is missing or wrong."""
+    """The header of a request as a named tuple. Raises FieldError naming the first field that is missing or
+    wrong."""
     fields = fields or {}
     return _TYPES[code]._make([_read_field(field, fields) for field in _FIELDS[code]])
 
@@ -222,7 +239,8 @@ def _read_number(name: str, text: str | None, end: int, want: str) -> int:
 class SendHeader(NamedTuple):
     """What a producer says about a message, or about a batch whose body is a chain of them.
 
-    Times are milliseconds since 1970. `properties` is the encoded string (docs/spec/store-format.md section 2.3).
+    Times are milliseconds since 1970. `properties` is the encoded string (docs/spec/store-format.md section
+    2.3).
     """
 
     producer_group: str
@@ -273,7 +291,9 @@ def read_send(command: Command) -> SendHeader:
         if short:
             header = _send_by_letters(fields, command.code)
         else:
-            header = _send_by_letters({a: fields[word] for a, word in _LETTERS if word in fields}, command.code)
+            header = _send_by_letters(
+                {a: fields[word] for a, word in _LETTERS if word in fields}, command.code
+            )
     except (KeyError, TypeError, ValueError):
         raise _wrong_send(fields.get, short) from None
     group, _, _, queues, queue_id, sys_flag, born, flag, _, reconsumed, _, limit, _ = header
@@ -314,7 +334,21 @@ def _send_by_letters(fields: Mapping[str, str], code: int) -> SendHeader:
     )
 
 
-_SEND_KINDS = ("text!", "text!", "text!", "int!", "int!", "int!", "long!", "int!", "text", "int", "text", "int", "text")
+_SEND_KINDS = (
+    "text!",
+    "text!",
+    "text!",
+    "int!",
+    "int!",
+    "int!",
+    "long!",
+    "int!",
+    "text",
+    "int",
+    "text",
+    "int",
+    "text",
+)
 
 
 def _wrong_send(get: Any, short: bool) -> FieldError:
@@ -328,7 +362,9 @@ def _wrong_send(get: Any, short: bool) -> FieldError:
     return FieldError("fields", None, "a send header")
 
 
-def write_send(header: SendHeader, code: int = R.SEND_MESSAGE_V2, broker_name: str | None = None) -> dict[str, str]:
+def write_send(
+    header: SendHeader, code: int = R.SEND_MESSAGE_V2, broker_name: str | None = None
+) -> dict[str, str]:
     """The fields of a send with the names that belong to the code."""
     names = _SHORT_SEND_NAMES if code in _SHORT_SEND_CODES else _LONG_SEND_NAMES
     pairs = zip(names, header, strict=True)
@@ -350,7 +386,8 @@ PROXY_FOR_BROADCAST = 1
 
 
 class PullHeader(NamedTuple):
-    """A pull (11, 361). `sys_flag` holds the PULL_ bits; `suspend_timeout_ms` counts only with PULL_SUSPEND."""
+    """A pull (11, 361). `sys_flag` holds the PULL_ bits; `suspend_timeout_ms` counts only with
+    PULL_SUSPEND."""
 
     consumer_group: str
     topic: str
@@ -392,7 +429,22 @@ def read_pull(command: Command) -> PullHeader:
     except (KeyError, ValueError) as error:
         _check_pull(fields)
         raise FieldError("fields", None, "a pull header") from error
-    _, _, queue_id, offset, count, sys_flag, commit_offset, suspend_ms, _, version, _, most_bytes, source, _ = header
+    (
+        _,
+        _,
+        queue_id,
+        offset,
+        count,
+        sys_flag,
+        commit_offset,
+        suspend_ms,
+        _,
+        version,
+        _,
+        most_bytes,
+        source,
+        _,
+    ) = header
     ints = queue_id | count | sys_flag | (most_bytes or 0) | (source or 0)
     if ints >> 31 or (offset | commit_offset | suspend_ms | version) >> 63:
         _check_pull(fields)
@@ -401,7 +453,8 @@ def read_pull(command: Command) -> PullHeader:
 
 _PULL_FIELDS = _parse_line(
     "consumerGroup! topic! queueId!:int queueOffset!:long maxMsgNums!:int sysFlag!:int commitOffset!:long"
-    " suspendTimeoutMillis!:long subscription subVersion:long expressionType maxMsgBytes:int requestSource:int proxyFrowardClientId"
+    " suspendTimeoutMillis!:long subscription subVersion:long expressionType maxMsgBytes:int "
+    "requestSource:int proxyFrowardClientId"
 )
 
 

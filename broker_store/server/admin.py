@@ -1,8 +1,9 @@
-"""What Apache's DefaultMQAdminExt asks a broker: topics, groups, offsets, connections, statistics (docs/spec/remoting.md section 5).
+"""What Apache's DefaultMQAdminExt asks a broker: topics, groups, offsets, connections, statistics
+(docs/spec/remoting.md section 5).
 
-Answers have Apache's shapes, so mqadmin and other consoles work. Two things differ on purpose: configuration cannot be
-changed over the wire as long as there is no way to tell who asks (docs/durability.md S1), and a number that was not measured
-is left out instead of invented.
+Answers have Apache's shapes, so mqadmin and other consoles work. Two things differ on purpose: configuration
+cannot be changed over the wire as long as there is no way to tell who asks (docs/durability.md S1), and a
+number that was not measured is left out instead of invented.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from dataclasses import replace
 from broker_store.broker.clients import Client
 from broker_store.broker.groups import MAX_GROUP_BYTES, SubscriptionGroup, check_retry_policy
 from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Meter
-from broker_store.broker.topics import FILTER_TYPES, MAX_ATTRIBUTE_CHARACTERS, MAX_ATTRIBUTES, MAX_QUEUES, TopicConfig
+from broker_store.broker.topics import (
+    FILTER_TYPES,
+    MAX_ATTRIBUTE_CHARACTERS,
+    MAX_ATTRIBUTES,
+    MAX_QUEUES,
+    TopicConfig,
+)
 from broker_store.errors import FieldError, FormatError
 from broker_store.formats import record
 from broker_store.formats.config_json import DataVersion
@@ -38,14 +45,16 @@ STATUS_TIMEOUT_S = 5.0
 MAX_QUEUE_UNITS = 100
 NO_CODE = "not set any response code"
 MAX_MADE_AT_ONCE = 1_000  # topics or groups by one request; a list of so many topics has 0.3 MB
-MAX_ENTRIES_AT_ONCE = 200  # of a table; a larger one is written in a thread. So many take the loop a millisecond.
+# Of a table; a larger one is written in a thread. So many take the loop a millisecond.
+MAX_ENTRIES_AT_ONCE = 200
 
 
 class Admin:
     """The handlers of administration."""
 
     def __init__(self, parts: BrokerParts, waiting: Callable[[], int] = lambda: 0, max_waiting: int = 0):
-        """`waiting()` is the number of requests that wait for other clients or for a cold read, of at most `max_waiting`."""
+        """`waiting()` is the number of requests that wait for other clients or for a cold read, of at most
+        `max_waiting`."""
         self._parts, self._waiting, self._max_waiting = parts, waiting, max_waiting
 
     def handlers(self) -> dict:
@@ -105,7 +114,9 @@ class Admin:
             header.topic_filter_type or "SINGLE_TAG",
             header.topic_sys_flag or 0,
             bool(header.order),
-            topic_attributes.altered(old.attributes if old else {}, topic_attributes.changes_of(header.attributes)),
+            topic_attributes.altered(
+                old.attributes if old else {}, topic_attributes.changes_of(header.attributes)
+            ),
         )
         self._check_topic(config)
         self._parts.topics.put(config)
@@ -121,7 +132,8 @@ class Admin:
         return command.answer()
 
     def _from_item(self, config: TopicConfig) -> TopicConfig:
-        """An item of a list: its attributes are changes where their names begin with + or -, as Apache's tools write them."""
+        """An item of a list: its attributes are changes where their names begin with + or -, as Apache's
+        tools write them."""
         old = self._parts.topics.get(config.name)
         changes = {name: value for name, value in config.attributes.items() if name[:1] in ("+", "-")}
         if not changes:
@@ -131,7 +143,9 @@ class Admin:
     def _check_topic(self, config: TopicConfig) -> None:
         check_topic(config.name)
         if self._parts.topics.is_system(config.name):
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{config.name}] is conflict with system topic.")
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{config.name}] is conflict with system topic."
+            )
         for name, number in (("readQueueNums", config.read_queues), ("writeQueueNums", config.write_queues)):
             if not 0 <= number <= MAX_QUEUES:
                 raise FieldError(name, number, f"0 to {MAX_QUEUES}")
@@ -144,31 +158,46 @@ class Admin:
             raise FieldError("attributes", len(config.attributes), f"at most {MAX_ATTRIBUTES}")
         longest = max((len(text) for pair in config.attributes.items() for text in pair), default=0)
         if longest > MAX_ATTRIBUTE_CHARACTERS:
-            raise FieldError("attributes", longest, f"names and values of at most {MAX_ATTRIBUTE_CHARACTERS} characters")
+            raise FieldError(
+                "attributes", longest, f"names and values of at most {MAX_ATTRIBUTE_CHARACTERS} characters"
+            )
         kind = config.attributes.get("queue.type", "SimpleCQ")
         policy = config.attributes.get("cleanup.policy", "DELETE")
         if kind != "SimpleCQ" or policy != "DELETE":
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue.type {kind:.40} with cleanup.policy {policy:.40} is not supported")
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue.type {kind:.40} with cleanup.policy {policy:.40} is not supported",
+            )
 
     def all_topics(self, command: Command, channel: Channel) -> Command | Coroutine:
         topics = self._parts.topics
-        head = {"dataVersion": topics.data_version.to_json(), "mappingDataVersion": DataVersion().to_json(), "topicQueueMappingDetailMap": {}}
+        head = {
+            "dataVersion": topics.data_version.to_json(),
+            "mappingDataVersion": DataVersion().to_json(),
+            "topicQueueMappingDetailMap": {},
+        }
         configs = topics.all()
         entries = ((config.name, config.to_json()) for config in configs)
-        return _table_answer(command, {"totalTopicNum": str(len(configs))}, head, "topicConfigTable", entries, len(configs))
+        return _table_answer(
+            command, {"totalTopicNum": str(len(configs))}, head, "topicConfigTable", entries, len(configs)
+        )
 
     def topic_config(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.GET_TOPIC_CONFIG, command.fields)
         config = self._parts.topics.get(header.topic)
         if config is None:
-            return command.answer(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic:.255}")
+            return command.answer(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic:.255}"
+            )
         return command.answer(0, None, None, fastjson.dumps(config.to_json()))
 
     def delete_topic(self, command: Command, channel: Channel) -> Command:
         topic = read_header(R.DELETE_TOPIC_IN_BROKER, command.fields).topic
         check_topic(topic)
         if self._parts.topics.is_system(topic):
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
+            )
         self.forget_topic(topic)
         return command.answer()
 
@@ -189,7 +218,9 @@ class Admin:
             MessageQueue(topic, self._parts.broker_name, queue_id): self._queue_offsets(topic, queue_id)
             for queue_id in range(config.queues)
         }
-        return command.answer(0, None, None, bodies.encode_topic_stats(queues, self._parts.statistics.put_rate(topic)))
+        return command.answer(
+            0, None, None, bodies.encode_topic_stats(queues, self._parts.statistics.put_rate(topic))
+        )
 
     def _queue_offsets(self, topic: str, queue_id: int) -> QueueOffsets:
         store = self._parts.store
@@ -235,14 +266,21 @@ class Admin:
             raise FieldError("retryQueueNums", group.retry_queue_nums, f"0 to {MAX_QUEUES}")
         characters = len(fastjson.dumps(group.to_json()))
         if characters > MAX_GROUP_BYTES:
-            raise FieldError("group", characters, f"at most {MAX_GROUP_BYTES} bytes of settings and attributes")
+            raise FieldError(
+                "group", characters, f"at most {MAX_GROUP_BYTES} bytes of settings and attributes"
+            )
         return group
 
     def all_groups(self, command: Command, channel: Channel) -> Command | Coroutine:
         groups = self._parts.groups.all()
-        head = {"dataVersion": self._parts.groups.data_version.to_json(), "forbiddenTable": self._parts.groups.forbidden()}
+        head = {
+            "dataVersion": self._parts.groups.data_version.to_json(),
+            "forbiddenTable": self._parts.groups.forbidden(),
+        }
         entries = ((group.name, group.to_json()) for group in groups)
-        return _table_answer(command, {"totalGroupNum": str(len(groups))}, head, "subscriptionGroupTable", entries, len(groups))
+        return _table_answer(
+            command, {"totalGroupNum": str(len(groups))}, head, "subscriptionGroupTable", entries, len(groups)
+        )
 
     def group_config(self, command: Command, channel: Channel) -> Command:
         group = self._parts.groups.get(read_header(R.GET_SUBSCRIPTIONGROUP_CONFIG, command.fields).group)
@@ -256,23 +294,36 @@ class Admin:
         groups = self._parts.groups
         if header.readable is not None:
             if groups.get(header.group) is None:
-                raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group:.120} not exist!", "no group")
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"Group {header.group:.120} not exist!",
+                    "no group",
+                )
             if self._parts.topics.get(header.topic) is None:
-                raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", "no topic")
+                raise Refusal(
+                    ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", "no topic"
+                )
             groups.set_may_read(header.group, header.topic, header.readable)
-        value = {"group": header.group, "readable": groups.may_read(header.group, header.topic), "topic": header.topic}
+        value = {
+            "group": header.group,
+            "readable": groups.may_read(header.group, header.topic),
+            "topic": header.topic,
+        }
         return command.answer(0, "", None, fastjson.dumps(value))
 
     def delete_group(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.DELETE_SUBSCRIPTIONGROUP, command.fields)
         check_group(header.group_name)
         if self._parts.groups.is_system(header.group_name):
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"the group {header.group_name} belongs to the broker")
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"the group {header.group_name} belongs to the broker"
+            )
         self.forget_group(header.group_name, clean_offset=bool(header.clean_offset))
         return command.answer()
 
     def forget_group(self, group: str, *, clean_offset: bool) -> bool:
-        """Delete a group; its retry and dead letter topics are deleted by whoever asks for that (mqadmin does)."""
+        """Delete a group; its retry and dead letter topics are deleted by whoever asks for that (mqadmin
+        does)."""
         known = self._parts.groups.delete(group)
         if clean_offset:
             self._parts.offsets.forget_group(group)
@@ -322,7 +373,9 @@ class Admin:
             pulled = parts.offsets.pulled_offset(group, topic, queue_id)
             queue = MessageQueue(topic, parts.broker_name, queue_id)
             consumed = max(0, consumed or 0)
-            found[queue] = ConsumeOffsets(high, consumed, max(0, last_ms), consumed if pulled is None else max(0, pulled))
+            found[queue] = ConsumeOffsets(
+                high, consumed, max(0, last_ms), consumed if pulled is None else max(0, pulled)
+            )
         return found
 
     async def broker_consume_stats(self, command: Command, channel: Channel) -> Command:
@@ -337,7 +390,9 @@ class Admin:
                     if config is None or (ordered and not config.order):
                         continue
                     progress = self.progress(groups[0].name, topic)
-                    stats.append(bodies.consume_stats_json(progress, parts.statistics.got_rate(groups[0].name, topic)))
+                    stats.append(
+                        bodies.consume_stats_json(progress, parts.statistics.got_rate(groups[0].name, topic))
+                    )
                     behind += sum(item.broker_offset - item.consumer_offset for item in progress.values())
             # As text at once: as values the statistics of 100,000 topics would take a hundred times the room.
             pieces.append(await _dumps({groups[0].name: stats}, len(stats)))
@@ -345,7 +400,9 @@ class Admin:
             _check_fits(size)
         value = {"brokerAddr": parts.address, "totalDiff": behind, "totalInflightDiff": 0}
         head = fastjson.dumps(value)[:-1] + b',"consumeStatsList":['
-        return command.answer(0, None, None, await asyncio.to_thread(lambda: b"".join((head, b",".join(pieces), b"]}"))))
+        return command.answer(
+            0, None, None, await asyncio.to_thread(lambda: b"".join((head, b",".join(pieces), b"]}")))
+        )
 
     def consume_time_span(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_CONSUME_TIME_SPAN, command.fields)
@@ -373,7 +430,9 @@ class Admin:
         if self._parts.topics.get(header.topic) is None:
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist")
         if self._parts.groups.get(header.group) is None:
-            return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group:.120} not exist")
+            return command.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group:.120} not exist"
+            )
         queue_id = -1 if header.queue_id is None else header.queue_id
         offsets = self.new_offsets(header.topic, header.timestamp, queue_id, header.offset)
         for queue, offset in offsets.items():
@@ -381,8 +440,11 @@ class Admin:
         self._parts.pulls.reset(header.group, header.topic, [queue.queue_id for queue in offsets])
         return command.answer(0, None, None, bodies.encode_offset_table(offsets))
 
-    def new_offsets(self, topic: str, time_ms: int, queue_id: int = -1, offset: int | None = None) -> dict[MessageQueue, int]:
-        """Where a group would stand after a reset: a given offset, else by time; -1 is the end, as Apache has it."""
+    def new_offsets(
+        self, topic: str, time_ms: int, queue_id: int = -1, offset: int | None = None
+    ) -> dict[MessageQueue, int]:
+        """Where a group would stand after a reset: a given offset, else by time; -1 is the end, as Apache has
+        it."""
         config, store = self._topic(topic), self._parts.store
         if queue_id >= config.read_queues:
             raise FieldError("queueId", queue_id, f"less than {config.read_queues}")
@@ -402,8 +464,14 @@ class Admin:
         header = read_header(R.CLONE_GROUP_OFFSET, command.fields)
         for group in (header.src_group, header.dest_group):
             if self._parts.groups.get(group) is None:
-                return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group:.120} not exist")
-        cloned = [topic for topic in self._parts.offsets.topics_of(header.src_group) if header.topic in (None, "", topic)]
+                return command.answer(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group:.120} not exist"
+                )
+        cloned = [
+            topic
+            for topic in self._parts.offsets.topics_of(header.src_group)
+            if header.topic in (None, "", topic)
+        ]
         self._parts.offsets.check_room(header.dest_group, cloned)
         async for topics in in_turns(cloned):
             for topic in topics:
@@ -421,7 +489,9 @@ class Admin:
                 for queue_id, offset in offsets.of(group, header.topic).items():
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         compared = offsets.of(header.compare_group, header.topic)
-        correction = {queue_id: offset for queue_id, offset in lowest.items() if offset < compared.get(queue_id, 0)}
+        correction = {
+            queue_id: offset for queue_id, offset in lowest.items() if offset < compared.get(queue_id, 0)
+        }
         return command.answer(0, None, None, fastjson.dumps({"correctionOffsets": correction}))
 
     # Connections and subscriptions
@@ -430,7 +500,9 @@ class Admin:
         name = read_header(R.GET_CONSUMER_CONNECTION_LIST, command.fields).consumer_group
         group = self._parts.clients.consumer_group(name)
         if group is None:
-            return command.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name:.120}] not online")
+            return command.answer(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name:.120}] not online"
+            )
         value = {
             "connectionSet": [_connection(client) for client in group.members.values()],
             "consumeFromWhere": group.consume_from_where,
@@ -445,7 +517,9 @@ class Admin:
         members = self._parts.clients.producers(name)
         if not members:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{name:.120}] not exist")
-        return command.answer(0, None, None, fastjson.dumps({"connectionSet": [_connection(client) for client in members]}))
+        return command.answer(
+            0, None, None, fastjson.dumps({"connectionSet": [_connection(client) for client in members]})
+        )
 
     def all_producers(self, command: Command, channel: Channel) -> Command:
         groups = {
@@ -477,15 +551,23 @@ class Admin:
     def subscription_of_group(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_SUBSCRIPTION_BY_CONSUMER, command.fields)
         found = self._parts.clients.subscription(header.group, header.topic or "")
-        value = {"group": header.group, "subscriptionData": found.to_json() if found else None, "topic": header.topic}
+        value = {
+            "group": header.group,
+            "subscriptionData": found.to_json() if found else None,
+            "topic": header.topic,
+        }
         return command.answer(0, None, None, fastjson.dumps(value))
 
     def consume_queue(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_CONSUME_QUEUE, command.fields)
         store = self._parts.store
         config = self._parts.topics.get(header.topic)
-        if config is None or not (0 <= header.queue_id < config.queues or header.queue_id in store.queue_ids(header.topic)):
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic:.255} is not exist!")
+        if config is None or not (
+            0 <= header.queue_id < config.queues or header.queue_id in store.queue_ids(header.topic)
+        ):
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic:.255} is not exist!"
+            )
         count = max(0, min(header.count, MAX_QUEUE_UNITS))
         subscription = self._parts.clients.subscription(header.consumer_group or "", header.topic)
         wanted = subscription.tag_codes if subscription else None
@@ -495,7 +577,8 @@ class Admin:
             "minQueueIndex": store.min_offset(header.topic, header.queue_id),
             "queueData": [
                 {
-                    "eval": subscription is not None and (wanted is None or (tags_code & 0xFFFFFFFF) in _unsigned(wanted)),
+                    "eval": subscription is not None
+                    and (wanted is None or (tags_code & 0xFFFFFFFF) in _unsigned(wanted)),
                     "physicOffset": log_offset,
                     "physicSize": size,
                     "tagsCode": tags_code,
@@ -510,7 +593,9 @@ class Admin:
 
     async def running_info(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.GET_CONSUMER_RUNNING_INFO, command.fields)
-        return await self._forward(command, header.consumer_group, header.client_id, dict(command.fields), b"")
+        return await self._forward(
+            command, header.consumer_group, header.client_id, dict(command.fields), b""
+        )
 
     async def consume_directly(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.CONSUME_MESSAGE_DIRECTLY, command.fields)
@@ -518,17 +603,25 @@ class Admin:
         _, log_offset = decode_offset_id(header.msg_id or "")
         raw = await asyncio.to_thread(self._parts.store.record_at, log_offset)
         if raw is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}")
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}"
+            )
         fields.setdefault("topic", record.decode(raw, check_crc=False).topic)
         return await self._forward(command, header.consumer_group, header.client_id or "", fields, raw)
 
-    async def _forward(self, command: Command, group_name: str, client_id: str, fields: dict[str, str], body: bytes) -> Command:
+    async def _forward(
+        self, command: Command, group_name: str, client_id: str, fields: dict[str, str], body: bytes
+    ) -> Command:
         group = self._parts.clients.consumer_group(group_name)
         client = group.find(client_id) if group else None
         if client is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name:.120}> <{client_id:.255}> not online")
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name:.120}> <{client_id:.255}> not online"
+            )
         try:
-            answer = await client.channel.request(Command.request(command.code, fields, body), FORWARD_TIMEOUT_S)
+            answer = await client.channel.request(
+                Command.request(command.code, fields, body), FORWARD_TIMEOUT_S
+            )
         except RequestTimeout:
             remark = f"consumer <{group_name}> <{client_id}> did not answer"
             return command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
@@ -545,7 +638,9 @@ class Admin:
         for client in list(group.members.values()):
             if header.client_addr and client.client_id != header.client_addr:
                 continue
-            request = Command.request(int(R.GET_CONSUMER_STATUS_FROM_CLIENT), {"topic": header.topic, "group": header.group})
+            request = Command.request(
+                int(R.GET_CONSUMER_STATUS_FROM_CLIENT), {"topic": header.topic, "group": header.group}
+            )
             try:
                 answer = await client.channel.request(request, STATUS_TIMEOUT_S)
             except RequestTimeout:
@@ -553,17 +648,23 @@ class Admin:
             value = fastjson.loads(answer.body) if answer.code == 0 and answer.body else {}
             if isinstance(value, dict):
                 table[client.client_id] = value.get("messageQueueTable", {})
-        return command.answer(0, None, None, fastjson.dumps({"consumerTable": table, "messageQueueTable": {}}))
+        return command.answer(
+            0, None, None, fastjson.dumps({"consumerTable": table, "messageQueueTable": {}})
+        )
 
     # The broker itself
 
     def broker_config(self, command: Command, channel: Channel) -> Command:
         """The settings that act, by Apache's names, one a line."""
         version = fastjson.dumps(DataVersion().to_json()).decode()
-        return command.answer(0, None, {"version": version}, bodies.encode_properties(self._parts.properties()))
+        return command.answer(
+            0, None, {"version": version}, bodies.encode_properties(self._parts.properties())
+        )
 
     def refuse_config(self, command: Command, channel: Channel) -> Command:
-        remark = "the configuration cannot be changed over the wire, change the broker's settings and restart it"
+        remark = (
+            "the configuration cannot be changed over the wire, change the broker's settings and restart it"
+        )
         return command.answer(ResponseCode.NO_PERMISSION, remark)
 
     def runtime_info(self, command: Command, channel: Channel) -> Command:
@@ -580,20 +681,26 @@ class Admin:
         return command.answer()
 
     def clean_unused_topics(self, command: Command, channel: Channel) -> Command:
-        """Nothing is left to do: queues without a topic are given one at the start, and deleting a topic takes its queues along."""
+        """Nothing is left to do: queues without a topic are given one at the start, and deleting a topic
+        takes its queues along."""
         return command.answer()
 
     def delete_expired_log(self, command: Command, channel: Channel) -> Command:
-        """Delete the log files that are older than fileReservedTime, as retention would at the hour of deleteWhen."""
+        """Delete the log files that are older than fileReservedTime, as retention would at the hour of
+        deleteWhen."""
         self._parts.store.clean_expired()
         return command.answer()
 
     def stats_data(self, command: Command, channel: Channel) -> Command:
-        """What came in or went out within a minute, an hour and a day; `avgpt`, per call, is not measured and left out."""
+        """What came in or went out within a minute, an hour and a day; `avgpt`, per call, is not measured and
+        left out."""
         header = read_header(R.VIEW_BROKER_STATS_DATA, command.fields)
         meter, unit = self._meter(header.stats_name, header.stats_key)
         if meter is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name:.60}> <{header.stats_key:.255}> not exist")
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name:.60}> <{header.stats_key:.255}> not exist",
+            )
         value = {}
         for name, over_ms in (("statsMinute", MINUTE_MS), ("statsHour", HOUR_MS), ("statsDay", DAY_MS)):
             messages, size, seconds = meter.lately(self._parts.clock(), over_ms)
@@ -602,7 +709,8 @@ class Admin:
         return command.answer(0, None, None, fastjson.dumps(value))
 
     def _meter(self, name: str, key: str) -> tuple[Meter | None, str]:
-        """The meter behind one of Apache's names, and whether it is its messages or its bytes; None for what is not measured."""
+        """The meter behind one of Apache's names, and whether it is its messages or its bytes; None for what
+        is not measured."""
         statistics = self._parts.statistics
         what, _, unit = name.rpartition("_")
         topic, _, group = key.partition("@")
@@ -618,7 +726,14 @@ class Admin:
 
     def ha_status(self, command: Command, channel: Channel) -> Command:
         runtime = dict.fromkeys(
-            ("lastReadTimestamp", "lastWriteTimestamp", "masterFlushOffset", "maxOffset", "transferredByteInSecond"), 0
+            (
+                "lastReadTimestamp",
+                "lastWriteTimestamp",
+                "masterFlushOffset",
+                "maxOffset",
+                "transferredByteInSecond",
+            ),
+            0,
         )
         value = {
             "haClientRuntimeInfo": runtime,
@@ -635,7 +750,12 @@ class Admin:
 
 
 def _table_answer(
-    command: Command, fields: dict[str, str] | None, head: dict[str, object], name: str, entries: Iterable[tuple[str, object]], count: int
+    command: Command,
+    fields: dict[str, str] | None,
+    head: dict[str, object],
+    name: str,
+    entries: Iterable[tuple[str, object]],
+    count: int,
 ) -> Command | Coroutine[None, None, Command]:
     """An answer with a table of `count` entries, which a thread writes where they are many."""
 
@@ -646,14 +766,20 @@ def _table_answer(
 
 
 async def _dumps(value: object, count: int) -> bytes:
-    return fastjson.dumps(value) if count <= MAX_ENTRIES_AT_ONCE // 8 else await asyncio.to_thread(fastjson.dumps, value)
+    return (
+        fastjson.dumps(value)
+        if count <= MAX_ENTRIES_AT_ONCE // 8
+        else await asyncio.to_thread(fastjson.dumps, value)
+    )
 
 
 def _check_fits(size: int) -> None:
     """Refuse an answer as soon as it is known to be larger than a frame."""
     if size > MAX_FRAME_BYTES:
         remark = f"the answer takes more than {MAX_FRAME_BYTES} bytes, which is the most of a frame"
-        raise Refusal(ResponseCode.SYSTEM_ERROR, remark, "answer too large", value=size, limit=MAX_FRAME_BYTES)
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, remark, "answer too large", value=size, limit=MAX_FRAME_BYTES
+        )
 
 
 def _list_of(body: bytes, name: str) -> list:
@@ -663,7 +789,13 @@ def _list_of(body: bytes, name: str) -> list:
         raise FieldError(name, items, "an array")
     if len(items) > MAX_MADE_AT_ONCE:
         remark = f"{name} has {len(items)} entries, at most {MAX_MADE_AT_ONCE} are made by one request"
-        raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "too many at once", value=len(items), limit=MAX_MADE_AT_ONCE)
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            remark,
+            "too many at once",
+            value=len(items),
+            limit=MAX_MADE_AT_ONCE,
+        )
     return items
 
 

@@ -1,4 +1,5 @@
-"""A broker's life: load what it knows, open its ports, do what has to be done again and again, and end in order.
+"""A broker's life: load what it knows, open its ports, do what has to be done again and again, and end in
+order.
 
     parts = build_parts(broker_settings, store_settings, store, clock, nameserver)
     broker = Broker(parts)
@@ -42,7 +43,8 @@ LONGEST_WAIT_S = 60.0
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
 FLAG_LOG_MS = 600_000
-QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy"})  # as they were asked for, or counted among the refused sends
+# As they were asked for, or counted among the refused sends
+QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy"})
 STEP_RETRY_S = 5.0
 MOST_LOWERED_NAMED = 20  # positions, in one sentence
 
@@ -56,10 +58,17 @@ class Broker:
         self.router: Router | None = None
         inspecting = parts.store_settings.inspect
         self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
-        # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver and to ask about.
+        # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver
+        # and to ask about.
         self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
-        self._steps = [_Steps("delay", parts.delay, parts), _Steps("transactions", parts.transactions, parts)] if self._delivers else []
-        self._timer_steps = _Steps("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
+        self._steps = (
+            [_Steps("delay", parts.delay, parts), _Steps("transactions", parts.transactions, parts)]
+            if self._delivers
+            else []
+        )
+        self._timer_steps = (
+            _Steps("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
+        )
         self._turns = StepsInTurn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -85,7 +94,10 @@ class Broker:
                 log.warning("%s", what)
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
-            log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
+            log.warning(
+                "topics with messages but no entry in topics.json: %s",
+                ", ".join(config.name for config in adopted),
+            )
         if self._delivers:
             self._lower_offsets()
         self._note(delay.FILE_NAME, "; ".join(parts.delay.start()))
@@ -93,7 +105,8 @@ class Broker:
         parts.transactions.start()
 
     def _lower_offsets(self) -> None:
-        """Set positions beyond the end of their queue back, and say which. A slave's log may be behind its master's, so not there."""
+        """Set positions beyond the end of their queue back, and say which. A slave's log may be behind its
+        master's, so not there."""
         parts = self.parts
 
         def end_of(topic: str, queue_id: int) -> int | None:
@@ -103,8 +116,15 @@ class Broker:
         lowered = parts.offsets.lower_to_ends(end_of)
         if lowered:
             named = "; ".join(map(str, lowered[:MOST_LOWERED_NAMED]))
-            more = f"; and {len(lowered) - MOST_LOWERED_NAMED:,} more" if len(lowered) > MOST_LOWERED_NAMED else ""
-            what = f"positions beyond the end of their queues were set back to it, so that the next messages are not passed over: {named}{more}"
+            more = (
+                f"; and {len(lowered) - MOST_LOWERED_NAMED:,} more"
+                if len(lowered) > MOST_LOWERED_NAMED
+                else ""
+            )
+            what = (
+                f"positions beyond the end of their queues were set back to it, so that the next "
+                f"messages are not passed over: {named}{more}"
+            )
             self._note(offsets.FILE_NAME, what)
 
     def _note(self, name: str, what: str) -> None:
@@ -120,7 +140,13 @@ class Broker:
         port = sockets[0].getsockname()[1]
         if fast_port:
             try:
-                sockets.append(_bound(host, port - FAST_PORT_BELOW, f"--broker-port: the one {FAST_PORT_BELOW} below it is used too"))
+                sockets.append(
+                    _bound(
+                        host,
+                        port - FAST_PORT_BELOW,
+                        f"--broker-port: the one {FAST_PORT_BELOW} below it is used too",
+                    )
+                )
             except OSError:
                 sockets[0].close()
                 raise
@@ -155,7 +181,8 @@ class Broker:
         await parts.registration.start()
 
     async def stop(self) -> None:
-        """Take no more, answer who waits, say good-bye, save. Idempotent; the store is closed by its owner afterwards."""
+        """Take no more, answer who waits, say good-bye, save. Idempotent; the store is closed by its owner
+        afterwards."""
         if self.router is None:
             return
         parts, router, self.router = self.parts, self.router, None
@@ -178,7 +205,8 @@ class Broker:
         self._save_missing()
         self._save_changed()
         if self._timer_steps is not None:
-            # A slot that was delivered in part would be delivered again as a whole; the rest of it is due within a second.
+            # A slot that was delivered in part would be delivered again as a whole; the rest of it is due
+            # within a second.
             await self._wait_until(lambda: not parts.timer.has_begun_a_slot)
             parts.timer.on_arrival = lambda: None
             self._timer_steps.stop()
@@ -216,7 +244,11 @@ class Broker:
         if now_ms - self._offsets_saved_ms >= parts.settings.flush_consumer_offset_interval:
             self._offsets_saved_ms = now_ms
             for name in self._save_missing():
-                log.warning("config/%s was removed while the broker runs: it is written again, as the broker knows it", name)
+                log.warning(
+                    "config/%s was removed while the broker runs: it is written again, as the broker "
+                    "knows it",
+                    name,
+                )
             self._save_changed()
             self._save_metrics()
         if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
@@ -231,11 +263,14 @@ class Broker:
                 parts.timer.clean()
 
     def _log_flags(self, now_ms: int) -> None:
-        """Log what the store notes, each cause at most once in FLAG_LOG_MS: without it a broker that refuses sends says why to nobody but the dashboard."""
+        """Log what the store notes, each cause at most once in FLAG_LOG_MS: without it a broker that refuses
+        sends says why to nobody but the dashboard."""
         flags = self.parts.store.flags
         if not flags and not self._flags_logged_ms:
             return
-        self._flags_logged_ms = {flag: at_ms for flag, at_ms in self._flags_logged_ms.items() if 0 <= now_ms - at_ms < FLAG_LOG_MS}
+        self._flags_logged_ms = {
+            flag: at_ms for flag, at_ms in self._flags_logged_ms.items() if 0 <= now_ms - at_ms < FLAG_LOG_MS
+        }
         for flag in flags.items() - self._flags_logged_ms.keys():
             if flag[0] not in QUIET_FLAGS:
                 self._flags_logged_ms[flag] = now_ms
@@ -264,12 +299,20 @@ class Broker:
     # Saving
 
     def _save_missing(self) -> list[str]:
-        """Have the tables of config/ written of which neither the file nor its .bak is there; the names of those that were there before."""
-        tables = {topics.FILE_NAME: self.parts.topics, groups.FILE_NAME: self.parts.groups, offsets.FILE_NAME: self.parts.offsets, delay.FILE_NAME: self.parts.delay}
+        """Have the tables of config/ written of which neither the file nor its .bak is there; the names of
+        those that were there before."""
+        tables = {
+            topics.FILE_NAME: self.parts.topics,
+            groups.FILE_NAME: self.parts.groups,
+            offsets.FILE_NAME: self.parts.offsets,
+            delay.FILE_NAME: self.parts.delay,
+        }
         missing = [name for name in tables if not self.parts.store.has_config(name)]
         for name in missing:
             tables[name].dirty = True
-        return [name for name in missing if name not in self.keeper.failed and not self.keeper.is_under_way(name)]
+        return [
+            name for name in missing if name not in self.keeper.failed and not self.keeper.is_under_way(name)
+        ]
 
     def _save_changed(self) -> None:
         if self.parts.topics.dirty:
@@ -291,7 +334,10 @@ class Broker:
             self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
 
     def _save_metrics(self) -> None:
-        files = {timer.METRICS_FILE_NAME: self.parts.timer.metrics_picture(), transaction_metrics.FILE_NAME: self.parts.transactions.metrics.picture()}
+        files = {
+            timer.METRICS_FILE_NAME: self.parts.timer.metrics_picture(),
+            transaction_metrics.FILE_NAME: self.parts.transactions.metrics.picture(),
+        }
         for name, make_text in files.items():
             if make_text is not None:
                 self.keeper.save(name, make_text)
@@ -305,14 +351,17 @@ class Broker:
 _WHAT_WAITS = {
     "delay": "messages with a delay level wait",
     "transactions": "transactions without an end are not asked for",
-    "timer": "messages with a time wait; the next start makes missing files of timerlog and timerwheel from the messages",
+    "timer": "messages with a time wait; the next start makes missing files of timerlog and timerwheel from "
+    "the messages",
 }
 
 
 class _Steps:
-    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its `on_ready` will tell.
+    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its
+    `on_ready` will tell.
 
-    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each STEP_RETRY_S, whatever arrives.
+    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each
+    STEP_RETRY_S, whatever arrives.
     """
 
     def __init__(self, name: str, kind, parts: BrokerParts):
@@ -356,7 +405,8 @@ class _Steps:
 
     def _run(self) -> None:
         self._timer = None
-        self._in(LONGEST_WAIT_S)  # a step that fails in a way that was not foreseen is told by the loop, and is not the last one
+        # A step that fails in a way that was not foreseen is told by the loop, and is not the last one
+        self._in(LONGEST_WAIT_S)
         try:
             self.now()
         except StoreError as error:
@@ -368,7 +418,10 @@ class _Steps:
             self._in(0.0)
         else:
             # A step may have left out what failed before.
-            if self._failed_s is not None and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S:
+            if (
+                self._failed_s is not None
+                and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S
+            ):
                 self._failed_s = None
                 self._parts.store.trouble_over(f"{self._name}_failed")
 
@@ -426,5 +479,7 @@ def _bound(host: str, port: int, option: str) -> socket.socket:
         return bind(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise OSError(f"port {port} of {host} is taken: another program listens there; choose another with {option}") from None
+            raise OSError(
+                f"port {port} of {host} is taken: another program listens there; choose another with {option}"
+            ) from None
         raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None

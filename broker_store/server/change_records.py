@@ -1,16 +1,19 @@
-"""Records of what was changed through the broker's and the name server's ports: at whose request, what, and with what result.
+"""Records of what was changed through the broker's and the name server's ports: at whose request, what, and
+with what result.
 
-These ports have no login, so a record names an address and what a client says of itself. `note` is called on the loop
-and only appends; a thread writes what came, once a second, to the audit trail of the dashboard, or to the log where there
-is no dashboard. What is written is bounded, whatever is asked for:
+These ports have no login, so a record names an address and what a client says of itself. `note` is called on
+the loop and only appends; a thread writes what came, once a second, to the audit trail of the dashboard, or
+to the log where there is no dashboard. What is written is bounded, whatever is asked for:
 
 - each record costs a token; there are MAX_TOKENS, and another each TOKEN_MS;
-- requests that changed nothing (refused, or the same before and after) have tokens of their own, a fifth as many: however
-  many of them come, what was changed is recorded. A day has at most 9,640 records of changes and 1,928 of others;
-- without a token, and for a repeat within a minute, requests of one address, code and outcome are counted together, with
-  the first of their names; such a sum becomes a record when there is a token again, at the latest at the end;
-- a writer that fails keeps what it has and is tried again; beyond MAX_PENDING records are dropped, counted, and a record
-  says how many.
+- requests that changed nothing (refused, or the same before and after) have tokens of their own, a fifth as
+  many: however many of them come, what was changed is recorded. A day has at most 9,640 records of changes
+  and 1,928 of others;
+- without a token, and for a repeat within a minute, requests of one address, code and outcome are counted
+  together, with the first of their names; such a sum becomes a record when there is a token again, at the
+  latest at the end;
+- a writer that fails keeps what it has and is tried again; beyond MAX_PENDING records are dropped, counted,
+  and a record says how many.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ ELSEWHERE = "others"  # the address of the sum that takes what has no sum of its
 
 @dataclass(frozen=True, slots=True)
 class ChangeRecord:
-    """One change that was asked for, or `count` of a kind. `outcome` is `done` or the name of the answer's code."""
+    """One change that was asked for, or `count` of a kind. `outcome` is `done` or the name of the answer's
+    code."""
 
     at_ms: int
     action: str
@@ -59,7 +63,11 @@ class ChangeRecord:
     @property
     def has_effect(self) -> bool:
         """Whether something was changed, as far as the record tells."""
-        is_the_same = "after" in self.detail and self.detail["before"] == self.detail["after"] and not self.detail.get("not_shown")
+        is_the_same = (
+            "after" in self.detail
+            and self.detail["before"] == self.detail["after"]
+            and not self.detail.get("not_shown")
+        )
         is_the_same |= self.detail.get("topics") == 0  # a permission of a broker without topics
         return self.outcome == "done" and not is_the_same
 
@@ -80,8 +88,15 @@ class _Sum:
             self.names.append(record.name)
 
     def record(self, address: str) -> ChangeRecord:
-        detail = {"first_ms": self.first.at_ms, "last_ms": self.last_ms, "names": self.names, "said": self.first.detail.get("said")}
-        return dataclasses.replace(self.first, at_ms=self.last_ms, address=address, count=self.count, detail=detail)
+        detail = {
+            "first_ms": self.first.at_ms,
+            "last_ms": self.last_ms,
+            "names": self.names,
+            "said": self.first.detail.get("said"),
+        }
+        return dataclasses.replace(
+            self.first, at_ms=self.last_ms, address=address, count=self.count, detail=detail
+        )
 
 
 class _Allowance:
@@ -125,7 +140,8 @@ def write_to_log(records: Sequence[ChangeRecord]) -> None:
 
 
 class ChangeRecords:
-    """What is to be written. `write(records)` runs in a thread of its own; `dropped(count)` is called with the number of lost records."""
+    """What is to be written. `write(records)` runs in a thread of its own; `dropped(count)` is called with
+    the number of lost records."""
 
     def __init__(
         self,
@@ -182,7 +198,9 @@ class ChangeRecords:
             self._batch = list(self._pending)
             self._pending.clear()
             if self._lost:
-                self._batch.append(ChangeRecord(self._clock(), "drop", "audit", "", "dropped", "", "", count=self._lost))
+                self._batch.append(
+                    ChangeRecord(self._clock(), "drop", "audit", "", "dropped", "", "", count=self._lost)
+                )
                 self._lost = 0
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="change-records")

@@ -1,7 +1,7 @@
 """What clients say of themselves, and what they need of each other: 34, 35, 38, 46, 400.
 
-When a consumer group changes, all its members hear of it (40) and share the queues out anew, the one that caused it
-included.
+When a consumer group changes, all its members hear of it (40) and share the queues out anew, the one that
+caused it included.
 """
 
 from __future__ import annotations
@@ -45,11 +45,20 @@ class ClientHandlers:
         for consumer in beat.consumers:
             group = parts.groups.find_or_create(consumer.group, (command, channel))
             if group is None:
-                raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {consumer.group}")
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group not exist, {consumer.group}",
+                )
             try:
                 parts.topics.ensure_retry(consumer.group, group.retry_queue_nums, unit=consumer.unit_mode)
             except TooManyTopicsError as error:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    str(error),
+                    "too many topics",
+                    value=error.value,
+                    limit=error.limit,
+                ) from None
         changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
         return command.answer(0, None, fields)
@@ -79,27 +88,35 @@ class ClientHandlers:
 
     def unregister(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.UNREGISTER_CLIENT, command.fields)
-        self._parts.clients.unregister(channel, header.client_id, header.producer_group, header.consumer_group)
+        self._parts.clients.unregister(
+            channel, header.client_id, header.producer_group, header.consumer_group
+        )
         return command.answer(0, None, {})
 
     def consumer_list(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, command.fields)
         group = self._parts.clients.consumer_group(header.consumer_group)
         if group is None or not group.members:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group:.120}", {})
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group:.120}", {}
+            )
         return command.answer(0, None, {}, bodies.encode_consumer_list(group.client_ids()))
 
     def check_client(self, command: Command, channel: Channel) -> Command:
         check = bodies.decode_client_check(command.body)
         subscription = check.subscription
         if not filters.is_tag_type(subscription.expression_type):
-            remark = f"The broker does not support consumer to filter message by {subscription.expression_type:.20}"
+            remark = (
+                f"The broker does not support consumer to filter message by "
+                f"{subscription.expression_type:.20}"
+            )
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         filters.parse(subscription.topic, subscription.expression, subscription.expression_type)
         return command.answer()
 
     def query_assignment(self, command: Command, channel: Channel) -> Command:
-        """Which queues a client of a group gets, of those on this broker; nothing when the group is not online."""
+        """Which queues a client of a group gets, of those on this broker; nothing when the group is not
+        online."""
         request = fastjson.loads(command.body)
         if not isinstance(request, dict):
             raise FieldError("body", command.body[:40], "an object")
@@ -130,7 +147,8 @@ def _text(request: dict, name: str) -> str:
 
 
 def _share(queues: list[int], members: list[str], client_id: str, strategy: str) -> list[int]:
-    """The client's part of the queues: a run of them (AVG), or every n-th (AVG_BY_CIRCLE), as Java's clients share."""
+    """The client's part of the queues: a run of them (AVG), or every n-th (AVG_BY_CIRCLE), as Java's clients
+    share."""
     place = members.index(client_id)
     if strategy == "AVG_BY_CIRCLE":
         return queues[place :: len(members)]

@@ -1,9 +1,10 @@
-"""Pulls (11, 361) and offsets (14, 15) (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md sections 6, 7 and 12).
+"""Pulls (11, 361) and offsets (14, 15) (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
+sections 6, 7 and 12).
 
-A pull is checked, read and answered at once when there is something to read and it is near the log's end; a cold read
-comes back later from the store's readers, and a pull that finds nothing is parked when it asked for that. An arrival
-wakes those parked on its queue. One whose filter lets nothing pass stays parked with its offset moved on, so that a
-selective consumer is not told about every message that is not for it.
+A pull is checked, read and answered at once when there is something to read and it is near the log's end; a
+cold read comes back later from the store's readers, and a pull that finds nothing is parked when it asked for
+that. An arrival wakes those parked on its queue. One whose filter lets nothing pass stays parked with its
+offset moved on, so that a selective consumer is not told about every message that is not for it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 _OFFSET_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
 _FAILED = int(ResponseCode.SYSTEM_ERROR)
-_FAILURES = {GetStatus.MESSAGE_DAMAGED: "the message there is damaged", GetStatus.READ_FAILED: "a file of the store cannot be read"}
+_FAILURES = {
+    GetStatus.MESSAGE_DAMAGED: "the message there is damaged",
+    GetStatus.READ_FAILED: "a file of the store cannot be read",
+}
 _CODES = {
     GetStatus.FOUND: 0,
     GetStatus.MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
@@ -110,14 +114,16 @@ class Consume:
             self._answer_parked(parked)
 
     def arrived(self, queues: list[tuple[str, int]]) -> None:
-        """The store moved watched queues. Who waits is served in the next turn, after the senders had their answers."""
+        """The store moved watched queues. Who waits is served in the next turn, after the senders had their
+        answers."""
         self._arrived.update(dict.fromkeys(queues))
         if not self._wake_scheduled:
             self._wake_scheduled = True
             self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Serve who waits on the queues that moved, in pieces: senders must not wait for thousands of consumers."""
+        """Serve who waits on the queues that moved, in pieces: senders must not wait for thousands of
+        consumers."""
         arrived, self._arrived = self._arrived, {}
         for queue in arrived:
             if queue[0] == SCHEDULE_TOPIC:
@@ -139,7 +145,11 @@ class Consume:
 
     def _answer_parked(self, parked: ParkedPull) -> None:
         pull: Pull = parked.pull
-        self._read(pull, parked.offset, lambda result: self._answer(pull, result, moved=parked.offset != pull.header.queue_offset))
+        self._read(
+            pull,
+            parked.offset,
+            lambda result: self._answer(pull, result, moved=parked.offset != pull.header.queue_offset),
+        )
 
     def _retry(self, parked: ParkedPull) -> None:
         """Look again for a parked pull: answer it, or leave it parked."""
@@ -177,10 +187,15 @@ class Consume:
         status = result.status
         if status is GetStatus.OFFSET_FOUND_NULL:
             return
-        if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        if status in (
+            GetStatus.NO_MATCHED_MESSAGE,
+            GetStatus.OFFSET_OVERFLOW_ONE,
+            GetStatus.NO_MESSAGE_IN_QUEUE,
+        ):
             if status is GetStatus.NO_MATCHED_MESSAGE:
                 parked.offset = result.next_offset
-            # More may be there, or have come while a cold read was under way and arrivals passed this pull by.
+            # More may be there, or have come while a cold read was under way and arrivals passed this pull
+            # by.
             if self._store.max_offset(*parked.queue) > parked.offset:
                 self._loop.call_soon(self._retry, parked)
             return
@@ -201,7 +216,9 @@ class Consume:
             self._commit(header, channel)
         client = self._broadcasting_client(pull)
         if client is not None:
-            begin = self._parts.broadcast.first(*client, header.queue_offset, self._parts.clock(), through_proxy=_is_through_proxy(header))
+            begin = self._parts.broadcast.first(
+                *client, header.queue_offset, self._parts.clock(), through_proxy=_is_through_proxy(header)
+            )
             if begin is not None:
                 self._note_broadcast(pull, client, begin)
                 self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, begin))
@@ -210,7 +227,8 @@ class Consume:
         return None
 
     def _broadcasting_client(self, pull: Pull) -> BroadcastingClient | None:
-        """Who pulls, where that is a client of a broadcasting group: it is noted how far it is, and it may have to begin elsewhere."""
+        """Who pulls, where that is a client of a broadcasting group: it is noted how far it is, and it may
+        have to begin elsewhere."""
         header, parts = pull.header, self._parts
         if not parts.settings.enable_broadcast_offset_store:
             return None
@@ -218,7 +236,12 @@ class Consume:
             client_id = header.proxy_client_id
         else:
             group = parts.clients.consumer_group(header.consumer_group)
-            if group is None or not group.broadcasting or group.consume_type != "CONSUME_PASSIVELY" or pull.channel not in group.members:
+            if (
+                group is None
+                or not group.broadcasting
+                or group.consume_type != "CONSUME_PASSIVELY"
+                or pull.channel not in group.members
+            ):
                 return None
             client_id = group.members[pull.channel].client_id
         if not client_id or len(client_id) > MAX_CLIENT_ID_CHARACTERS:
@@ -226,7 +249,9 @@ class Consume:
         return header.consumer_group, header.topic, header.queue_id, client_id
 
     def _note_broadcast(self, pull: Pull, client: BroadcastingClient, offset: int) -> None:
-        self._parts.broadcast.note(*client, offset, self._parts.clock(), through_proxy=_is_through_proxy(pull.header))
+        self._parts.broadcast.note(
+            *client, offset, self._parts.clock(), through_proxy=_is_through_proxy(pull.header)
+        )
 
     def _check(self, command: Command, header: PullHeader, channel: Channel) -> Pull:
         """Raise Refusal unless the pull may be."""
@@ -234,10 +259,17 @@ class Consume:
         group = parts.groups.get(header.consumer_group)
         config = parts.topics.get(header.topic)
         if not parts.settings.broker_permission & PERM_READ:
-            raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
+            raise _forbidden(
+                _BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden"
+            )
         if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
-            raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden")
-        if group is None and (group := parts.groups.find_or_create(header.consumer_group, (command, channel))) is None:
+            raise _forbidden(
+                _BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden"
+            )
+        if (
+            group is None
+            and (group := parts.groups.find_or_create(header.consumer_group, (command, channel))) is None
+        ):
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
@@ -246,13 +278,18 @@ class Consume:
             raise _forbidden(_BY_GROUP, f"subscription group no permission, {group.name}")
         if config is None:
             check_topic(header.topic)
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}", "no topic")
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+                "no topic",
+            )
         if not config.perm & PERM_READ:
             raise _forbidden(_BY_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queues:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{config.read_queues}] "
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queues}] "
                 f"consumer:[/{channel.remote}]",
                 "queue id",
                 value=header.queue_id,
@@ -262,7 +299,8 @@ class Consume:
         if not subscription.class_filter and subscription.expression_type != filters.TAG:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type:.20}",
+                f"The broker does not support consumer to filter message by "
+                f"{subscription.expression_type:.20}",
             )
         tag_codes = None if subscription.class_filter else subscription.tag_codes
         return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag)
@@ -273,30 +311,48 @@ class Consume:
             try:
                 return _parse(header.topic, header.subscription, header.expression_type)
             except FilterError:
-                raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+                ) from None
         members = self._parts.clients.consumer_group(header.consumer_group)
         if members is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         if members.broadcasting and not group.consume_broadcast_enable:
-            raise _forbidden(_NO_BROADCASTING, f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
+            raise _forbidden(
+                _NO_BROADCASTING,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
         self._check_allowed(header)
         subscription = members.subscriptions.get(header.topic)
         if subscription is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.version < header.sub_version:
             remark = "the consumer's subscription not latest"
-            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark, value=header.sub_version, limit=subscription.version)
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                remark,
+                value=header.sub_version,
+                limit=subscription.version,
+            )
         return subscription
 
     def _check_allowed(self, header: PullHeader) -> None:
-        """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's subscription counts."""
+        """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's
+        subscription counts."""
         if not self._parts.groups.may_read(header.consumer_group, header.topic):
-            raise _forbidden(_BY_SUBSCRIPTION, f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]")
+            raise _forbidden(
+                _BY_SUBSCRIPTION,
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+            )
 
     def _read(self, pull: Pull, offset: int, done) -> None:
         """Read for a pull and call `done(result)`, now or when a cold read comes back."""
         header = pull.header
-        most_bytes = MAX_PULL_BYTES if header.max_msg_bytes is None else max(1, min(header.max_msg_bytes, MAX_PULL_BYTES))
+        most_bytes = (
+            MAX_PULL_BYTES
+            if header.max_msg_bytes is None
+            else max(1, min(header.max_msg_bytes, MAX_PULL_BYTES))
+        )
         request = GetRequest(
             header.topic,
             header.queue_id,
@@ -312,7 +368,8 @@ class Consume:
         def finish(result: GetResult) -> None:
             self._parts.statistics.read(result.status is GetStatus.FOUND, time.perf_counter() - began_s)
             if result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset == offset:
-                # Not a unit was looked at: the store's readers have all they can take. The client must not spin on that.
+                # Not a unit was looked at: the store's readers have all they can take. The client must not
+                # spin on that.
                 channel.hold()
                 self._loop.call_later(BUSY_RETRY_S, again)
             else:
@@ -328,7 +385,8 @@ class Consume:
 
         def read_later(result: GetResult) -> None:
             if channel.paused and not channel.closed:
-                # It has not read its other answers. What came is let go and read again from pages that are warm then.
+                # It has not read its other answers. What came is let go and read again from pages that are
+                # warm then.
                 channel.when_resumed(again)
                 return
             channel.release()
@@ -346,13 +404,21 @@ class Consume:
         code = _code_of(result.status, header.queue_offset)
         if client is not None:
             # One that asks for what is not there is as far as where it is sent.
-            self._note_broadcast(pull, client, result.next_offset if code == _OFFSET_MOVED else header.queue_offset)
+            self._note_broadcast(
+                pull, client, result.next_offset if code == _OFFSET_MOVED else header.queue_offset
+            )
         if header.sys_flag & headers.PULL_SUSPEND and code == _NOT_FOUND:
             settings = self._parts.settings
-            suspend_ms = header.suspend_timeout_ms if settings.long_polling_enable else settings.short_polling_time_mills
+            suspend_ms = (
+                header.suspend_timeout_ms
+                if settings.long_polling_enable
+                else settings.short_polling_time_mills
+            )
             now_ms = self._parts.clock()
             deadline_ms = now_ms + max(0, min(suspend_ms, MAX_SUSPEND_MS))
-            parked = ParkedPull((header.topic, header.queue_id), pull.channel, header.queue_offset, deadline_ms, pull)
+            parked = ParkedPull(
+                (header.topic, header.queue_id), pull.channel, header.queue_offset, deadline_ms, pull
+            )
             if deadline_ms > now_ms and not pull.channel.closed:
                 if not self._parts.parked.park(parked):
                     self._refuse_to_park(pull)
@@ -365,30 +431,57 @@ class Consume:
     def _refuse_to_park(self, pull: Pull) -> None:
         """Not PULL_NOT_FOUND: after that a client asks again at once, after SYSTEM_BUSY in a few seconds."""
         parked, channel = self._parts.parked, pull.channel
-        self._parts.statistics.refuse("parked pulls", value=parked.count, limit=parked.max_parked, who=channel.remote, said=flow.OVERLOADED)
+        self._parts.statistics.refuse(
+            "parked pulls",
+            value=parked.count,
+            limit=parked.max_parked,
+            who=channel.remote,
+            said=flow.OVERLOADED,
+        )
         if not pull.command.flag & 2:
             channel.write(pull.command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, {}))
 
     def _answer(self, pull: Pull, result: GetResult, *, moved: bool = False) -> None:
-        """Write the answer; `moved` says that the pull's offset moved on over messages that it did not want."""
+        """Write the answer; `moved` says that the pull's offset moved on over messages that it did not
+        want."""
         header = pull.header
         code = _code_of(result.status, header.queue_offset)
         body = result.body
         if code == 0:
             self._parts.statistics.pulls_found += 1
-            self._parts.statistics.delivered(header.consumer_group, header.topic, result.count, len(body), result.cold)
+            self._parts.statistics.delivered(
+                header.consumer_group, header.topic, result.count, len(body), result.cold
+            )
         elif moved and code == _NOT_FOUND:
             code = _RETRY_IMMEDIATELY
         elif code == _FAILED:
             self._log.write(
-                logging.ERROR, "failed pulls", time.monotonic(), "a pull of %s/%d at %d by group %s of %s failed: %s; `manage.py check_store` says what is damaged",
-                header.topic, header.queue_id, header.queue_offset, header.consumer_group, pull.channel.remote, _FAILURES[result.status],
+                logging.ERROR,
+                "failed pulls",
+                time.monotonic(),
+                "a pull of %s/%d at %d by group %s of %s failed: %s; `manage.py check_store` says "
+                "what is damaged",
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                header.consumer_group,
+                pull.channel.remote,
+                _FAILURES[result.status],
             )
         self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         if pull.command.flag & 2:
             return
         head = pull_answer_head(
-            pull.command, code, result.status.name, result.next_offset, result.min_offset, result.max_offset, len(body), 0, pull.topic_sys_flag, pull.group_sys_flag
+            pull.command,
+            code,
+            result.status.name,
+            result.next_offset,
+            result.min_offset,
+            result.max_offset,
+            len(body),
+            0,
+            pull.topic_sys_flag,
+            pull.group_sys_flag,
         )
         if body:
             pull.channel.write_bytes(head, body)
@@ -397,7 +490,10 @@ class Consume:
 
     def _empty(self, header: PullHeader, status: GetStatus, next_offset: int) -> GetResult:
         store = self._store
-        low, high = store.min_offset(header.topic, header.queue_id), store.max_offset(header.topic, header.queue_id)
+        low, high = (
+            store.min_offset(header.topic, header.queue_id),
+            store.max_offset(header.topic, header.queue_id),
+        )
         return GetResult(status, next_offset, low, high)
 
     # Offsets
@@ -410,24 +506,38 @@ class Consume:
         if header.set_zero_if_not_found is False:
             remark = "Not found, do not set to zero, maybe this group boot first"
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
-        # A group that is new here begins with the first message as long as that is still near; else its client decides.
+        # A group that is new here begins with the first message as long as that is still near; else its
+        # client decides.
         first = self._store.min_offset(header.topic, header.queue_id)
         if first <= 0 and self._parts.near_log_end(header.topic, header.queue_id, 0):
             return command.answer(0, None, {"offset": "0"})
-        return command.answer(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {})
+        return command.answer(
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            {},
+        )
 
     def _commit(self, header: PullHeader, channel: Channel) -> None:
-        """Take the offset that comes with a pull. One for which there is no room is counted, and the pull goes on."""
+        """Take the offset that comes with a pull. One for which there is no room is counted, and the pull
+        goes on."""
         try:
-            self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            self._parts.offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
         except TooManyOffsetsError as error:
-            self._parts.statistics.refuse("too many offsets", value=error.value, limit=error.limit, who=channel.remote, said=str(error))
+            self._parts.statistics.refuse(
+                "too many offsets", value=error.value, limit=error.limit, who=channel.remote, said=str(error)
+            )
 
     def update_offset(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.UPDATE_CONSUMER_OFFSET, command.fields)
         parts = self._parts
         if parts.groups.get(header.consumer_group) is None:
-            return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group:.120} not exist!", {})
+            return command.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {header.consumer_group:.120} not exist!",
+                {},
+            )
         config = parts.topics.get(header.topic)
         if config is None:
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", {})
@@ -435,8 +545,16 @@ class Consume:
         if header.commit_offset < 0:
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "commit offset", value=header.commit_offset)
         if not 0 <= header.queue_id < config.queues:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "queue id", value=header.queue_id, limit=config.queues - 1)
-        taken = parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                remark,
+                "queue id",
+                value=header.queue_id,
+                limit=config.queues - 1,
+            )
+        taken = parts.offsets.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
         return command.answer(0, None if taken else "Offset has been previously reset", {})
 
 

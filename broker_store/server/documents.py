@@ -1,9 +1,10 @@
 """Stored messages as JSON values, for the REST routes, hot or not.
 
-64-bit numbers are strings: a JavaScript client would round them. A body is text when it is UTF-8, else base64, and
-`body_encoding` says which. Compressed bodies are inflated when they are zlib's and stay small (clients compress by
-themselves from 4 KiB on); what does not, or would burst a bound, is given as it is stored, with `body_compressed`
-true. Bounds as in docs/durability.md S10: a small compressed body must not become a large answer.
+64-bit numbers are strings: a JavaScript client would round them. A body is text when it is UTF-8, else
+base64, and `body_encoding` says which. Compressed bodies are inflated when they are zlib's and stay small
+(clients compress by themselves from 4 KiB on); what does not, or would burst a bound, is given as it is
+stored, with `body_compressed` true. Bounds as in docs/durability.md S10: a small compressed body must not
+become a large answer.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
 
 MAX_INFLATED_PER_ANSWER = 4 << 20
-MAX_AT_ONCE_BYTES = 64 << 10  # of messages that become JSON on the loop: 1.3 ms when each character is written as six
-PIECE_BYTES = 15 << 10  # of a body that becomes JSON in one call, which lets no other thread work; a multiple of 3 for base64
+# Of messages that become JSON on the loop: 1.3 ms when each character is written as six
+MAX_AT_ONCE_BYTES = 64 << 10
+# Of a body that becomes JSON in one call, which lets no other thread work; a multiple of 3 for base64
+PIECE_BYTES = 15 << 10
 JOINED_BYTES = 256 << 10  # small pieces of an answer are joined up to this size
 
 
@@ -30,7 +33,9 @@ def time_text(time_ms: int | None) -> str | None:
     """RFC 3339 in UTC; None for an unknown time and for one that no calendar has."""
     if time_ms is None or not 0 < time_ms < 253_402_300_800_000:
         return None
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
 
 
 def body_fields(body: bytes) -> dict:
@@ -42,7 +47,8 @@ def body_fields(body: bytes) -> dict:
 
 
 def message_document(message: StoredMessage, inflate_limit: int = MAX_INFLATED_BYTES) -> dict:
-    """All that a record says. A message without a unique key, which only foreign producers make, goes by its offset id."""
+    """All that a record says. A message without a unique key, which only foreign producers make, goes by its
+    offset id."""
     inflated = inflate(message.body, message.sys_flag, inflate_limit)
     body = body_fields(message.body if inflated is None else inflated)
     return _fields_before_body(message) | body | _fields_after_body(message, inflated is None)
@@ -93,8 +99,8 @@ async def message_json(message: StoredMessage, facts: dict) -> list[bytes]:
 async def messages_json(facts: dict, messages: Sequence[StoredMessage]) -> list[bytes]:
     """A JSON object of `facts` and `messages`, in pieces. One bound holds for all that is inflated.
 
-    Large messages become JSON in a thread, and never one string: 4 MiB of control characters are 24 MiB of JSON, and to copy
-    those once on the loop takes 20 ms.
+    Large messages become JSON in a thread, and never one string: 4 MiB of control characters are 24 MiB of
+    JSON, and to copy those once on the loop takes 20 ms.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -113,7 +119,9 @@ async def _made(messages: Sequence[StoredMessage], pieces: Callable[[], Iterator
 
 
 def _weight(message: StoredMessage) -> int:
-    return message.size + (min(MAX_INFLATED_BYTES, len(message.body) * MAX_INFLATION) if message.is_compressed else 0)
+    return message.size + (
+        min(MAX_INFLATED_BYTES, len(message.body) * MAX_INFLATION) if message.is_compressed else 0
+    )
 
 
 def _joined(pieces: Iterator[bytes]) -> list[bytes]:
@@ -138,15 +146,21 @@ def _pieces_of(messages: Sequence[StoredMessage]) -> Iterator[bytes]:
         yield b"," * (at > 0) + orjson.dumps(_fields_before_body(message))[:-1] + b',"body":"'
         for text in texts:
             yield orjson.dumps(text)[1:-1]
-        yield b'","body_encoding":"%s",' % encoding.encode() + orjson.dumps(_fields_after_body(message, inflated is None))[1:]
+        yield (
+            b'","body_encoding":"%s",' % encoding.encode()
+            + orjson.dumps(_fields_after_body(message, inflated is None))[1:]
+        )
 
 
 def _texts_of(body: bytes) -> tuple[list[str], str]:
-    """A body as text in pieces, and its encoding. No call into compiled code handles more than PIECE_BYTES of it."""
+    """A body as text in pieces, and its encoding. No call into compiled code handles more than PIECE_BYTES of
+    it."""
     decoder, texts = codecs.getincrementaldecoder("utf-8")(), []
     try:
         for at in range(0, len(body), PIECE_BYTES):
             texts.append(decoder.decode(body[at : at + PIECE_BYTES], at + PIECE_BYTES >= len(body)))
     except UnicodeDecodeError:
-        return [base64.b64encode(body[at : at + PIECE_BYTES]).decode() for at in range(0, len(body), PIECE_BYTES)], "base64"
+        return [
+            base64.b64encode(body[at : at + PIECE_BYTES]).decode() for at in range(0, len(body), PIECE_BYTES)
+        ], "base64"
     return texts, "utf-8"

@@ -3,16 +3,18 @@
     POST /api/v1/topics/{topic}/messages                     one message, or a list of them
     GET  /api/v1/topics/{topic}/queues/{queue}/messages      ?offset=&limit=&wait_ms=
 
-A request through Django's middleware and a token row in the database costs 2 ms of the loop's time, here 0.03 to 0.1;
-sends share that loop with every client of the broker. What is here is only what these two need: who is it (a token
-from a table in memory, or the local socket), is the body small enough (known before it is read), is it JSON of the
-right shape. The rest is the gateway's, and every other request goes on to `app`, untouched.
+A request through Django's middleware and a token row in the database costs 2 ms of the loop's time, here 0.03
+to 0.1; sends share that loop with every client of the broker. What is here is only what these two need: who
+is it (a token from a table in memory, or the local socket), is the body small enough (known before it is
+read), is it JSON of the right shape. The rest is the gateway's, and every other request goes on to `app`,
+untouched.
 
 A request without a token and not from the local socket goes on too: the same two routes exist in Django for a
-browser's session, where the CSRF check is. So a cookie is never looked at here, and a header that names a wrong token
-is refused here, whatever cookie comes with it.
+browser's session, where the CSRF check is. So a cookie is never looked at here, and a header that names a
+wrong token is refused here, whatever cookie comes with it.
 
-Everything is bounded before it is held: one body, all bodies together, the time to send one, messages in a list.
+Everything is bounded before it is held: one body, all bodies together, the time to send one, messages in a
+list.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ import orjson
 
 from broker_store.errors import StoreError
 from broker_store.excerpts import excerpt
-from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of, repeated_parameters, unknown_parameters
+from broker_store.server.problems import (
+    MEDIA_TYPE,
+    Problem,
+    problem_of,
+    repeated_parameters,
+    unknown_parameters,
+)
 from broker_store.server.repeated_log import RepeatedLog
 from broker_store.server.repeats import Repeats, read_key
 
@@ -79,10 +87,11 @@ class Caller:
 
 
 class TokenTable:
-    """The tokens that are good now, by the SHA-256 of their text; replaced as a whole, so a reader sees one picture.
+    """The tokens that are good now, by the SHA-256 of their text; replaced as a whole, so a reader sees one
+    picture.
 
-    A token is 256 random bits, so a plain hash of it cannot be searched, and looking one up by its hash tells nothing
-    by the time it takes.
+    A token is 256 random bits, so a plain hash of it cannot be searched, and looking one up by its hash tells
+    nothing by the time it takes.
     """
 
     def __init__(self) -> None:
@@ -90,7 +99,8 @@ class TokenTable:
         self._used: set[bytes] = set()
 
     def replace(self, callers: Mapping[bytes, tuple[Caller, int]]) -> None:
-        """Take over `{digest: (caller, expires_ms)}`; `expires_ms` 0 is never. What is not in it is refused from now on."""
+        """Take over `{digest: (caller, expires_ms)}`; `expires_ms` 0 is never. What is not in it is refused
+        from now on."""
         self._callers = dict(callers)
 
     def caller(self, token: str, now_ms: int) -> Caller | None:
@@ -109,7 +119,8 @@ class TokenTable:
 
 @dataclass(slots=True)
 class NewMessage:
-    """One message of a REST request, checked as far as the request alone allows. `queue_id` None: the broker chooses."""
+    """One message of a REST request, checked as far as the request alone allows. `queue_id` None: the broker
+    chooses."""
 
     body: bytes
     tag: str = ""
@@ -123,20 +134,25 @@ class Gateway(Protocol):
     """The broker, as these routes need it. `mqadmin.clusters.Cluster` is one."""
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored. Raises for a refused topic."""
+        """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored.
+        Raises for a refused topic."""
 
-    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Sequence[bytes]:
-        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first: JSON in pieces."""
+    async def pull(
+        self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int
+    ) -> Sequence[bytes]:
+        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first: JSON
+        in pieces."""
 
     def refuse(self, cause: str, **case) -> None:
-        """Count a request that was refused or failed: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps them."""
+        """Count a request that was refused or failed: `value`, `limit`, `who` and `said` as
+        broker_store/broker/flow.py keeps them."""
 
 
 class HotRoutes:
     """`app` with the hot routes in front.
 
-    `gateway()` is the broker or None while there is none yet; `local_caller(scope)` names who is on the other end of
-    the local socket, None for every other connection.
+    `gateway()` is the broker or None while there is none yet; `local_caller(scope)` names who is on the other
+    end of the local socket, None for every other connection.
     """
 
     def __init__(
@@ -181,7 +197,15 @@ class HotRoutes:
         except _Gone:
             return None
         except StoreError as error:
-            self._log.write(logging.ERROR, "failed requests", time.monotonic(), "a REST request of %s to %s failed: %s", caller.name, route[0], error)
+            self._log.write(
+                logging.ERROR,
+                "failed requests",
+                time.monotonic(),
+                "a REST request of %s to %s failed: %s",
+                caller.name,
+                route[0],
+                error,
+            )
             if (gateway := self._gateway()) is not None:  # None when the store has been closed meanwhile
                 gateway.refuse(error.cause, who=caller.name)
             return await _refuse(send, error)
@@ -191,7 +215,11 @@ class HotRoutes:
 
     def _caller_of(self, authorization: bytes) -> Caller:
         kind, _, token = authorization.decode("latin-1").partition(" ")
-        caller = self._tokens.caller(token.strip(), int(self._clock() * 1000)) if kind.lower() == "bearer" else None
+        caller = (
+            self._tokens.caller(token.strip(), int(self._clock() * 1000))
+            if kind.lower() == "bearer"
+            else None
+        )
         if caller is None:
             raise Problem("unauthorized", "the token is unknown, expired or revoked")
         return caller
@@ -253,7 +281,8 @@ def _parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def _route(scope: Scope) -> tuple[str, int | None] | None:
-    """(topic, None) for a send, (topic, queue) for a pull, None for what is not ours. Names are checked by the gateway."""
+    """(topic, None) for a send, (topic, queue) for a pull, None for what is not ours. Names are checked by
+    the gateway."""
     if scope["type"] != "http" or not scope["path"].startswith(BASE):
         return None
     pieces = scope["path"][len(BASE) :].split("/")
@@ -266,8 +295,13 @@ def _route(scope: Scope) -> tuple[str, int | None] | None:
 
 
 def most_body_bytes(method: str, path: str) -> int:
-    """Bytes that the body of a request to `path` (without escapes) may have: more for messages than for all else."""
-    return MAX_BODY_BYTES if _route({"type": "http", "method": method, "path": path}) is not None else MAX_FORM_BYTES
+    """Bytes that the body of a request to `path` (without escapes) may have: more for messages than for all
+    else."""
+    return (
+        MAX_BODY_BYTES
+        if _route({"type": "http", "method": method, "path": path}) is not None
+        else MAX_FORM_BYTES
+    )
 
 
 class _Gone(Exception):
@@ -286,7 +320,14 @@ async def _parts(receive: Receive):
 
 def _too_many_bodies(gateway: Gateway, caller: Caller, size: int) -> Problem:
     problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
-    gateway.refuse("REST bodies under way", value=size, limit=MAX_BODIES_BYTES, who=caller.name, said=problem.detail, is_send=True)
+    gateway.refuse(
+        "REST bodies under way",
+        value=size,
+        limit=MAX_BODIES_BYTES,
+        who=caller.name,
+        said=problem.detail,
+        is_send=True,
+    )
     return problem
 
 
@@ -295,7 +336,8 @@ def _body_too_large(length: int) -> Problem:
 
 
 def announced_length(header: bytes | None) -> int:
-    """Bytes that Content-Length announces, 0 when it is absent; a Problem when that is no number or too much."""
+    """Bytes that Content-Length announces, 0 when it is absent; a Problem when that is no number or too
+    much."""
     if header is None:
         return 0
     if not header.isdigit() or len(header) > 18:
@@ -305,7 +347,9 @@ def announced_length(header: bytes | None) -> int:
     return int(header)
 
 
-def query_int(asked: dict[str, str], name: str, default: int | None, most: int, *, least: int = 0) -> int | None:
+def query_int(
+    asked: dict[str, str], name: str, default: int | None, most: int, *, least: int = 0
+) -> int | None:
     """Take parameter `name` out of `asked` as an integer of least..most; a Problem when it is not one."""
     text = asked.pop(name, None)
     if text is None:
@@ -315,7 +359,8 @@ def query_int(asked: dict[str, str], name: str, default: int | None, most: int, 
     return int(text)
 
 
-# In texts, where they count as nothing, and elsewhere. A text longer than one match is gone through piece by piece.
+# In texts, where they count as nothing, and elsewhere. A text longer than one match is gone through piece by
+# piece.
 _TEXT_OR_VALUE = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[\[{,"]', re.DOTALL)
 _TEXT_OR_NAMED = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[:"]', re.DOTALL)
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")  # a colon of the text that was read, none of the body
@@ -324,18 +369,25 @@ _COUNTED_AT_ONCE = 1 << 20
 
 
 def check_values(body: bytes) -> None:
-    """A Problem when a body has more values than MAX_VALUES: JSON is read in one call, which keeps all threads from running, and
-    five million empty lists take two seconds."""
-    if _count_with_texts(body, b",", b"[", b"{") > MAX_VALUES and _count_outside_texts(body, _TEXT_OR_VALUE, MAX_VALUES) > MAX_VALUES:
-        raise Problem("too_large", f"the body has more than {MAX_VALUES} values", "send fewer messages in one request")
+    """A Problem when a body has more values than MAX_VALUES: JSON is read in one call, which keeps all
+    threads from running, and five million empty lists take two seconds."""
+    if (
+        _count_with_texts(body, b",", b"[", b"{") > MAX_VALUES
+        and _count_outside_texts(body, _TEXT_OR_VALUE, MAX_VALUES) > MAX_VALUES
+    ):
+        raise Problem(
+            "too_large", f"the body has more than {MAX_VALUES} values", "send fewer messages in one request"
+        )
 
 
 def _check_names(body: bytes, messages: list[dict]) -> None:
-    """A Problem when an object of a body names a field twice, of which the reader took the last: the body has more colons than the fields
-    and texts of `messages`, which were read, have."""
+    """A Problem when an object of a body names a field twice, of which the reader took the last: the body has
+    more colons than the fields and texts of `messages`, which were read, have."""
     members = sum(len(message) + len(message.get("properties") or ()) for message in messages)
     colons = _count_with_texts(body, b":")
-    if colons <= members or (colons == members + sum(map(_colons_in_texts, messages)) and not _ESCAPED_COLON.search(body)):
+    if colons <= members or (
+        colons == members + sum(map(_colons_in_texts, messages)) and not _ESCAPED_COLON.search(body)
+    ):
         return
     if _count_outside_texts(body, _TEXT_OR_NAMED, members) > members:
         raise Problem("invalid_fields", "a field is given more than once in one object; give it one value")
@@ -351,7 +403,11 @@ def _colons_in_texts(message: dict) -> int:
 
 def _count_with_texts(body: bytes, *marks: bytes) -> int:
     """How often marks occur, those within texts too: an upper bound, found fast."""
-    return sum(body.count(mark, at, at + _COUNTED_AT_ONCE) for at in range(0, len(body), _COUNTED_AT_ONCE) for mark in marks)
+    return sum(
+        body.count(mark, at, at + _COUNTED_AT_ONCE)
+        for at in range(0, len(body), _COUNTED_AT_ONCE)
+        for mark in marks
+    )
 
 
 def _count_outside_texts(body: bytes, text_or_mark: re.Pattern[bytes], most: int) -> int:
@@ -378,7 +434,10 @@ def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
         raise Problem("invalid", f"the body is not JSON: {error}") from None
     if isinstance(value, list):
         if not 1 <= len(value) <= MAX_MESSAGES:
-            raise Problem("too_large" if value else "invalid", f"a list of {len(value)} messages, want 1 to {MAX_MESSAGES}")
+            raise Problem(
+                "too_large" if value else "invalid",
+                f"a list of {len(value)} messages, want 1 to {MAX_MESSAGES}",
+            )
         messages, is_list = [read_message(item, f"[{index}]") for index, item in enumerate(value)], True
     else:
         messages, is_list, value = [read_message(value, "")], False, [value]
@@ -393,21 +452,34 @@ def read_message(value: object, place: str) -> NewMessage:
     """One message out of JSON; a Problem that names each field that is wrong."""
     if not isinstance(value, dict):
         raise Problem("invalid_fields", f"message{place} is not an object")
-    wrong = [_wrong(place, name, "not known") for name in islice((name for name in value if name not in _FIELDS), MAX_WRONG)]
+    wrong = [
+        _wrong(place, name, "not known")
+        for name in islice((name for name in value if name not in _FIELDS), MAX_WRONG)
+    ]
     body, body_error = _read_body(value.get("body"), value.get("body_encoding", "utf-8"))
     if body_error:
         wrong.append(_wrong(place, "body", body_error))
     tag = _or_default(value.get("tag"), "")
     if not _is_text(tag, MAX_TAG):
-        wrong.append(_wrong(place, "tag", f"want a string of at most {MAX_TAG} characters without control characters"))
+        wrong.append(
+            _wrong(place, "tag", f"want a string of at most {MAX_TAG} characters without control characters")
+        )
     keys = _or_default(value.get("keys"), [])
     keys = ([keys] if keys else []) if isinstance(keys, str) else keys
     if not isinstance(keys, list) or not all(_is_text(key, 1024) and key and " " not in key for key in keys):
         wrong.append(_wrong(place, "keys", "want strings without blanks, none empty"))
     properties = _or_default(value.get("properties"), {})
     if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
-        wrong.append(_wrong(place, "properties", f"has {len(properties)} names, at most {MAX_PROPERTIES} fit into a message"))
-    elif not isinstance(properties, dict) or not all(_is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()):
+        wrong.append(
+            _wrong(
+                place,
+                "properties",
+                f"has {len(properties)} names, at most {MAX_PROPERTIES} fit into a message",
+            )
+        )
+    elif not isinstance(properties, dict) or not all(
+        _is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()
+    ):
         wrong.append(_wrong(place, "properties", "want an object of strings, names and values not empty"))
     queue_id, flag = value.get("queue_id"), value.get("flag", 0)
     if queue_id is not None and not _is_int(queue_id, 0, MAX_INT32):
@@ -415,7 +487,11 @@ def read_message(value: object, place: str) -> NewMessage:
     if not _is_int(flag, -MAX_INT32 - 1, MAX_INT32):
         wrong.append(_wrong(place, "flag", "want a 32-bit integer"))
     if wrong:
-        raise Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong[:MAX_WRONG])
+        raise Problem(
+            "invalid_fields",
+            "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]),
+            errors=wrong[:MAX_WRONG],
+        )
     return NewMessage(body, tag, tuple(keys), dict(properties), queue_id, flag)
 
 
@@ -433,13 +509,18 @@ def _read_body(text: object, encoding: object) -> tuple[bytes, str]:
 
 
 def _or_default(value: object, default: object) -> object:
-    """The value of a field, `default` where it is null or absent. Other empty values are kept: their types are checked."""
+    """The value of a field, `default` where it is null or absent. Other empty values are kept: their types
+    are checked."""
     return default if value is None else value
 
 
 def _is_text(value: object, limit: int) -> bool:
     """A string that can stand in a properties string: its separators are control characters."""
-    return isinstance(value, str) and len(value) <= limit and not ("\x00" in value or "\x01" in value or "\x02" in value)
+    return (
+        isinstance(value, str)
+        and len(value) <= limit
+        and not ("\x00" in value or "\x01" in value or "\x02" in value)
+    )
 
 
 def _is_int(value: object, least: int, most: int) -> bool:
@@ -450,18 +531,25 @@ def _wrong(place: str, name: str, reason: str) -> dict:
     return {"field": f"{place}.{name}".lstrip(".")[:100], "reason": reason}
 
 
-async def send_body(gateway: Gateway, repeats: Repeats, caller: Caller, topic: str, body: bytes, key: str | None) -> dict:
+async def send_body(
+    gateway: Gateway, repeats: Repeats, caller: Caller, topic: str, body: bytes, key: str | None
+) -> dict:
     """Store what a request body holds and answer it; with an Idempotency-Key, once."""
 
     async def send() -> dict:
-        messages, is_list = read_messages(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(read_messages, body)
+        messages, is_list = (
+            read_messages(body)
+            if len(body) <= MAX_BYTES_ON_LOOP
+            else await asyncio.to_thread(read_messages, body)
+        )
         return send_answer(await gateway.send_batch(topic, messages), is_list)
 
     return await (send() if key is None else repeats.once(caller.name, topic, key, body, send))
 
 
 def send_answer(receipts: list[dict], is_list: bool) -> dict:
-    """The answer to a send: the receipt, or for a list all of them; a Problem when nothing at all was stored."""
+    """The answer to a send: the receipt, or for a list all of them; a Problem when nothing at all was
+    stored."""
     refused = [receipt["problem"] for receipt in receipts if "problem" in receipt]
     if len(refused) == len(receipts):
         raise Problem(refused[0]["code"], refused[0]["detail"], refused[0].get("hint"))

@@ -1,7 +1,8 @@
 """Writes the config files in a thread, one at a time, always the newest state of each.
 
-The tables hand over a function that makes the text, so neither the text nor the disk holds up the loop. A file that
-cannot be written (the disk is full) is tried again; nothing else stops for it, because the log is the truth.
+The tables hand over a function that makes the text, so neither the text nor the disk holds up the loop. A
+file that cannot be written (the disk is full) is tried again; nothing else stops for it, because the log is
+the truth.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Keeper:
                 self._writing = ""
 
     def _write_one(self, name: str, make_text: Callable[[], bytes]) -> None:
-        """Make the text of a large table at a fifth of the speed: at full speed its thread and the loop share one interpreter."""
+        """Make the text of a large table at a fifth of the speed: at full speed its thread and the loop share
+        one interpreter."""
         self._pace = pace = Pace()
         if self._is_closing:
             pace.hurry()
@@ -71,4 +73,7 @@ class Keeper:
             done, _ = await asyncio.wait({self._task}, timeout=limit_s)
             if not done:
                 self._task.cancel()
-                log.warning("config files not written at the end: %s", ", ".join(dict.fromkeys(name for name in (self._writing, *self._waiting) if name)))
+                log.warning(
+                    "config files not written at the end: %s",
+                    ", ".join(dict.fromkeys(name for name in (self._writing, *self._waiting) if name)),
+                )

@@ -1,4 +1,5 @@
-"""Queues that one client of a group has for itself, so that it can consume them in order: 41, 42 (broker/locks.py)."""
+"""Queues that one client of a group has for itself, so that it can consume them in order: 41, 42
+(broker/locks.py)."""
 
 from __future__ import annotations
 
@@ -26,8 +27,12 @@ class Locks:
     def lock(self, command: Command, channel: Channel) -> Command:
         request = self._request(command)
         queues = self._known_queues(request)
-        locked = self._parts.locks.lock(request.consumer_group, request.client_id, queues, self._parts.clock())
-        body = bodies.encode_locked(MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked)
+        locked = self._parts.locks.lock(
+            request.consumer_group, request.client_id, queues, self._parts.clock()
+        )
+        body = bodies.encode_locked(
+            MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked
+        )
         return command.answer(0, None, None, body)
 
     def unlock(self, command: Command, channel: Channel) -> Command:
@@ -41,12 +46,16 @@ class Locks:
         if not 0 < len(request.client_id) <= MAX_CLIENT_ID_CHARACTERS:
             raise FieldError("clientId", request.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
         if self._parts.groups.get(request.consumer_group) is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.consumer_group} not exist!", "no group")
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {request.consumer_group} not exist!",
+                "no group",
+            )
         return request
 
     def _known_queues(self, request: bodies.LockRequest) -> list[tuple[str, int]]:
-        """The queues of a request that exist here. A client asks for all it has in one request: one that an administrator
-        took away must not cost it the others, and a lock on none would only fill the table."""
+        """The queues of a request that exist here. A client asks for all it has in one request: one that an
+        administrator took away must not cost it the others, and a lock on none would only fill the table."""
         topics = self._parts.topics
         return [
             (queue.topic, queue.queue_id)

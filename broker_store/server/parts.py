@@ -1,4 +1,5 @@
-"""What a running broker consists of, in one value: built by `build_parts`, given to the handlers and the dashboard."""
+"""What a running broker consists of, in one value: built by `build_parts`, given to the handlers and the
+dashboard."""
 
 from __future__ import annotations
 
@@ -27,10 +28,12 @@ from broker_store.server.change_records import ChangeRecords
 
 @dataclass
 class BrokerParts:
-    """The parts of one broker. `clock` gives milliseconds since 1970; `address` is what clients are told (`host:port`).
+    """The parts of one broker. `clock` gives milliseconds since 1970; `address` is what clients are told
+    (`host:port`).
 
-    `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by `server.broker`,
-    `history` by `assembly` where one is kept. `changes` takes the records of what is changed through the ports.
+    `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by
+    `server.broker`, `history` by `assembly` where one is kept. `changes` takes the records of what is changed
+    through the ports.
     """
 
     settings: BrokerSettings
@@ -77,7 +80,8 @@ class BrokerParts:
         return distance <= self.memory_bytes * self.store_settings.access_message_in_memory_max_ratio // 100
 
     def first_offset(self, topic: str, queue_id: int) -> int:
-        """Where one begins who has no offset and no say: at the first message while that is near, else behind the last."""
+        """Where one begins who has no offset and no say: at the first message while that is near, else behind
+        the last."""
         if self.store.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
             return 0
         return self.store.max_offset(topic, queue_id)
@@ -92,7 +96,11 @@ class BrokerParts:
 
 
 def build_parts(
-    settings: BrokerSettings, store_settings: StoreSettings, store: Any, clock: Callable[[], int], nameserver: Any = None
+    settings: BrokerSettings,
+    store_settings: StoreSettings,
+    store: Any,
+    clock: Callable[[], int],
+    nameserver: Any = None,
 ) -> BrokerParts:
     """The parts over a store, empty: `server.broker.Broker.load` reads the config files into them."""
     topics = Topics(
@@ -160,7 +168,9 @@ def build_parts(
         nameserver=nameserver,
     )
     parts.pauses = Pauses(clock)
-    parts.changes = ChangeRecords(clock, dropped=lambda count: parts.statistics.refuse("record of a change dropped", count))
+    parts.changes = ChangeRecords(
+        clock, dropped=lambda count: parts.statistics.refuse("record of a change dropped", count)
+    )
     parts.listens_on(settings.listen_port)
     return parts
 

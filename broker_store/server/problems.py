@@ -1,10 +1,11 @@
 """Problem documents (RFC 9457): the one shape of an error in every REST answer, hot or not.
 
     {"type": "urn:headpond:problem:topic_not_found", "title": "Topic not found", "status": 404,
-     "detail": "topic Orders does not exist", "code": "topic_not_found", "hint": "create it with POST /api/v1/topics"}
+     "detail": "topic Orders does not exist", "code": "topic_not_found", "hint": "create it with POST
+     /api/v1/topics"}
 
-`code` is for programs and never changes its meaning; `detail` has the facts of this case; `hint` says what to do.
-Neither ever carries a path of the file system or a stack trace.
+`code` is for programs and never changes its meaning; `detail` has the facts of this case; `hint` says what to
+do. Neither ever carries a path of the file system or a stack trace.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ LOOKUP_HINT = "take the name from the list it should be in"
 # code -> (HTTP status, title, hint). The whole vocabulary of errors stands here.
 CODES: dict[str, tuple[int, str, str]] = {
     "invalid": (400, "Request not understood", "compare the request with /api/v1/docs"),
-    "invalid_name": (400, "Name not allowed", "names have letters, digits and % | - _ only; topics up to 127, groups up to 120"),
-    "unauthorized": (401, "Who are you?", "send 'Authorization: Bearer TOKEN', log in, or use the local socket"),
+    "invalid_name": (
+        400,
+        "Name not allowed",
+        "names have letters, digits and % | - _ only; topics up to 127, groups up to 120",
+    ),
+    "unauthorized": (
+        401,
+        "Who are you?",
+        "send 'Authorization: Bearer TOKEN', log in, or use the local socket",
+    ),
     "forbidden": (403, "Not allowed", "ask an administrator for a role that may do this"),
     "csrf": (403, "CSRF check failed", "send the csrftoken cookie's value as X-CSRFToken, or use a token"),
     "not_writable": (403, "Topic is not writable", "give the topic or the broker write permission"),
@@ -41,25 +50,58 @@ CODES: dict[str, tuple[int, str, str]] = {
     "topic_not_found": (404, "Topic not found", "create it with POST /api/v1/topics"),
     "group_not_found": (404, "Group not found", "create it with POST /api/v1/groups"),
     "queue_not_found": (404, "Queue not found", "the topic's page says how many queues it has"),
-    "message_not_found": (404, "Message not found", "it may have been cleaned away: see the lowest offset of its queue"),
+    "message_not_found": (
+        404,
+        "Message not found",
+        "it may have been cleaned away: see the lowest offset of its queue",
+    ),
     "method_not_allowed": (405, "Method not allowed", "see /api/v1/docs"),
     "request_timeout": (408, "Request did not come in time", "send the whole request at once"),
     "conflict": (409, "Conflict", "read it again and repeat with what is there now"),
-    "confirmation_needed": (409, "Confirmation needed", "repeat with confirm= and the name of what is to be changed"),
+    "confirmation_needed": (
+        409,
+        "Confirmation needed",
+        "repeat with confirm= and the name of what is to be changed",
+    ),
     "too_large": (413, "Too large", "send less in one request"),
     "target_too_long": (414, "Address too long", "ask for less in one request"),
-    "key_reused": (422, "Idempotency-Key used before", "give each request a key of its own; only an exact repeat carries the same"),
+    "key_reused": (
+        422,
+        "Idempotency-Key used before",
+        "give each request a key of its own; only an exact repeat carries the same",
+    ),
     "invalid_fields": (422, "Fields are missing or wrong", "each entry of 'errors' names a field"),
     "header_too_large": (431, "Header too large", "send fewer or shorter header fields, cookies among them"),
     "limit_reached": (429, "Limit reached", "remove what is not used, or raise the limit in the settings"),
     "busy": (503, "Busy", "try again in a moment"),
     "starting": (503, "The broker is starting", "wait: /api/v1/recovery shows how far it is"),
     "unavailable": (503, "The store does not accept messages", "/api/v1/store shows the flag and its cause"),
-    "read_only": (503, "The store is read-only", "a sync failed or the store was opened for inspection: see /api/v1/store"),
-    "database_unavailable": (503, "The dashboard's database does not answer", "messages are not touched by that: log in to the broker's machine and see its log"),
-    "jobs_unavailable": (503, "Jobs are not available", "Redis holds only jobs: messages are not touched by that, and the broker's log says more"),
-    "damaged": (500, "A message is not as it was stored", "/api/v1/store shows the flag; 'manage.py check_store DIR' reports all damage; ask from the next offset to go on"),
-    "store_failed": (500, "A file of the store could not be read or written", "the broker's log names the file; 'manage.py check_store DIR' reports all damage"),
+    "read_only": (
+        503,
+        "The store is read-only",
+        "a sync failed or the store was opened for inspection: see /api/v1/store",
+    ),
+    "database_unavailable": (
+        503,
+        "The dashboard's database does not answer",
+        "messages are not touched by that: log in to the broker's machine and see its log",
+    ),
+    "jobs_unavailable": (
+        503,
+        "Jobs are not available",
+        "Redis holds only jobs: messages are not touched by that, and the broker's log says more",
+    ),
+    "damaged": (
+        500,
+        "A message is not as it was stored",
+        "/api/v1/store shows the flag; 'manage.py check_store DIR' reports all damage; ask from the "
+        "next offset to go on",
+    ),
+    "store_failed": (
+        500,
+        "A file of the store could not be read or written",
+        "the broker's log names the file; 'manage.py check_store DIR' reports all damage",
+    ),
     "timeout": (504, "Took too long", "the outcome is unknown: look before you repeat"),
     "internal": (500, "Error inside the broker", "the log has the details"),
 }
@@ -110,7 +152,11 @@ def unknown_parameters(names: Iterable[str], known: Iterable[str]) -> Problem:
 
 def repeated_parameters(names: Iterable[str]) -> Problem:
     """The problem for query parameters that take one value and were given several times."""
-    return Problem("invalid", f"query parameter {', '.join(excerpt(name) for name in sorted(names)[:MAX_NAMED])} is given more than once; give it one value")
+    return Problem(
+        "invalid",
+        f"query parameter {', '.join(excerpt(name) for name in sorted(names)[:MAX_NAMED])} is given "
+        f"more than once; give it one value",
+    )
 
 
 PUT_PROBLEMS = {
@@ -123,14 +169,21 @@ PUT_PROBLEMS = {
 
 
 def problem_of_put(status: PutStatus, message: Message, max_body_bytes: int) -> Problem:
-    """The problem for a message that was not stored; of one that is too large it has the size and the limit."""
+    """The problem for a message that was not stored; of one that is too large it has the size and the
+    limit."""
     code, detail, hint = PUT_PROBLEMS.get(status, "internal"), f"the store answered {status.name}", None
     if status is PutStatus.MESSAGE_ILLEGAL and len(message.body) > max_body_bytes:
-        code, detail = "too_large", f"the body has {len(message.body):,} bytes, a message has at most {max_body_bytes:,}"
+        code, detail = (
+            "too_large",
+            f"the body has {len(message.body):,} bytes, a message has at most {max_body_bytes:,}",
+        )
         hint = "split the body into several messages, or raise maxMessageSize in the settings"
     elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
         found = f"{len(message.properties):,}" if len(message.properties) > MAX_PROPERTIES else "too many"
-        detail = f"the properties, with keys, tag and what the broker adds, have {found} bytes, a message has at most {MAX_PROPERTIES:,}"
+        detail = (
+            f"the properties, with keys, tag and what the broker adds, have {found} bytes, a message has "
+            f"at most {MAX_PROPERTIES:,}"
+        )
         hint = "send fewer or shorter properties and keys, or put them into the body"
     return Problem(code, detail, hint)
 
@@ -142,7 +195,13 @@ def problem_of(error: BaseException) -> Problem:
     for kind, code in _CODE_OF_ERROR:
         if isinstance(error, kind):
             # Store errors name files; what the caller may know is that it failed and where the facts are.
-            detail = "" if isinstance(error, errors.StoreError) else in_words(error) if isinstance(error, errors.NameError_) else str(error)
+            detail = (
+                ""
+                if isinstance(error, errors.StoreError)
+                else in_words(error)
+                if isinstance(error, errors.NameError_)
+                else str(error)
+            )
             return Problem(code, detail, LOOKUP_HINT if isinstance(error, errors.LookupNameError) else None)
     if isinstance(error, TimeoutError):
         return Problem("timeout")

@@ -1,11 +1,13 @@
 """Sends: 10, 310 and 320 (docs/spec/remoting.md section 3).
 
-All sends of one turn of the loop, over all connections, are stored together: a handler only checks and appends to the
-`Group`, which hands everything to the store in one call when the turn is over, and writes the answers, one piece for
-each connection. With SYNC_FLUSH the answers of a group wait together until the log is synced behind its last record;
-a message with WAIT=false waits too, because nothing may be shown or acknowledged that a power cut can take back.
+All sends of one turn of the loop, over all connections, are stored together: a handler only checks and
+appends to the `Group`, which hands everything to the store in one call when the turn is over, and writes the
+answers, one piece for each connection. With SYNC_FLUSH the answers of a group wait together until the log is
+synced behind its last record; a message with WAIT=false waits too, because nothing may be shown or
+acknowledged that a power cut can take back.
 
-The broker adds four properties to what the producer gave: MSG_REGION, CLUSTER, TRACE_ON, and UNIQ_KEY when missing.
+The broker adds four properties to what the producer gave: MSG_REGION, CLUSTER, TRACE_ON, and UNIQ_KEY when
+missing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_store.broker import flow
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, HALF_TOPIC, MULTI_TAG, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
+from broker_store.broker.topics import (
+    FORBIDDEN_TO_SEND,
+    HALF_TOPIC,
+    MULTI_TAG,
+    PERM_WRITE,
+    TIMER_TOPIC,
+    TooManyTopicsError,
+    TopicConfig,
+)
 from broker_store.engine.write_path import Lap
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
@@ -44,10 +54,19 @@ IPV6_BITS = 0x30  # the store sets them as the hosts are
 INNER_BATCH_BIT = 0x80
 SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
 # What makes a message wait, or tells how.
-_ASKING = properties.any_of((properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY))
+_ASKING = properties.any_of(
+    (
+        properties.TRANSACTION_PREPARED,
+        properties.DELAY,
+        *properties.TIMER_ASKING,
+        properties.TIMER_OUT_MS,
+        properties.TIMER_DELETE_KEY,
+    )
+)
 # More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
 MAX_GROUP_MESSAGES = 2_000
-MAX_FILES_S = 0.01  # a turn of the loop may make files of new queues; the other messages of such queues come in the next turns
+# A turn of the loop may make files of new queues; the other messages of such queues come in the next turns
+MAX_FILES_S = 0.01
 
 Done = Callable[[Any, PutResult], None]
 
@@ -59,18 +78,24 @@ ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
     PutStatus.SLAVE_NOT_AVAILABLE: (ResponseCode.SLAVE_NOT_AVAILABLE, None),
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now. It may be caused by one of the following reasons: the broker's disk is full, "
+        "service not available now. It may be caused by one of the following reasons: the broker's "
+        "disk is full, "
         "messages are put to the slave, message store has been shut down, etc.",
     ),
-    PutStatus.CREATE_MAPPED_FILE_FAILED: (ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."),
+    PutStatus.CREATE_MAPPED_FILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
+    ),
     PutStatus.MESSAGE_ILLEGAL: (
         ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {max_body}B, "
+        "the message is illegal, maybe msg body or properties length not matched. msg body length "
+        "limit {max_body}B, "
         "msg properties length limit 32KB.",
     ),
     PutStatus.PROPERTIES_SIZE_EXCEEDED: (
         ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {max_body}B, "
+        "the message is illegal, maybe msg body or properties length not matched. msg body length "
+        "limit {max_body}B, "
         "msg properties length limit 32KB.",
     ),
     PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, flow.PAGE_CACHE_BUSY),
@@ -79,24 +104,39 @@ ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
     PutStatus.PAGE_CACHE_BUSY_WAITED: (ResponseCode.SYSTEM_BUSY, flow.PAGE_CACHE_BUSY_WAITED),
 }
 SENT = frozenset(
-    {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
 )
 
 
 class Refusal(Exception):
     """A request that is answered with a code and a sentence and changes nothing.
 
-    `cause` is the word for statistics; where a number decides, `value` is what was found and `limit` what may be.
+    `cause` is the word for statistics; where a number decides, `value` is what was found and `limit` what may
+    be.
     """
 
-    def __init__(self, code: int, remark: str, cause: str | None = None, *, value: int | None = None, limit: int | None = None):
+    def __init__(
+        self,
+        code: int,
+        remark: str,
+        cause: str | None = None,
+        *,
+        value: int | None = None,
+        limit: int | None = None,
+    ):
         self.code, self.remark, self.cause, self.value, self.limit = code, remark, cause, value, limit
         self.fields: dict[str, str] = {}
         super().__init__(remark)
 
 
 class Group:
-    """The messages of this turn of the loop. `add` is for every writer on the loop: sends, REST, send-back."""
+    """The messages of this turn of the loop. `add` is for every writer on the loop: sends, REST,
+    send-back."""
 
     def __init__(self, parts: BrokerParts, *, seconds: Callable[[], float] = time.monotonic):
         self._store = parts.store
@@ -123,8 +163,11 @@ class Group:
         """Messages not stored yet, and stored ones that wait for their sync."""
         return len(self._waiting) + self._unanswered
 
-    def add(self, message: Message, done: Done, context: Any = None, *, batch: bool = False, expires: bool = False) -> None:
-        """Store `message` when this turn is over, then call `done(context, result)`; its body is a chain for a batch.
+    def add(
+        self, message: Message, done: Done, context: Any = None, *, batch: bool = False, expires: bool = False
+    ) -> None:
+        """Store `message` when this turn is over, then call `done(context, result)`; its body is a chain for
+        a batch.
 
         One that `expires` is given up when it has waited as long as a send may.
         """
@@ -189,10 +232,13 @@ class Group:
                 times.end(lap, len(waiting), None, answered_s)
         else:
             self._unanswered += len(waiting)
-            self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results, lap, came_s))
+            self._store.when_confirmed(
+                log_end, lambda status: self._confirmed(status, waiting, results, lap, came_s)
+            )
 
     def _give_up_late(self, waiting: list, now_s: float, busy: bool) -> list:
-        """Answer the sends that waited too long, or all of them when the store takes none; those that are left."""
+        """Answer the sends that waited too long, or all of them when the store takes none; those that are
+        left."""
         limit_ms = self._busy_limit_ms if busy else self._wait_limit_ms
         came_by_s = now_s if busy else now_s - limit_ms / 1000
         late, left = [], []
@@ -202,7 +248,14 @@ class Group:
             status = PutStatus.PAGE_CACHE_BUSY_WAITED if busy else PutStatus.WAITED_TOO_LONG
             self.late_ms, self.late_among = round((now_s - late[0][4]) * 1000), len(waiting)
             value = self._store.busy_took_ms if busy else self.late_ms
-            self._statistics.refuse(status.name, len(late), value=value, limit=limit_ms, who=host_text(late[0][0].born_host), is_send=True)
+            self._statistics.refuse(
+                status.name,
+                len(late),
+                value=value,
+                limit=limit_ms,
+                who=host_text(late[0][0].born_host),
+                is_send=True,
+            )
             result = PutResult(status)
             for _, _, done, context, _ in late:
                 done(context, result)
@@ -237,7 +290,9 @@ class Group:
             results += map(self._store.put_batch, messages) if batch else self._store.put_many(messages)
         return results
 
-    def _confirmed(self, status: PutStatus, waiting: list, results: list[PutResult], lap: Lap | None, came_s: float) -> None:
+    def _confirmed(
+        self, status: PutStatus, waiting: list, results: list[PutResult], lap: Lap | None, came_s: float
+    ) -> None:
         if lap is not None:
             confirmed_s, lap.dispatch_s = self._seconds(), self._write_path.dispatch_s
         self._unanswered -= len(waiting)
@@ -281,7 +336,14 @@ class Group:
         elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED and len(message.properties) > record.MAX_PROPERTIES:
             value, limit = len(message.properties), record.MAX_PROPERTIES
         said = (ANSWERS[status][1] or "").replace("{max_body}", str(self._max_body))
-        self._statistics.refuse(cause, value=value, limit=limit, who=f"{host_text(message.born_host)} to {message.topic}", said=said, is_send=True)
+        self._statistics.refuse(
+            cause,
+            value=value,
+            limit=limit,
+            who=f"{host_text(message.born_host)} to {message.topic}",
+            said=said,
+            is_send=True,
+        )
 
     def _answer(self, waiting: list, results: list[PutResult]) -> None:
         for (_, _, done, context, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
@@ -309,14 +371,21 @@ class Produce:
         self._id_prefix = (parts.store_host[0] + parts.store_host[1].to_bytes(4, "big")).hex().upper()
         self._region = settings.region_id
         self._region_fields = {"MSG_REGION": settings.region_id, "TRACE_ON": "true"}
-        added = {properties.MESSAGE_REGION: settings.region_id, properties.CLUSTER: settings.broker_cluster_name}
-        self._added = properties.encode(added | {properties.TRACE_ON: "true" if settings.trace_on else "false"})
+        added = {
+            properties.MESSAGE_REGION: settings.region_id,
+            properties.CLUSTER: settings.broker_cluster_name,
+        }
+        self._added = properties.encode(
+            added | {properties.TRACE_ON: "true" if settings.trace_on else "false"}
+        )
         self._added_names = {properties.MESSAGE_REGION, properties.CLUSTER, properties.TRACE_ON}
         self._unique_ids = _UniqueIds(parts)
         self._answers: dict[Channel, list[bytes]] = {}
         group.on_answered = self._write_answers
         # Called with the command, its channel and the topic that a send has brought into being.
-        self.on_topic_created: Callable[[Command, Channel, TopicConfig], None] = lambda command, channel, config: None
+        self.on_topic_created: Callable[[Command, Channel, TopicConfig], None] = (
+            lambda command, channel, config: None
+        )
 
     def send(self, command: Command, channel: Channel) -> Command | None:
         """A send of any of the three codes."""
@@ -324,14 +393,27 @@ class Produce:
             if self._store.rejects_sends is not None:
                 raise self._busy()
             if self._group.pending >= self._most_pending:
-                raise Refusal(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, "overload of sends", value=self._group.pending, limit=self._most_pending)
+                raise Refusal(
+                    ResponseCode.SYSTEM_BUSY,
+                    flow.OVERLOADED,
+                    "overload of sends",
+                    value=self._group.pending,
+                    limit=self._most_pending,
+                )
             header = read_send(command)
             config = self._topic_of(header.topic)
-            if config is None or header.reconsume_times > 0 or header.topic[0] == "%" or header.topic in FORBIDDEN_TO_SEND:
+            if (
+                config is None
+                or header.reconsume_times > 0
+                or header.topic[0] == "%"
+                or header.topic in FORBIDDEN_TO_SEND
+            ):
                 config = self._check_topic(header, config, channel, command)
             queue_id = self._check_queue(header, config, channel)
             if not command.body:
-                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body")
+                raise Refusal(
+                    ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body"
+                )
             if header.batch:
                 return self._send_batch(command, channel, header, config, queue_id)
             text = header.properties
@@ -342,9 +424,12 @@ class Produce:
                 encoded = properties.append(encoded, f"UNIQ_KEY\x01{unique_key}\x02".encode())
             if encoded[-1] != 2:
                 encoded += b"\x02"
-            # Of the names that need care all but DELAY have an underscore; most messages have one, in UNIQ_KEY, and no more.
+            # Of the names that need care all but DELAY have an underscore; most messages have one, in
+            # UNIQ_KEY, and no more.
             careful = encoded.count(b"_") != 1 or b"DELAY\x01" in encoded
-            if careful and (b"MSG_REGION\x01" in encoded or b"POP_CK\x01" in encoded or b"TRACE_ON\x01" in encoded):
+            if careful and (
+                b"MSG_REGION\x01" in encoded or b"POP_CK\x01" in encoded or b"TRACE_ON\x01" in encoded
+            ):
                 encoded = self._without_ours(encoded)
             message = Message(
                 header.topic,
@@ -352,7 +437,9 @@ class Produce:
                 command.body,
                 encoded + self._added,
                 header.flag,
-                header.sys_flag if config.filter_type != MULTI_TAG else header.sys_flag | record.SYS_MULTI_TAGS,
+                header.sys_flag
+                if config.filter_type != MULTI_TAG
+                else header.sys_flag | record.SYS_MULTI_TAGS,
                 header.born_timestamp,
                 channel.remote_host,
                 self._store_host,
@@ -367,20 +454,34 @@ class Produce:
             raise
         if message.topic == TIMER_TOPIC:
             handle = self._recall_handle(message, header.topic, unique_key)
-            self._group.add(message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True)
+            self._group.add(
+                message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True
+            )
         elif message.topic == HALF_TOPIC:
             topic = properties.get(message.properties, properties.REAL_TOPIC)
-            self._group.add(message, self._half_stored, (command, channel, unique_key, queue_id, topic), expires=True)
+            self._group.add(
+                message, self._half_stored, (command, channel, unique_key, queue_id, topic), expires=True
+            )
         else:
             self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
         return None
 
-    def _send_batch(self, command: Command, channel: Channel, header: SendHeader, config: TopicConfig, queue_id: int) -> None:
+    def _send_batch(
+        self, command: Command, channel: Channel, header: SendHeader, config: TopicConfig, queue_id: int
+    ) -> None:
         """The body is a chain of messages with their own properties; the header's belong to none of them."""
         if header.topic.startswith(RETRY_PREFIX):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}", "batch")
-        if header.sys_flag & TRANSACTION_BITS or properties.get_some(header.properties.encode("utf-8", "replace"), _ASKING):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither delayed nor transactional", "batch")
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {header.topic}",
+                "batch",
+            )
+        if header.sys_flag & TRANSACTION_BITS or properties.get_some(
+            header.properties.encode("utf-8", "replace"), _ASKING
+        ):
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither delayed nor transactional", "batch"
+            )
         tags_flag = record.SYS_MULTI_TAGS if config.filter_type == MULTI_TAG else 0
         message = Message(
             header.topic,
@@ -398,11 +499,17 @@ class Produce:
 
     # Checks, in Apache's order
 
-    def _check_topic(self, header: SendHeader, config: TopicConfig | None, channel: Channel, command: Command) -> TopicConfig:
+    def _check_topic(
+        self, header: SendHeader, config: TopicConfig | None, channel: Channel, command: Command
+    ) -> TopicConfig:
         topic = header.topic
         try:
             if topic in FORBIDDEN_TO_SEND:
-                raise Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", "forbidden topic")
+                raise Refusal(
+                    ResponseCode.NO_PERMISSION,
+                    f"Sending message to topic[{topic}] is forbidden.",
+                    "forbidden topic",
+                )
             if config is None:
                 config = self._create_topic(header, command, channel)
                 if config is not None:
@@ -410,9 +517,15 @@ class Produce:
         except NameError_ as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error), "topic name") from None
         except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit
+            ) from None
         if config is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist, apply first please!{FAQ}", "no topic")
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic:.255}] not exist, apply first please!{FAQ}",
+                "no topic",
+            )
         return config
 
     def _create_topic(self, header: SendHeader, command: Command, channel: Channel) -> TopicConfig | None:
@@ -422,7 +535,9 @@ class Produce:
             found = self._parts.groups.find_or_create(group, (command, channel))
             if found is None:
                 raise Refusal(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group:.120} {FAQ}", "no group"
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group not exist, {group:.120} {FAQ}",
+                    "no group",
                 )
             return topics.ensure_retry(group, found.retry_queue_nums)
         return topics.auto_create(header.topic, header.default_topic, header.default_topic_queue_nums)
@@ -432,7 +547,9 @@ class Produce:
         queue_id = header.queue_id
         if not self._parts.settings.broker_permission & PERM_WRITE and config.order:
             raise Refusal(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._parts.settings.broker_ip1}] sending message is forbidden", "permission"
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._parts.settings.broker_ip1}] sending message is forbidden",
+                "permission",
             )
         if queue_id < 0:
             return random.randrange(max(1, config.write_queues))
@@ -447,58 +564,94 @@ class Produce:
         return queue_id
 
     def _check_special(self, message: Message, header: SendHeader) -> None:
-        """A half waits for its producer's word, a message with a delay level or a time of delivery for that."""
+        """A half waits for its producer's word, a message with a delay level or a time of delivery for
+        that."""
         if header.sys_flag & INNER_BATCH_BIT:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported by this broker", "inner batch")
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported by this broker", "inner batch"
+            )
         message.sys_flag &= ~IPV6_BITS
         encoded = message.properties
-        if not (header.sys_flag & TRANSACTION_BITS or b"TRAN_MSG\x01" in encoded or b"TIMER_" in encoded or b"DELAY\x01" in encoded):
+        if not (
+            header.sys_flag & TRANSACTION_BITS
+            or b"TRAN_MSG\x01" in encoded
+            or b"TIMER_" in encoded
+            or b"DELAY\x01" in encoded
+        ):
             return
         pairs = properties.get_some(encoded, _ASKING)
         level = delay_level(pairs)
         half = pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true"
         if half and not (header.reconsume_times > 0 and level > 0):
             if self._parts.settings.reject_transaction_message:
-                remark = f"the broker[{self._parts.settings.broker_ip1}] sending transaction message is forbidden"
+                remark = (
+                    f"the broker[{self._parts.settings.broker_ip1}] sending transaction message is forbidden"
+                )
                 raise Refusal(ResponseCode.NO_PERMISSION, remark, "transaction")
             self._parts.transactions.prepare(message)
             return
         if header.sys_flag & TRANSACTION_BITS:
-            remark = "the transaction bits of the system flag need TRAN_MSG: the broker sets what a commit carries"
+            remark = (
+                "the transaction bits of the system flag need TRAN_MSG: the broker sets what a commit carries"
+            )
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "transaction")
         make_wait(self._parts, message, pairs)
 
-    def _dead_letter_when_spent(self, message: Message, header: SendHeader, command: Command, channel: Channel) -> None:
-        """A consumer that could not send back sends to the retry topic itself; after too many tries it goes to the DLQ.
+    def _dead_letter_when_spent(
+        self, message: Message, header: SendHeader, command: Command, channel: Channel
+    ) -> None:
+        """A consumer that could not send back sends to the retry topic itself; after too many tries it goes
+        to the DLQ.
 
-        One that holds queue locks consumes in order and tries again by itself: what it gives up is given up at once.
+        One that holds queue locks consumes in order and tries again by itself: what it gives up is given up
+        at once.
         """
         group_name = header.topic[len(RETRY_PREFIX) :]
         group = self._parts.groups.find_or_create(group_name, (command, channel))
         if group is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name:.120} {FAQ}", "no group")
-        most = group.most_tries(header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None)
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name:.120} {FAQ}",
+                "no group",
+            )
+        most = group.most_tries(
+            header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
+        )
         if header.reconsume_times > most or self._parts.locks.held(group_name, self._parts.clock()):
             try:
                 topic = self._parts.topics.ensure_dead_letter(group_name)
             except TooManyTopicsError as error:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    str(error),
+                    "too many topics",
+                    value=error.value,
+                    limit=error.limit,
+                ) from None
             message.topic, message.queue_id = topic.name, 0
             message.properties = properties.set_values(message.properties, {properties.DELAY: "-1"})
 
     def _without_ours(self, encoded: bytes) -> bytes:
-        """The properties without those the broker is about to add, as consumers send them back with a message."""
+        """The properties without those the broker is about to add, as consumers send them back with a
+        message."""
         gone = dict.fromkeys(self._added_names | {properties.POP_CHECKPOINT})
         return properties.set_values(encoded, gone)
 
     # Answers
 
     def _busy(self) -> Refusal:
-        """Why no send is looked at now: a slave takes none, and the disk of a busy page cache is to get on first."""
+        """Why no send is looked at now: a slave takes none, and the disk of a busy page cache is to get on
+        first."""
         if self._store.rejects_sends == "slave":
             return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "slave")
         limit_ms = self._parts.store_settings.os_page_cache_busy_time_out_mills
-        return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "page cache busy", value=self._store.busy_took_ms, limit=limit_ms)
+        return Refusal(
+            ResponseCode.SYSTEM_BUSY,
+            flow.REJECTED,
+            "page cache busy",
+            value=self._store.busy_took_ms,
+            limit=limit_ms,
+        )
 
     def _recall_handle(self, message: Message, topic: str, unique_key: str) -> str | None:
         """What the producer of a timer message may recall it by; None for one that a consumer gave back."""
@@ -507,14 +660,25 @@ class Produce:
         time_ms = int(properties.get(message.properties, properties.TIMER_OUT_MS)) + 1
         return recall_handle.encode(RecallHandle(topic, self._parts.broker_name, str(time_ms), unique_key))
 
-    def _timer_stored(self, context: tuple[Command, Channel, str, int, str | None], result: PutResult) -> None:
+    def _timer_stored(
+        self, context: tuple[Command, Channel, str, int, str | None], result: PutResult
+    ) -> None:
         command, channel, unique_key, queue_id, handle = context
         if handle is None or result.status not in SENT:
             self._stored(context[:4], result)
         elif not command.is_oneway and not channel.closed:
             code = 0 if result.status is PutStatus.PUT_OK else int(ANSWERS[result.status][0])
             message_id = f"{self._id_prefix}{result.log_offset:016X}"
-            frame = encode_send_answer(command, message_id, queue_id, result.queue_offset, unique_key, self._region, code, recall_handle=handle)
+            frame = encode_send_answer(
+                command,
+                message_id,
+                queue_id,
+                result.queue_offset,
+                unique_key,
+                self._region,
+                code,
+                recall_handle=handle,
+            )
             self._answers.setdefault(channel, []).append(frame)
 
     def _half_stored(self, context: tuple[Command, Channel, str | None, int, str], result: PutResult) -> None:
@@ -533,12 +697,18 @@ class Produce:
             else:
                 ids = f"{self._id_prefix}{result.log_offset:016X}"
             code = 0 if result.status is PutStatus.PUT_OK else int(ANSWERS[result.status][0])
-            frame = encode_send_answer(command, ids, queue_id, result.queue_offset, unique_key, self._region, code)
+            frame = encode_send_answer(
+                command, ids, queue_id, result.queue_offset, unique_key, self._region, code
+            )
         else:
             code, remark = ANSWERS[result.status]
             if remark is not None:
                 late = self._group
-                remark = remark.replace("{max_body}", str(self._max_body)).replace("{waited_ms}", str(late.late_ms)).replace("{waiting}", str(late.late_among))
+                remark = (
+                    remark.replace("{max_body}", str(self._max_body))
+                    .replace("{waited_ms}", str(late.late_ms))
+                    .replace("{waiting}", str(late.late_among))
+                )
             frame = encode_frame(command.answer(code, remark, dict(self._region_fields)))
         frames = self._answers.get(channel)
         if frames is None:
@@ -554,7 +724,8 @@ class Produce:
 
 
 def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) -> None:
-    """Have a message with these properties wait for its delay level or time of delivery, if it asks for one. Refusal where that cannot be."""
+    """Have a message with these properties wait for its delay level or time of delivery, if it asks for one.
+    Refusal where that cannot be."""
     level = delay_level(pairs)
     if level > 0:
         parts.delay.schedule(message, level)
@@ -570,17 +741,22 @@ def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
     if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
         code = ResponseCode.MESSAGE_ILLEGAL
         remark = (
-            f"timer message illegal, the delay time should not be bigger than the max delay {settings.timer_max_delay_sec * 1000}ms; "
+            f"timer message illegal, the delay time should not be bigger than the max delay "
+            f"{settings.timer_max_delay_sec * 1000}ms; "
             "or if set del msg, the delay time should be bigger than the current time"
         )
     elif status is PutStatus.WHEEL_TIMER_FLOW_CONTROL:
         code, most = ResponseCode.SYSTEM_ERROR, settings.timer_congest_num_each_slot
         remark = (
-            f"timer message is under flow control, max num limit is {most * 2} or the current value is greater than {most} and less than {most * 2}, "
+            f"timer message is under flow control, max num limit is {most * 2} or the current value "
+            f"is greater than {most} and less than {most * 2}, "
             "trigger random flow control"
         )
     else:
-        code, remark = ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+        code, remark = (
+            ResponseCode.SYSTEM_ERROR,
+            "accurate timer message is not enabled, timerWheelEnable is false",
+        )
     value, limit = parts.timer.refused_for
     return Refusal(code, remark, status.name, value=value, limit=limit)
 
@@ -619,4 +795,6 @@ class _UniqueIds:
 
     def next(self) -> str:
         month_ms = self._parts.clock() % (31 * 86_400_000)
-        return encode_unique_id(UniqueId(self._address, self._process, self._loader, month_ms, next(self._counter)))
+        return encode_unique_id(
+            UniqueId(self._address, self._process, self._loader, month_ms, next(self._counter))
+        )

@@ -1,4 +1,5 @@
-"""Questions about what is stored: 12, 29 to 33 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md sections 6.2 and 6.3)."""
+"""Questions about what is stored: 12, 29 to 33 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
+sections 6.2 and 6.3)."""
 
 from __future__ import annotations
 
@@ -40,16 +41,21 @@ class Query:
         header = read_header(RequestCode.QUERY_MESSAGE, command.fields)
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
-        found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False)
+        found = self._store.query_keys(
+            header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False
+        )
         key = header.key.encode()
         if isinstance(found, KeyQueryResult) and any(key not in one for one in found.records):
             # Another key with the same hash is very rare, so a record without this key may have changed.
-            found = self._store.query_compared(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+            found = self._store.query_compared(
+                header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
+            )
         times_doubt = self._store.key_times_doubt(header.begin_timestamp, header.end_timestamp)
         return when_read(channel, found, lambda found: self._by_key(command, found, times_doubt))
 
     def _by_key(self, command: Command, found: KeyQueryResult, times_doubt: str | None) -> Command:
-        doubts = (self._store.index_doubt, times_doubt, damage_doubt(found.damaged))  # of each messages may be missing
+        # Of each messages may be missing
+        doubts = (self._store.index_doubt, times_doubt, damage_doubt(found.damaged))
         doubt = "; ".join(filter(None, doubts)) or None
         records, size = [], 0
         for one in found.records:
@@ -59,7 +65,11 @@ class Query:
             size += len(one)
         if not records:
             fields = {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
-            remark = "can not find message, maybe time range not correct" if doubt is None else f"can not find message: {doubt}"
+            remark = (
+                "can not find message, maybe time range not correct"
+                if doubt is None
+                else f"can not find message: {doubt}"
+            )
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
         fields = {
             "indexLastUpdateTimestamp": str(found.index_last_timestamp),
@@ -72,11 +82,19 @@ class Query:
 
         def answer(raw: bytes | str | None) -> Command:
             if isinstance(raw, str):
-                return command.answer(ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}")
+                return command.answer(
+                    ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}"
+                )
             if raw is None:
                 at = self._store.positions()
-                where = ": no record that can be read begins there" if at["min"] <= header.offset < at["confirmed"] else ""
-                return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}{where}")
+                where = (
+                    ": no record that can be read begins there"
+                    if at["min"] <= header.offset < at["confirmed"]
+                    else ""
+                )
+                return command.answer(
+                    ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}{where}"
+                )
             return command.answer(0, None, None, raw)
 
         return when_read(channel, self._store.record_by_id(header.offset), answer)
@@ -87,7 +105,9 @@ class Query:
         upper = (header.boundary_type or "").lower() == "upper"
         search = self._store.offset_by_time
         offset = await asyncio.to_thread(search, header.topic, header.queue_id, header.timestamp, upper)
-        order = await asyncio.to_thread(self._store.time_order, header.topic, header.queue_id, header.timestamp + upper)
+        order = await asyncio.to_thread(
+            self._store.time_order, header.topic, header.queue_id, header.timestamp + upper
+        )
         return command.answer(0, None if order is None else str(order), {"offset": str(offset)})
 
     def max_offset(self, command: Command, channel: Channel) -> Command:
@@ -100,4 +120,6 @@ class Query:
 
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_EARLIEST_MSG_STORETIME, command.fields)
-        return command.answer(0, None, {"timestamp": str(self._store.earliest_store_time(header.topic, header.queue_id))})
+        return command.answer(
+            0, None, {"timestamp": str(self._store.earliest_store_time(header.topic, header.queue_id))}
+        )

@@ -1,12 +1,14 @@
-"""Tells the name servers what this broker serves (docs/spec/namesrv.md section 2): every 30 s and when a topic changes.
+"""Tells the name servers what this broker serves (docs/spec/namesrv.md section 2): every 30 s and when a
+topic changes.
 
-The name server in this process is told directly; each of the others over one connection of ours, which is opened again
-when it broke. A change registers only the topics that changed, never as the first registration. A name server that
-does not answer delays nobody: each has a task of its own.
+The name server in this process is told directly; each of the others over one connection of ours, which is
+opened again when it broke. A change registers only the topics that changed, never as the first registration.
+A name server that does not answer delays nobody: each has a task of its own.
 
-A table of more than MAX_TOPICS_AT_ONCE goes in pieces, each a registration of its own with a version of its own, as Apache's
-brokers do it with enableSplitRegistration: a frame holds no more than some 100,000 topics, and nothing else runs while one is
-read. The name server in this process is given the whole in turns of the loop.
+A table of more than MAX_TOPICS_AT_ONCE goes in pieces, each a registration of its own with a version of its
+own, as Apache's brokers do it with enableSplitRegistration: a frame holds no more than some 100,000 topics,
+and nothing else runs while one is read. The name server in this process is given the whole in turns of the
+loop.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 CONNECT_TIMEOUT_S = 3.0
 RETRY_S = 3.0
 GOODBYE_S = 1.0
-# In one registration: 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets what is not in the last of them.
+# In one registration: 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets what is not in the
+# last of them.
 MAX_TOPICS_AT_ONCE = 4_000
 DEFAULT_PORT = 9876
 
@@ -71,11 +74,16 @@ class Registration:
         self._tasks.clear()
         parts = self._parts
         if parts.nameserver is not None:
-            await steps_in_turns(parts.nameserver.routes.unregister_in_steps(parts.cluster, parts.address, parts.broker_name, parts.settings.broker_id))
+            await steps_in_turns(
+                parts.nameserver.routes.unregister_in_steps(
+                    parts.cluster, parts.address, parts.broker_name, parts.settings.broker_id
+                )
+            )
         await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
-        """Register what changed; an empty list means that a topic went away, which registration does not tell."""
+        """Register what changed; an empty list means that a topic went away, which registration does not
+        tell."""
         if not self._started or not changed:
             return
         self._register_embedded(changed)
@@ -98,10 +106,12 @@ class Registration:
         permission = self._parts.settings.broker_permission
         topics = {}
         for config in configs:
-            perm = config.perm if permission & PERM_READ_WRITE == PERM_READ_WRITE else config.perm & permission
+            perm = (
+                config.perm if permission & PERM_READ_WRITE == PERM_READ_WRITE else config.perm & permission
+            )
             topics[config.name] = bodies.TopicConfig(
-                config.name, config.read_queues, config.write_queues, perm, config.filter_type, config.sys_flag, config.order,
-                dict(config.attributes),
+                config.name, config.read_queues, config.write_queues, perm, config.filter_type,
+                config.sys_flag, config.order, dict(config.attributes),
             )  # fmt: skip
         return Served(version, topics)
 
@@ -121,7 +131,8 @@ class Registration:
         return Command.request(int(code), write_header(code, **values), body)
 
     def is_connection(self, channel: Channel) -> bool:
-        """Whether a connection that a name server of this process has accepted is one that this broker opened."""
+        """Whether a connection that a name server of this process has accepted is one that this broker
+        opened."""
         ends = (channel.local, channel.remote)
         return any(peer.ends == ends for peer in self.peers)
 
@@ -138,7 +149,14 @@ class Registration:
             return
         host, _, port = parts.address.rpartition(":")
         who = Registrant(
-            parts.cluster, parts.broker_name, parts.settings.broker_id, parts.address, f"{host}:{int(port) + 1}", None, False, None
+            parts.cluster,
+            parts.broker_name,
+            parts.settings.broker_id,
+            parts.address,
+            f"{host}:{int(port) + 1}",
+            None,
+            False,
+            None,
         )
         parts.nameserver.routes.register(who, self.served(configs), None, parts.clock())
 
@@ -155,7 +173,8 @@ class Registration:
     async def _register_all_embedded(self) -> None:
         """Register the whole table, in turns; what changes meanwhile registers itself.
 
-        Where the name server has this version already, only what it lacks: an administrator may have deleted a topic there.
+        Where the name server has this version already, only what it lacks: an administrator may have deleted
+        a topic there.
         """
         parts, topics = self._parts, self._parts.topics
         if parts.nameserver is None:
@@ -167,7 +186,9 @@ class Registration:
             if is_known:
                 names = [name for name in names if broker not in routes.topics.get(name, ())]
             if names:
-                self._register_embedded([config for name in names if (config := topics.get(name)) is not None])
+                self._register_embedded(
+                    [config for name in names if (config := topics.get(name)) is not None]
+                )
 
 
 class _Peer:
@@ -186,7 +207,8 @@ class _Peer:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The name server's end of the connection and ours, both `ip:port`; empty texts without a connection."""
+        """The name server's end of the connection and ours, both `ip:port`; empty texts without a
+        connection."""
         return ("", "") if self._channel is None else (self._channel.remote, self._channel.local)
 
     def tell(self, changed: list[TopicConfig]) -> None:
@@ -214,7 +236,11 @@ class _Peer:
             except (OSError, TimeoutError, BrokerStoreError) as error:
                 if self.error != str(error):
                     log.warning("not registered at name server %s: %s", self.address, error)
-                self.error = str(error) or ("it did not answer in time" if isinstance(error, TimeoutError) else "the connection failed")
+                self.error = str(error) or (
+                    "it did not answer in time"
+                    if isinstance(error, TimeoutError)
+                    else "the connection failed"
+                )
                 pause_s, everything = RETRY_S, True
             try:
                 await asyncio.wait_for(self._wake.wait(), pause_s)
@@ -232,7 +258,9 @@ class _Peer:
             numbered = replace(version, counter=version.counter + begin // MAX_TOPICS_AT_ONCE)
             channel = await self._connected()
             body = await asyncio.to_thread(self._body, piece, numbered)
-            answer = await channel.request(self._registration.command(RequestCode.REGISTER_BROKER, body), timeout_s)
+            answer = await channel.request(
+                self._registration.command(RequestCode.REGISTER_BROKER, body), timeout_s
+            )
             if answer.code != ResponseCode.SUCCESS:
                 raise PeerError(f"it answered {answer.code} {answer.remark or '':.120}")
             self._registration.registered(answer)
@@ -251,13 +279,18 @@ class _Peer:
     async def leave(self) -> None:
         if self._channel is not None and not self._channel.closed:
             try:
-                await self._channel.request(self._registration.command(RequestCode.UNREGISTER_BROKER), GOODBYE_S)
+                await self._channel.request(
+                    self._registration.command(RequestCode.UNREGISTER_BROKER), GOODBYE_S
+                )
             finally:
                 self._channel.close()
 
 
 def own_broker(parts: BrokerParts, registration: Registration | None = None) -> OwnBroker:
-    """The broker of these parts, as the name server in its process knows it; without a port and connections until it registers."""
+    """The broker of these parts, as the name server in its process knows it; without a port and connections
+    until it registers."""
     if registration is None:
         return OwnBroker(parts.cluster, parts.broker_name, parts.settings.broker_id)
-    return OwnBroker(parts.cluster, parts.broker_name, parts.settings.broker_id, parts.address, registration.is_connection)
+    return OwnBroker(
+        parts.cluster, parts.broker_name, parts.settings.broker_id, parts.address, registration.is_connection
+    )

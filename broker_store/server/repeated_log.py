@@ -1,6 +1,7 @@
 """A log in which each cause has at most one line a second, so that a flood of bad connections fills no disk.
 
-What is left out is counted, and stands in the next line of its cause, at the latest when `flush` is called a second later.
+What is left out is counted, and stands in the next line of its cause, at the latest when `flush` is called a
+second later.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class RepeatedLog:
         self._last_s[cause] = now_s
         left_out = self._left_out.pop(cause, 0)
         if left_out:
-            self._log.log(level, text + " (and %d more of %s since the last line)", *arguments, left_out, cause)
+            self._log.log(
+                level, text + " (and %d more of %s since the last line)", *arguments, left_out, cause
+            )
         else:
             self._log.log(level, text, *arguments)
 

@@ -1,11 +1,12 @@
 """Sends that carry an Idempotency-Key, and what they were answered, for a caller who asks the same again.
 
-A caller whose answer was lost repeats its request with the key of the first one: it gets the first one's answer and
-nothing is stored again. While the first is still under way, the repeat waits for it. What was refused as a whole is
-forgotten, since nothing was stored and a repeat may succeed.
+A caller whose answer was lost repeats its request with the key of the first one: it gets the first one's
+answer and nothing is stored again. While the first is still under way, the repeat waits for it. What was
+refused as a whole is forgotten, since nothing was stored and a repeat may succeed.
 
-Kept in memory only, for ten minutes and up to MAX_RECEIPTS receipts, the oldest going first: a repeat after that, or
-after a restart, is a new send. That is the promise of every client of this broker (at least once), made narrower.
+Kept in memory only, for ten minutes and up to MAX_RECEIPTS receipts, the oldest going first: a repeat after
+that, or after a restart, is a new send. That is the promise of every client of this broker (at least once),
+made narrower.
 """
 
 from __future__ import annotations
@@ -48,11 +49,15 @@ class Repeats:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._sent: dict[Place, _Sent] = {}  # in the order of their first use, which is the order in which they end
+        # In the order of their first use, which is the order in which they end
+        self._sent: dict[Place, _Sent] = {}
         self._receipts = 0
 
-    async def once(self, caller: str, topic: str, key: str, body: bytes, send: Callable[[], Awaitable[dict]]) -> dict:
-        """The answer of `send`, or that of the same request before. Problem when the key went with another body."""
+    async def once(
+        self, caller: str, topic: str, key: str, body: bytes, send: Callable[[], Awaitable[dict]]
+    ) -> dict:
+        """The answer of `send`, or that of the same request before. Problem when the key went with another
+        body."""
         now = self._clock()
         self._forget(lambda sent: sent.until <= now)
         place, digest = (caller, topic, key), hashlib.sha256(body).digest()

@@ -1,7 +1,7 @@
 """Answers to requests: 324, 325 and the push of them to who asked, 326 (docs/spec/remoting.md section 3).
 
-A producer asks by a message that carries its client id; whoever consumed it sends a reply, which goes straight to the
-connection of that producer and, for the record, into the topic of replies.
+A producer asks by a message that carries its client id; whoever consumed it sends a reply, which goes
+straight to the connection of that producer and, for the record, into the topic of replies.
 """
 
 from __future__ import annotations
@@ -35,19 +35,43 @@ class Replies:
         parts = self._parts
         topic = f"{parts.cluster}_REPLY_TOPIC"
         if header.topic != topic:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"a reply goes to the topic {topic}, not to {header.topic:.120}", "reply")
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"a reply goes to the topic {topic}, not to {header.topic:.120}",
+                "reply",
+            )
         now_ms = parts.clock()
-        encoded = properties.set_values(header.properties.encode("utf-8", "replace"), {PUSH_TIME: str(now_ms)})
+        encoded = properties.set_values(
+            header.properties.encode("utf-8", "replace"), {PUSH_TIME: str(now_ms)}
+        )
         message = Message(
-            topic, 0, command.body, encoded, header.flag, header.sys_flag & ~SPECIAL_BITS, header.born_timestamp, channel.remote_host, parts.store_host, header.reconsume_times
+            topic,
+            0,
+            command.body,
+            encoded,
+            header.flag,
+            header.sys_flag & ~SPECIAL_BITS,
+            header.born_timestamp,
+            channel.remote_host,
+            parts.store_host,
+            header.reconsume_times,
         )
         failure = await self._push(header, message, now_ms)
-        fields = {"msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": parts.settings.region_id, "TRACE_ON": "true"}
+        fields = {
+            "msgId": "0",
+            "queueId": "0",
+            "queueOffset": "0",
+            "MSG_REGION": parts.settings.region_id,
+            "TRACE_ON": "true",
+        }
         # A reply may have no body, as Go's helper makes it: it is pushed, and no message that can be stored.
         if parts.settings.store_reply_message_enable and message.body:
             stored = await self._group.put(message)
             if stored.log_offset >= 0:
-                fields |= {"msgId": encode_offset_id(parts.store_host, stored.log_offset), "queueOffset": str(stored.queue_offset)}
+                fields |= {
+                    "msgId": encode_offset_id(parts.store_host, stored.log_offset),
+                    "queueOffset": str(stored.queue_offset),
+                }
         return command.answer(0 if failure is None else ResponseCode.SYSTEM_ERROR, failure, fields)
 
     async def _push(self, header: SendHeader, message: Message, now_ms: int) -> str | None:

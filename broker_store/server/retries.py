@@ -1,7 +1,8 @@
 """A message that its consumer could not handle: 36 (docs/spec/store-behaviour.md section 11).
 
-It comes again by way of the group's retry topic, after a delay level that grows with its tries, and goes to the group's
-dead letters when they are spent. What clients send to the retry topic themselves is judged by `produce`.
+It comes again by way of the group's retry topic, after a delay level that grows with its tries, and goes to
+the group's dead letters when they are spent. What clients send to the retry topic themselves is judged by
+`produce`.
 """
 
 from __future__ import annotations
@@ -33,38 +34,62 @@ class Retries:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, command: Command, channel: Channel) -> Command | None | Coroutine:
-        """A consumer could not handle a message: it comes again later, and goes to the dead letters after too many tries."""
+        """A consumer could not handle a message: it comes again later, and goes to the dead letters after too
+        many tries."""
         header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
         parts = self._parts
         check_group(header.group)
         group = parts.groups.find_or_create(header.group, (command, channel))
         if group is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}", "no group")
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group} {FAQ}",
+                "no group",
+            )
         if not parts.settings.broker_permission & PERM_WRITE:
             remark = f"the broker[{parts.settings.broker_ip1}] sending message is forbidden"
             raise Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
         if group.retry_queue_nums <= 0:
             return command.answer()
         try:
-            topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums, unit=bool(header.unit_mode))
+            topic = parts.topics.ensure_retry(
+                header.group, group.retry_queue_nums, unit=bool(header.unit_mode)
+            )
         except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit
+            ) from None
         if not topic.writable:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden", "permission")
+            raise Refusal(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.name}] sending message is forbidden",
+                "permission",
+            )
         client_says = header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
 
         def store_again(raw: bytes | None) -> Command | None:
             if raw is None:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}", "no message", value=header.offset)
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"look message by offset failed, {header.offset}",
+                    "no message",
+                    value=header.offset,
+                )
             stored = record.decode(raw, check_crc=False)
             spent = header.delay_level < 0 or stored.reconsume_times >= group.most_tries(client_says)
             message = self._tried(stored)
             if spent:
                 self._to_dead_letters(message, header.group)
             else:
-                # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
-                message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues))
-                parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + max(0, stored.reconsume_times))
+                # The topic may have been made when the group had fewer queues: nobody would read beyond its
+                # own.
+                message.topic, message.queue_id = (
+                    topic.name,
+                    _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues)),
+                )
+                parts.delay.schedule(
+                    message, header.delay_level or FIRST_RETRY_LEVEL + max(0, stored.reconsume_times)
+                )
             origin = stored.properties.get(properties.RETRY_TOPIC, stored.topic)
             self._group.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
             return None
@@ -97,13 +122,16 @@ class Retries:
         try:
             message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
         except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit
+            ) from None
         message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
 
     def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
         command, channel, group, origin = context
         if result.status is PutStatus.PUT_OK:
-            # What a message says of its origin is its producer's word: only a topic that there is gets a meter.
+            # What a message says of its origin is its producer's word: only a topic that there is gets a
+            # meter.
             self._parts.statistics.gave_back(group, origin if self._parts.topics.get(origin) else None)
         if command.flag & 2 or channel.closed:
             return

@@ -1,7 +1,8 @@
 """From a command to its handler, and from what went wrong to its response code.
 
-A handler takes (command, channel) and gives the answer, None when the answer is written later or never, or a coroutine
-that gives the answer. Every kind of error that a request may cause has its code in `_failure`, nowhere else.
+A handler takes (command, channel) and gives the answer, None when the answer is written later or never, or a
+coroutine that gives the answer. Every kind of error that a request may cause has its code in `_failure`,
+nowhere else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from types import CoroutineType
 
 from broker_store.broker import flow
 from broker_store.broker.filters import FilterError
-from broker_store.errors import FieldError, FormatError, LimitError, NotFoundError, PeerError, StoreClosedError, StoreError
+from broker_store.errors import (
+    FieldError,
+    FormatError,
+    LimitError,
+    NotFoundError,
+    PeerError,
+    StoreClosedError,
+    StoreError,
+)
 from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -38,14 +47,19 @@ log = logging.getLogger(__name__)
 
 # The bodies that forwarded requests carry are bounded by the frame, their number by this.
 MAX_TASKS = 1_000
-# Of a request that carries no message: a thousand topics or subscriptions take 0.3 MB, and reading a megabyte of JSON some
-# milliseconds, in which nothing else is handled.
+# Of a request that carries no message: a thousand topics or subscriptions take 0.3 MB, and reading a megabyte
+# of JSON some milliseconds, in which nothing else is handled.
 MAX_BODY_BYTES = 1 << 20
 _SENDS = frozenset(map(int, SEND_CODES))
 _WITH_MESSAGES = frozenset({*SEND_CODES, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2})
 # Answers that say that there is nothing (yet), which is no refusal.
 _NOTHING_THERE = frozenset(
-    {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED, ResponseCode.QUERY_NOT_FOUND}
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+    }
 )
 
 
@@ -58,8 +72,12 @@ class Router:
         self._log = RepeatedLog(log)
         self._limits = flow.WaitLimits(parts.settings)
         self.produce = Produce(parts, parts.sends)
-        self.produce.on_topic_created = lambda command, channel, config: audited_requests.auto_created(parts, command, channel, "topic", config.name, {"queues": config.queues})
-        parts.groups.on_auto_created = lambda name, cause: audited_requests.auto_created(parts, *cause, "group", name, {})
+        self.produce.on_topic_created = lambda command, channel, config: audited_requests.auto_created(
+            parts, command, channel, "topic", config.name, {"queues": config.queues}
+        )
+        parts.groups.on_auto_created = lambda name, cause: audited_requests.auto_created(
+            parts, *cause, "group", name, {}
+        )
         self.consume = parts.pulls = Consume(parts)
         self.clients = ClientHandlers(parts)
         self.admin = Admin(parts, lambda: len(self._tasks), MAX_TASKS)
@@ -90,8 +108,16 @@ class Router:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             return command.answer(code, f" request type {command.code} not supported")
         if len(command.body) > MAX_BODY_BYTES and command.code not in _WITH_MESSAGES:
-            remark = f"a body of {len(command.body)} bytes, at most {MAX_BODY_BYTES} for request {command.code}"
-            self._parts.statistics.refuse("body too large", value=len(command.body), limit=MAX_BODY_BYTES, who=channel.remote, said=remark)
+            remark = (
+                f"a body of {len(command.body)} bytes, at most {MAX_BODY_BYTES} for request {command.code}"
+            )
+            self._parts.statistics.refuse(
+                "body too large",
+                value=len(command.body),
+                limit=MAX_BODY_BYTES,
+                who=channel.remote,
+                said=remark,
+            )
             return command.answer(ResponseCode.INVALID_PARAMETER, remark)
         if command.code not in _WITH_MESSAGES and (remark := fastjson.too_many(command.body)):
             self._parts.statistics.refuse("too many values", who=channel.remote, said=remark)
@@ -107,24 +133,36 @@ class Router:
         return answer
 
     def waited(self, command: Command, channel: Channel, waited_ms: int, waiting: int) -> Command | None:
-        """The answer to a request that waited on its connection for so long that it is not handled any more; None when it is."""
+        """The answer to a request that waited on its connection for so long that it is not handled any more;
+        None when it is."""
         limit_ms = self._limits.limit_ms(command.code)
         if limit_ms is None or waited_ms <= limit_ms:
             return None
         remark = flow.WAITED.format(waited_ms=waited_ms, waiting=waiting)
-        self._parts.statistics.refuse("waited on its connection", value=waited_ms, limit=limit_ms, who=channel.remote, said=remark, is_send=command.code in _SENDS)
+        self._parts.statistics.refuse(
+            "waited on its connection",
+            value=waited_ms,
+            limit=limit_ms,
+            who=channel.remote,
+            said=remark,
+            is_send=command.code in _SENDS,
+        )
         return command.answer(ResponseCode.SYSTEM_BUSY, remark)
 
     def _count(self, command: Command, answer: Command, channel: Channel) -> None:
         """A handler found by itself that it cannot be."""
         if answer.code not in _NOTHING_THERE:
             cause = ResponseCode(answer.code).name.lower().replace("_", " ")
-            self._parts.statistics.refuse(cause, who=channel.remote, said=answer.remark or "", is_send=command.code in _SENDS)
+            self._parts.statistics.refuse(
+                cause, who=channel.remote, said=answer.remark or "", is_send=command.code in _SENDS
+            )
 
     def _start(self, command: Command, channel: Channel, coroutine: CoroutineType) -> Command | None:
         if len(self._tasks) >= MAX_TASKS:
             coroutine.close()
-            self._parts.statistics.refuse("overload of requests", value=len(self._tasks), limit=MAX_TASKS, who=channel.remote)
+            self._parts.statistics.refuse(
+                "overload of requests", value=len(self._tasks), limit=MAX_TASKS, who=channel.remote
+            )
             return command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED)
         task = asyncio.get_running_loop().create_task(self._finish(command, channel, coroutine))
         self._tasks.add(task)
@@ -167,9 +205,15 @@ class Router:
         elif isinstance(error, StoreError):
             # Its message names files of this machine, which are for the log and not for whoever can connect.
             name = R(command.code).name
-            self._log.write(logging.ERROR, name, time.monotonic(), "%s of %s failed: %s", name, channel.remote, error)
+            self._log.write(
+                logging.ERROR, name, time.monotonic(), "%s of %s failed: %s", name, channel.remote, error
+            )
             refuse(error.cause, who=channel.remote)
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"the store could not do it: {error.cause}; the broker's log says more", {})
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"the store could not do it: {error.cause}; the broker's log says more",
+                {},
+            )
         else:
             refuse("error inside the broker", who=channel.remote)
             return failure_answer(command, error)

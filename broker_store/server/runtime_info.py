@@ -1,8 +1,10 @@
-"""What the broker says of itself to `mqadmin brokerStatus`, `clusterList` and exporters (GET_BROKER_RUNTIME_INFO, 28).
+"""What the broker says of itself to `mqadmin brokerStatus`, `clusterList` and exporters
+(GET_BROKER_RUNTIME_INFO, 28).
 
-Every key of Apache 5.5 is there, since tools parse all they know and stop at the first that is missing. Where Apache
-measures a thing that this broker does not have, the value is that of what takes its place, in Apache's unit and syntax;
-docs/COMPATIBILITY.md lists those keys. What is not known is -1, as Apache writes it, never 0.
+Every key of Apache 5.5 is there, since tools parse all they know and stop at the first that is missing. Where
+Apache measures a thing that this broker does not have, the value is that of what takes its place, in Apache's
+unit and syntax; docs/COMPATIBILITY.md lists those keys. What is not known is -1, as Apache writes it, never
+0.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ UNKNOWN = -1
 
 
 def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_requests: int) -> dict[str, str]:
-    """All keys with their values as text. Requests wait for other clients or for a cold read: so many do, and so many may."""
+    """All keys with their values as text. Requests wait for other clients or for a cold read: so many do, and
+    so many may."""
     statistics, snapshot = parts.statistics, parts.store.snapshot()
     positions, settings = snapshot["positions"], parts.settings
     table: dict[str, object] = {
@@ -40,9 +43,14 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
         "remainTransientStoreBufferNumbs": INT_MAX,
     }
     table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot["disk"]) | statistics.days()
-    # Requests are handled when they are read. Sends wait for their group and its sync, pulls for messages, the rest for cold reads.
-    table |= _queue("send", parts.sends.pending if parts.sends else 0, settings.send_thread_pool_queue_capacity)
-    table |= _queue("pull", parts.parked.count, settings.max_parked_pulls) | _queue("litePull", 0, settings.max_parked_pulls)
+    # Requests are handled when they are read. Sends wait for their group and its sync, pulls for messages,
+    # the rest for cold reads.
+    table |= _queue(
+        "send", parts.sends.pending if parts.sends else 0, settings.send_thread_pool_queue_capacity
+    )
+    table |= _queue("pull", parts.parked.count, settings.max_parked_pulls) | _queue(
+        "litePull", 0, settings.max_parked_pulls
+    )
     table |= _queue("query", waiting_requests, max_waiting_requests) | _queue("ack", 0, 0)
     table |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
     timer = parts.timer.facts()
@@ -83,16 +91,22 @@ def _reads(parts: BrokerParts) -> dict[str, object]:
         "getMissTps": _three_rates(missed),
         "getTotalTps": _three_rates(found, missed),
         "getTransferredTps": _three_rates(statistics.got),
-        "getTransferedTps": _three_rates(statistics.got),  # its name in 4.x, by which rocketmq-exporter looks for it
+        # Its name in 4.x, by which rocketmq-exporter looks for it
+        "getTransferedTps": _three_rates(statistics.got),
         "getMessageEntireTimeMax": int(statistics.longest_read_s * 1000),
     }
 
 
 def _disk(parts: BrokerParts, disk: dict | None) -> dict[str, object]:
-    """How full the fuller of the disks is that the store lies on; one figure, since the fuller one decides."""
+    """How full the fuller of the disks is that the store lies on; one figure, since the fuller one
+    decides."""
     used = UNKNOWN if disk is None else disk["used_ratio"]
     directory = parts.store_settings.store_path_commit_log
-    table: dict[str, object] = {"commitLogDiskRatio": used, f"commitLogDiskRatio_{directory}": used, "consumeQueueDiskRatio": used}
+    table: dict[str, object] = {
+        "commitLogDiskRatio": used,
+        f"commitLogDiskRatio_{directory}": used,
+        "consumeQueueDiskRatio": used,
+    }
     if disk is not None:
         total, free = disk["total_bytes"] / 2**30, disk["free_bytes"] / 2**30
         table["commitLogDirCapacity"] = f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
@@ -100,19 +114,28 @@ def _disk(parts: BrokerParts, disk: dict | None) -> dict[str, object]:
 
 
 def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
-    """A queue in front of a thread pool, as Apache has them; at its head no request waits, since no thread is needed."""
-    return {f"{name}ThreadPoolQueueSize": size, f"{name}ThreadPoolQueueCapacity": capacity, f"{name}ThreadPoolQueueHeadWaitTimeMills": 0}
+    """A queue in front of a thread pool, as Apache has them; at its head no request waits, since no thread is
+    needed."""
+    return {
+        f"{name}ThreadPoolQueueSize": size,
+        f"{name}ThreadPoolQueueCapacity": capacity,
+        f"{name}ThreadPoolQueueHeadWaitTimeMills": 0,
+    }
 
 
 def _earliest_ms(parts: BrokerParts, log_offset: int) -> int:
-    """When the oldest message was stored, from which clusterList shows for how many hours messages have been kept."""
+    """When the oldest message was stored, from which clusterList shows for how many hours messages have been
+    kept."""
     first = parts.store.record_at(log_offset)
     return UNKNOWN if first is None else record.decode(first, check_crc=False).store_timestamp
 
 
 def _three_rates(*meters: Meter) -> str:
     """Times a second over 10 s, a minute and 10 minutes, of all meters together, as Apache writes it."""
-    return " ".join(str(sum(meter.per_second(over_ms) for meter in meters)) for over_ms in (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS))
+    return " ".join(
+        str(sum(meter.per_second(over_ms) for meter in meters))
+        for over_ms in (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS)
+    )
 
 
 def _duration(seconds: int) -> str:

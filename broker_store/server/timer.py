@@ -1,4 +1,5 @@
-"""Timer messages over the wire: recall 370, and how far the wheel is, 60 and 61 (docs/spec/store-behaviour.md section 9)."""
+"""Timer messages over the wire: recall 370, and how far the wheel is, 60 and 61 (docs/spec/store-behaviour.md
+section 9)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class TimerHandlers:
         }
 
     async def recall(self, command: Command, channel: Channel) -> Command:
-        """Store a request to delete the message of a handle; it stands in the same slot and is found there when that is delivered."""
+        """Store a request to delete the message of a handle; it stands in the same slot and is found there
+        when that is delivered."""
         region = {"MSG_REGION": self._parts.settings.region_id}
         try:
             message, unique_key = self._request_to_delete(command, channel)
@@ -49,11 +51,22 @@ class TimerHandlers:
         if not parts.settings.recall_message_enable:
             raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden", "recall")
         if parts.store_settings.broker_role == "SLAVE":
-            raise Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available", "recall")
-        if not parts.settings.broker_permission & PERM_WRITE and not parts.settings.allow_recall_when_broker_not_writeable:
-            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available", "recall")
+            raise Refusal(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available", "recall"
+            )
+        if (
+            not parts.settings.broker_permission & PERM_WRITE
+            and not parts.settings.allow_recall_when_broker_not_writeable
+        ):
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available", "recall"
+            )
         if parts.topics.get(header.topic) is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic:.127}] not exist", "recall")
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"recall failed, the topic[{header.topic:.127}] not exist",
+                "recall",
+            )
         handle = self._handle(header.recall_handle, header.topic)
         now_ms = parts.clock()
         told = {
@@ -67,7 +80,15 @@ class TimerHandlers:
         }
         try:
             encoded = properties.encode(told)
-            message = Message(handle.topic, 0, b"0", encoded, born_timestamp=now_ms, born_host=channel.remote_host, store_host=parts.store_host)
+            message = Message(
+                handle.topic,
+                0,
+                b"0",
+                encoded,
+                born_timestamp=now_ms,
+                born_host=channel.remote_host,
+                store_host=parts.store_host,
+            )
             make_wait(parts, message, told)
         except (FormatError, Refusal):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error", "recall") from None
@@ -82,11 +103,23 @@ class TimerHandlers:
         if handle.topic != topic:
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match", "recall")
         if handle.broker_name != self._parts.broker_name:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available", "recall")
-        time_ms = int(handle.time_ms) if handle.time_ms.isascii() and handle.time_ms.isdigit() and len(handle.time_ms) < 19 else -1
+            raise Refusal(
+                ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available", "recall"
+            )
+        time_ms = (
+            int(handle.time_ms)
+            if handle.time_ms.isascii() and handle.time_ms.isdigit() and len(handle.time_ms) < 19
+            else -1
+        )
         ahead_ms, limit_ms = time_ms - self._parts.clock(), self._parts.settings.timer_max_delay_sec * 1000
         if not 0 < ahead_ms < limit_ms:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid", "recall", value=ahead_ms, limit=limit_ms)
+            raise Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                "recall failed, timestamp invalid",
+                "recall",
+                value=ahead_ms,
+                limit=limit_ms,
+            )
         return handle
 
     def check_point(self, command: Command, channel: Channel) -> Command:

@@ -1,8 +1,9 @@
 """The attributes of a topic as administrators change them: `+name=value` sets one, `-name` takes it away.
 
-`message.type` says what a topic's messages are for; clients of the remoting protocol send whatever they like, a proxy of
-Apache's obeys it. Its values are Apache's, in Apache's letters. MIXED needs the setting enableMixedMessageType. Two of them are refused: Apache's
-broker gives a priority to messages only where they are popped, and keeps the messages of a light topic in light queues.
+`message.type` says what a topic's messages are for; clients of the remoting protocol send whatever they like,
+a proxy of Apache's obeys it. Its values are Apache's, in Apache's letters. MIXED needs the setting
+enableMixedMessageType. Two of them are refused: Apache's broker gives a priority to messages only where they
+are popped, and keeps the messages of a light topic in light queues.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def altered(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, s
 
 
 def check_message_type(attributes: Mapping[str, str], mixed_enabled: bool) -> None:
-    """Refuse a message type that Apache's broker refuses, with its code and words, and one that this broker does not serve."""
+    """Refuse a message type that Apache's broker refuses, with its code and words, and one that this broker
+    does not serve."""
     kind = attributes.get(MESSAGE_TYPE)
     if kind is None:
         return
@@ -58,6 +60,10 @@ def check_message_type(attributes: Mapping[str, str], mixed_enabled: bool) -> No
         taken = [name for name in MESSAGE_TYPES if mixed_enabled or name != MIXED]
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"value is not in set: [{', '.join(taken)}]", "message type")
     if kind in NOT_SERVED:
-        raise Refusal(ResponseCode.INVALID_PARAMETER, f"{kind} message type is not supported: {NOT_SERVED[kind]}.", "message type")
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"{kind} message type is not supported: {NOT_SERVED[kind]}.",
+            "message type",
+        )
     if kind == MIXED and not mixed_enabled:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.", "message type")

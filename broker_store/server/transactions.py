@@ -1,4 +1,5 @@
-"""The producer's word about a half, and the question to it: 37, 39, 323 (docs/spec/store-behaviour.md section 10)."""
+"""The producer's word about a half, and the question to it: 37, 39, 323 (docs/spec/store-behaviour.md section
+10)."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import ANSWERS, SENT, Group, Refusal, make_wait
 from broker_store.server.transport import Channel
 
-# Who has so much to read is asked nothing more, long before it is not listened to any more (transport.HIGH_WATER_BYTES): what it says of
-# the halves it was asked about comes by the same connection.
+# Who has so much to read is asked nothing more, long before it is not listened to any more
+# (transport.HIGH_WATER_BYTES): what it says of the halves it was asked about comes by the same connection.
 MOST_UNSENT_BYTES = 256 << 10
 NOTHING_SET = "not set any response code"  # Apache's remark where it forgot to clear it
 
 
 class TransactionHandlers:
-    """The handlers of transactions. A oneway request is answered by nobody: what is wrong with it is counted."""
+    """The handlers of transactions. A oneway request is answered by nobody: what is wrong with it is
+    counted."""
 
     def __init__(self, parts: BrokerParts, group: Group):
         self._parts, self._group = parts, group
@@ -47,7 +49,11 @@ class TransactionHandlers:
         if header.commit_or_rollback == record.TRANSACTION_NONE:
             return None  # the producer does not know yet, it is asked later
         if header.commit_or_rollback not in (record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK):
-            raise FieldError("commitOrRollback", header.commit_or_rollback, "8 to commit, 12 to roll back, 0 when it is not known")
+            raise FieldError(
+                "commitOrRollback",
+                header.commit_or_rollback,
+                "8 to commit, 12 to roll back, 0 when it is not known",
+            )
         at_once = True
 
         def found(half: record.StoredMessage | None) -> None:
@@ -62,7 +68,9 @@ class TransactionHandlers:
             channel.hold()
         return None
 
-    def _end(self, command: Command, channel: Channel, header, half: record.StoredMessage | None) -> Command | None:
+    def _end(
+        self, command: Command, channel: Channel, header, half: record.StoredMessage | None
+    ) -> Command | None:
         """The answer, None when it comes with the commit."""
         if half is None:
             return self._wrong(command, channel, "Find prepared transaction message failed")
@@ -72,7 +80,9 @@ class TransactionHandlers:
             return self._wrong(command, channel, "The transaction state table offset wrong")
         if not header.from_transaction_check and (late := self._transactions.lateness(half)) is not None:
             remark = "Message commit fail because of check immunity time"
-            self._parts.statistics.refuse("late end of transaction", value=late[0], limit=late[1], who=channel.remote, said=remark)
+            self._parts.statistics.refuse(
+                "late end of transaction", value=late[0], limit=late[1], who=channel.remote, said=remark
+            )
             return command.answer(ResponseCode.ILLEGAL_OPERATION, remark)
         if not self._transactions.begin_end(half):
             return command.answer(0, None)
@@ -87,7 +97,13 @@ class TransactionHandlers:
             make_wait(self._parts, message, half.properties)
         except Refusal as refusal:
             self._transactions.abandon_end(half)
-            self._parts.statistics.refuse(refusal.cause, value=refusal.value, limit=refusal.limit, who=channel.remote, said=refusal.remark)
+            self._parts.statistics.refuse(
+                refusal.cause,
+                value=refusal.value,
+                limit=refusal.limit,
+                who=channel.remote,
+                said=refusal.remark,
+            )
             return command.answer(refusal.code, refusal.remark)
         self._group.add(message, self._committed, (command, channel, half))
         return None
@@ -114,14 +130,19 @@ class TransactionHandlers:
         return not producers or any(producer.channel.unsent < MOST_UNSENT_BYTES for producer in producers)
 
     def ask(self, asked: list[Asked]) -> None:
-        """Ask for each half one of the producers of its group that reads, another one each time; nobody when there is none."""
+        """Ask for each half one of the producers of its group that reads, another one each time; nobody when
+        there is none."""
         questions: dict[Channel, list[bytes]] = {}
         for half, copy, result in asked:
             told = half.properties
             channel = self._reader(told.get(properties.PRODUCER_GROUP, ""))
             topic, queue_id = told.get(properties.REAL_TOPIC), told.get(properties.REAL_QUEUE_ID, "")
             if channel is not None and topic and queue_id.isascii() and queue_id.isdigit():
-                question = self._question(dataclasses.replace(copy, topic=topic, queue_id=int(queue_id)), half.unique_key or None, result)
+                question = self._question(
+                    dataclasses.replace(copy, topic=topic, queue_id=int(queue_id)),
+                    half.unique_key or None,
+                    result,
+                )
                 questions.setdefault(channel, []).append(encode_frame(question))
         for channel, frames in questions.items():
             channel.write_bytes(*frames)
@@ -147,7 +168,8 @@ class TransactionHandlers:
         return Command.request(int(RequestCode.CHECK_TRANSACTION_STATE), fields, body, oneway=True)
 
     async def resume_check(self, command: Command, channel: Channel) -> Command:
-        """A half that was given up is asked about again from the beginning (mqadmin resumeCheckHalfMessage)."""
+        """A half that was given up is asked about again from the beginning (mqadmin
+        resumeCheckHalfMessage)."""
         header = read_header(RequestCode.RESUME_CHECK_HALF_MESSAGE, command.fields)
         _, log_offset = message_id.decode_offset_id(header.msg_id)
         raw = await asyncio.to_thread(self._parts.store.record_at, log_offset)
@@ -156,7 +178,10 @@ class TransactionHandlers:
         except FormatError:
             given_up = None
         if given_up is None or given_up.topic != CHECK_MAX_TOPIC:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"there is no half in {CHECK_MAX_TOPIC} with the id {header.msg_id:.60}")
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"there is no half in {CHECK_MAX_TOPIC} with the id {header.msg_id:.60}",
+            )
         result = await self._group.put(self._transactions.resumed(given_up))
         if result.status in SENT and (topic := given_up.properties.get(properties.REAL_TOPIC)):
             self._transactions.prepared(topic)

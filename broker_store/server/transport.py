@@ -1,22 +1,24 @@
 """Sockets to commands and back: the asyncio side of the remoting protocol.
 
-A `Channel` is one TCP connection, of a client to us or of ours to a name server: `protocol.connection` cuts what
-arrives into commands, the handler is called for each, and what it wants written goes out in one piece when all
-commands of that read were handled. Both sides may ask: `request` sends a command and gives the answer with the same
-opaque.
+A `Channel` is one TCP connection, of a client to us or of ours to a name server: `protocol.connection` cuts
+what arrives into commands, the handler is called for each, and what it wants written goes out in one piece
+when all commands of that read were handled. Both sides may ask: `request` sends a command and gives the
+answer with the same opaque.
 
 What a peer can cost is bounded (docs/durability.md S7 and S14):
 
 - a frame's header is there 10 s after its first byte and the frame 60 s after it, or the connection ends;
 - 120 s without a byte in either direction end it too (clients beat every 30 s);
-- a peer that does not read stops being read: over `HIGH_WATER_BYTES` of unsent answers no further command of it is
-  handled; when what is written to it all the same (answers under way, notices) makes that `MAX_UNSENT_BYTES` the
-  connection ends. `hold` and `release` do the same for answers that are still being read from disk;
-- each listener takes `max_connections`, more are closed at once, and unfinished frames of all of them together are
-  bounded: who goes beyond ends.
+- a peer that does not read stops being read: over `HIGH_WATER_BYTES` of unsent answers no further command of
+  it is handled; when what is written to it all the same (answers under way, notices) makes that
+  `MAX_UNSENT_BYTES` the connection ends. `hold` and `release` do the same for answers that are still being
+  read from disk;
+- each listener takes `max_connections`, more are closed at once, and unfinished frames of all of them
+  together are bounded: who goes beyond ends.
 
-Commands that stand behind an unread answer or a cold read wait in the channel. `late` is asked about each when its turn
-comes, and may answer it instead of its handler. Whoever is turned away or ended for a limit is told of to `refused`.
+Commands that stand behind an unread answer or a cold read wait in the channel. `late` is asked about each
+when its turn comes, and may answer it instead of its handler. Whoever is turned away or ended for a limit is
+told of to `refused`.
 
 Times are the loop's clock. One sweep a second looks at all channels, so a limit may be exceeded by a second.
 """
@@ -49,16 +51,19 @@ SWEEP_INTERVAL_S = 1.0
 # The second ends only who was over the first before: a single answer may be larger than both.
 HIGH_WATER_BYTES = 1 << 20
 MAX_UNSENT_BYTES = 8 << 20
-# A larger answer does not wait for the others of its turn: once it is written, it is known whether the peer keeps up.
+# A larger answer does not wait for the others of its turn: once it is written, it is known whether the peer
+# keeps up.
 MAX_GATHERED_BYTES = 64 << 10
-# Unfinished frames of all connections of a port together: a few honest large ones, far below what a flood could send.
+# Unfinished frames of all connections of a port together: a few honest large ones, far below what a flood
+# could send.
 MAX_KEPT_BYTES = 256 << 20
 # Reads under way for one connection before its next command waits.
 MAX_HELD = 16
 BACKLOG = 1024
 
 Handler = Callable[[Command, "Channel"], Command | None]
-# (command, channel, milliseconds it waited, commands that wait there) -> its answer, or None to have it handled.
+# (command, channel, milliseconds it waited, commands that wait there) -> its answer, or None to have it
+# handled.
 Late = Callable[[Command, "Channel", int, int], Command | None]
 # (cause, value=, limit=, who=) of a connection that was not taken, or ended.
 Refused = Callable[..., None]
@@ -74,8 +79,9 @@ class Channel(asyncio.Protocol):
     """One connection. `remote` is `ip:port`, `remote_host` (packed address, port) as records keep it."""
 
     __slots__ = (
-        "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "opened_s", "last_s",
-        "frame_since_s", "closed", "_kept", "_out", "_corked", "_paused", "_held", "_waiting", "_stalled", "_resumed", "_asked", "_opaque",
+        "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "opened_s",
+        "last_s", "frame_since_s", "closed", "_kept", "_out", "_corked", "_paused", "_held", "_waiting",
+        "_stalled", "_resumed", "_asked", "_opaque",
     )  # fmt: skip
 
     def __init__(self, handle: Handler, listener: Listener | None = None):
@@ -151,8 +157,12 @@ class Channel(asyncio.Protocol):
             listener.kept_bytes += kept - self._kept
             if kept > self._kept and listener.kept_bytes > MAX_KEPT_BYTES:
                 text = "closing %s: unfinished frames of all connections take %d bytes"
-                listener.write_log(logging.WARNING, "unfinished frames", text, self.remote, listener.kept_bytes)
-                listener.refused("unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=self.remote)
+                listener.write_log(
+                    logging.WARNING, "unfinished frames", text, self.remote, listener.kept_bytes
+                )
+                listener.refused(
+                    "unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=self.remote
+                )
                 self.abort()
         self._kept = kept
 
@@ -270,7 +280,8 @@ class Channel(asyncio.Protocol):
         self._resumed.append(callback)
 
     def write(self, command: Command) -> None:
-        """Write a command. An answer that fits into no frame becomes one that says so; a request raises ProtocolError."""
+        """Write a command. An answer that fits into no frame becomes one that says so; a request raises
+        ProtocolError."""
         try:
             head = frame_head(command)
         except ProtocolError as error:
@@ -309,7 +320,9 @@ class Channel(asyncio.Protocol):
                 log.info(text, self.remote, unsent)
             else:
                 self.listener.write_log(logging.INFO, "peer does not read", text, self.remote, unsent)
-                self.listener.refused("peer does not read", value=unsent, limit=MAX_UNSENT_BYTES, who=self.remote)
+                self.listener.refused(
+                    "peer does not read", value=unsent, limit=MAX_UNSENT_BYTES, who=self.remote
+                )
             self.abort()
 
     async def request(self, command: Command, timeout: float) -> Command:
@@ -325,7 +338,9 @@ class Channel(asyncio.Protocol):
         except TimeoutError as error:
             if isinstance(error, RequestTimeout):
                 raise
-            raise RequestTimeout(f"{self.remote} did not answer {command.code} within {timeout:g} s") from None
+            raise RequestTimeout(
+                f"{self.remote} did not answer {command.code} within {timeout:g} s"
+            ) from None
         finally:
             self._asked.pop(command.opaque, None)
 
@@ -355,7 +370,14 @@ class Channel(asyncio.Protocol):
 class Listener:
     """A listening port and the channels that came in by it."""
 
-    def __init__(self, handle: Handler, max_connections: int, on_closed: Callable[[Channel], None] | None, late: Late, refused: Refused):
+    def __init__(
+        self,
+        handle: Handler,
+        max_connections: int,
+        on_closed: Callable[[Channel], None] | None,
+        late: Late,
+        refused: Refused,
+    ):
         self.handle = handle
         self.max_connections = max_connections
         self.on_closed = on_closed
@@ -375,7 +397,9 @@ class Listener:
     async def open(self, listening: socket.socket) -> None:
         """Take connections on a bound socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG)
+        self._server = await loop.create_server(
+            lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG
+        )
         self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
 
     def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
@@ -384,8 +408,19 @@ class Listener:
 
     def _admit(self, channel: Channel) -> bool:
         if len(self.channels) >= self.max_connections:
-            self.write_log(logging.WARNING, "too many connections", "refused %s: %d connections are open", channel.remote, len(self.channels))
-            self.refused("too many connections", value=len(self.channels), limit=self.max_connections, who=channel.remote)
+            self.write_log(
+                logging.WARNING,
+                "too many connections",
+                "refused %s: %d connections are open",
+                channel.remote,
+                len(self.channels),
+            )
+            self.refused(
+                "too many connections",
+                value=len(self.channels),
+                limit=self.max_connections,
+                who=channel.remote,
+            )
             return False
         self.channels.add(channel)
         return True
@@ -402,7 +437,15 @@ class Listener:
         now_s = loop.time()
         overdue = [(channel, why) for channel in self.channels if (why := channel.overdue(now_s)) is not None]
         for channel, (cause, seconds, limit) in overdue:
-            self.write_log(logging.INFO, cause, "closing %s: %s for %.1f s, at most %g s", channel.remote, cause, seconds, limit)
+            self.write_log(
+                logging.INFO,
+                cause,
+                "closing %s: %s for %.1f s, at most %g s",
+                channel.remote,
+                cause,
+                seconds,
+                limit,
+            )
             self.refused(cause, value=round(seconds), limit=round(limit), who=channel.remote)
             channel.abort()
         self._log.flush(now_s)
@@ -433,7 +476,8 @@ class Listener:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the port, not listening yet: who must know its port beforehand can ask it. OSError when taken."""
+    """A socket bound to the port, not listening yet: who must know its port beforehand can ask it. OSError
+    when taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -455,13 +499,16 @@ async def listen(
     late: Late = lambda command, channel, waited_ms, waiting: None,
     refused: Refused = lambda cause, **case: None,
 ) -> Listener:
-    """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or never."""
+    """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or
+    never."""
     listener = Listener(handle, max_connections, on_closed, late, refused)
     await listener.open(listening)
     return listener
 
 
-async def connect(host: str, port: int, timeout: float, handle: Handler = lambda command, channel: None) -> Channel:
+async def connect(
+    host: str, port: int, timeout: float, handle: Handler = lambda command, channel: None
+) -> Channel:
     """A channel of ours to somebody else's port."""
     loop = asyncio.get_running_loop()
     _, channel = await asyncio.wait_for(loop.create_connection(lambda: Channel(handle), host, port), timeout)
@@ -471,11 +518,14 @@ async def connect(host: str, port: int, timeout: float, handle: Handler = lambda
 def when_read(
     channel: Channel, found: Found | Future[Found], answer: Callable[[Found], Command | None]
 ) -> Command | None | Coroutine[None, None, Command | None]:
-    """`answer` of what the store found: at once, or where that is still being read from disk from a coroutine."""
+    """`answer` of what the store found: at once, or where that is still being read from disk from a
+    coroutine."""
     return _when_read(channel, found, answer) if isinstance(found, Future) else answer(found)
 
 
-async def _when_read(channel: Channel, future: Future[Found], answer: Callable[[Found], Command | None]) -> Command | None:
+async def _when_read(
+    channel: Channel, future: Future[Found], answer: Callable[[Found], Command | None]
+) -> Command | None:
     channel.hold()
     try:
         found = await asyncio.wrap_future(future)

@@ -1,8 +1,9 @@
 """Work over large tables on the event loop, cut into turns so that no send waits for more than one of them.
 
-A table of 100,000 entries takes a tenth of a second to walk in Python. `in_turns` hands it out in pieces: when one has taken
-TURN_S, the loop handles what came meanwhile before the next. What is handed out is a copy of the table as it was at the
-beginning, so an entry may have been removed from the table when its piece is handed out.
+A table of 100,000 entries takes a tenth of a second to walk in Python. `in_turns` hands it out in pieces:
+when one has taken TURN_S, the loop handles what came meanwhile before the next. What is handed out is a copy
+of the table as it was at the beginning, so an entry may have been removed from the table when its piece is
+handed out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Se
 
 
 async def steps_in_turns(steps: Generator) -> None:
-    """Take all steps of a generator that yields no function to call; after TURN_S the loop runs other work."""
+    """Take all steps of a generator that yields no function to call; after TURN_S the loop runs other
+    work."""
     until_s = time.perf_counter() + TURN_S
     for _ in steps:
         if time.perf_counter() >= until_s:
@@ -41,8 +43,8 @@ async def steps_in_turns(steps: Generator) -> None:
 class StepsInTurn:
     """Takes the steps of generators one generator after another, TURN_S in each turn of the loop.
 
-    A step that yields a function has it called in a thread and is sent what it returns, or has its exception raised. Work that
-    ends within its first turn, with none before it, is over when `take` returns.
+    A step that yields a function has it called in a thread and is sent what it returns, or has its exception
+    raised. Work that ends within its first turn, with none before it, is over when `take` returns.
     """
 
     def __init__(self) -> None:
@@ -86,7 +88,10 @@ class StepsInTurn:
 
 
 def _some(
-    steps: Generator, sent: object, done: Callable[[Any, Exception | None], None], error: Exception | None = None
+    steps: Generator,
+    sent: object,
+    done: Callable[[Any, Exception | None], None],
+    error: Exception | None = None,
 ) -> tuple[bool, Callable[[], object] | None]:
     """Take steps for TURN_S: whether they are over, and what the last one wants to be called in a thread."""
     until_s = time.perf_counter() + TURN_S

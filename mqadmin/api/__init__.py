@@ -1,9 +1,9 @@
 """REST under /api/v1, with OpenAPI at /api/v1/openapi.json and a page to try it at /api/v1/docs.
 
-One shape for success (the schemas) and one for failure (problem documents). What touches the store is async and runs
-on the broker's loop; what touches Redis or the database runs in Django's thread. The two hot routes are served by
-broker_store/server/http.py before Django is asked; the same two stand in `messages.py` for a browser's session and
-for the contract.
+One shape for success (the schemas) and one for failure (problem documents). What touches the store is async
+and runs on the broker's loop; what touches Redis or the database runs in Django's thread. The two hot routes
+are served by broker_store/server/http.py before Django is asked; the same two stand in `messages.py` for a
+browser's session and for the contract.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from mqadmin.web import count_refusal
 log = logging.getLogger(__name__)
 
 # Declared for every operation, so that the contract names what may come instead of the answer.
-PROBLEMS = {status: schemas.ProblemDocument for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)}
+PROBLEMS = {
+    status: schemas.ProblemDocument for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)
+}
 
 
 class Api(NinjaAPI):
@@ -46,17 +48,21 @@ class Api(NinjaAPI):
         schema = super().get_openapi_schema(**options)
         reference = {"$ref": "#/components/schemas/ProblemDocument"}
         named = schema.setdefault("components", {}).setdefault("schemas", {})
-        for model in (schemas.ProblemDocument, schemas.NewMessage):  # no signature of an operation names these
+        # No signature of an operation names these
+        for model in (schemas.ProblemDocument, schemas.NewMessage):
             named[model.__name__] = model.model_json_schema()
         for path in schema["paths"].values():
             for operation in path.values():
                 for status in PROBLEMS:
-                    operation["responses"].setdefault(status, {"description": "Problem", "content": {MEDIA_TYPE: {"schema": reference}}})
+                    operation["responses"].setdefault(
+                        status, {"description": "Problem", "content": {MEDIA_TYPE: {"schema": reference}}}
+                    )
         return schema
 
 
 class Docs(Swagger):
-    """The page that tries the interface, by our template: Ninja takes it only where it is an installed application."""
+    """The page that tries the interface, by our template: Ninja takes it only where it is an installed
+    application."""
 
     def render_page(self, request: HttpRequest, api: NinjaAPI, **path: Any) -> HttpResponse:
         """The answer to a browser, with the CSRF token that a session needs for all but reading."""
@@ -67,7 +73,9 @@ class Docs(Swagger):
 api = Api(
     title="Headpond",
     version=__version__,
-    description="Topics, groups, messages, the inside of the store, and jobs. 64-bit numbers are strings; null is not known; "
+    description="Topics, groups, messages, the inside of the store, and jobs. 64-bit numbers are strings; "
+    "null "
+    "is not known; "
     "errors are problem documents with a code and a hint.",
     urls_namespace="api",
     auth=AUTH,
@@ -106,8 +114,17 @@ def _on_unknown(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def _on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    wrong = [{"field": ".".join(str(piece) for piece in entry["loc"][1:])[:100], "reason": reason(entry)[:200]} for entry in error.errors[:20]]
-    return problem_response(Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong))
+    wrong = [
+        {"field": ".".join(str(piece) for piece in entry["loc"][1:])[:100], "reason": reason(entry)[:200]}
+        for entry in error.errors[:20]
+    ]
+    return problem_response(
+        Problem(
+            "invalid_fields",
+            "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]),
+            errors=wrong,
+        )
+    )
 
 
 def _on_unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
@@ -115,16 +132,30 @@ def _on_unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpRe
 
 
 def _on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    if isinstance(error.__cause__, Problem):  # of the parser: Ninja calls all that it raises a body that cannot be parsed
+    # Of the parser: Ninja calls all that it raises a body that cannot be parsed
+    if isinstance(error.__cause__, Problem):
         return problem_response(error.__cause__)
-    code = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    return problem_response(Problem(code.get(error.status_code, "invalid" if error.status_code < 500 else "internal"), error.message))
+    code = {
+        400: "invalid",
+        401: "unauthorized",
+        403: "forbidden",
+        404: "not_found",
+        405: "method_not_allowed",
+        413: "too_large",
+    }
+    return problem_response(
+        Problem(
+            code.get(error.status_code, "invalid" if error.status_code < 500 else "internal"), error.message
+        )
+    )
 
 
 def _on_large_body(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     found, most = request.headers.get("content-length", "more"), settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     problem = Problem("too_large", f"the body has {found:.20} bytes, allowed are {most:,}")
-    count_refusal("HTTP body too large", limit=most, who=request.META.get("REMOTE_ADDR") or "local", said=problem.detail)
+    count_refusal(
+        "HTTP body too large", limit=most, who=request.META.get("REMOTE_ADDR") or "local", said=problem.detail
+    )
     return problem_response(problem)
 
 

@@ -1,8 +1,9 @@
 """Who calls the REST interface: a token, the local socket, or a browser's session; looked at in this order.
 
-A request that names a token is judged by it alone, so a wrong token is refused whatever cookie comes along, and a
-right one needs no CSRF check since no browser adds it by itself. A session needs the CSRF token for all but reading.
-The local socket lies in a directory that only the broker's own user may enter; who comes that way is `local:USER`.
+A request that names a token is judged by it alone, so a wrong token is refused whatever cookie comes along,
+and a right one needs no CSRF check since no browser adds it by itself. A session needs the CSRF token for all
+but reading. The local socket lies in a directory that only the broker's own user may enter; who comes that
+way is `local:USER`.
 """
 
 from __future__ import annotations

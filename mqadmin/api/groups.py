@@ -46,7 +46,9 @@ def found_group(name: str) -> dict:
 async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Groups by name."""
     cluster = clusters.current()
-    return paging.page_after(cluster.groups_after, lambda group: group["name"], cursor, limit, sum(cluster.group_counts().values()))
+    return paging.page_after(
+        cluster.groups_after, lambda group: group["name"], cursor, limit, sum(cluster.group_counts().values())
+    )
 
 
 @router.post("/groups", response={201: schemas.GroupDetail})
@@ -68,21 +70,35 @@ async def show_group(request: HttpRequest, group: str):
 
 
 @router.get("/groups/{group}/timeline", response=dict[str, Any])
-async def timeline(request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MOST_HISTORY_HOURS)] = 6):
-    """Each queue of a group over store time: what is kept, where the group is, when retention comes to where it reads; and its lag
-    over the last `hours`, with resets and changes of its members. `lag` null is a gap: nothing was sampled then."""
-    return schemas.facts(schemas.with_times(measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours))))
+async def timeline(
+    request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MOST_HISTORY_HOURS)] = 6
+):
+    """Each queue of a group over store time: what is kept, where the group is, when retention comes to where
+    it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:
+    nothing was sampled then."""
+    return schemas.facts(
+        schemas.with_times(
+            measured(
+                "timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)
+            )
+        )
+    )
 
 
 @router.get("/groups/{group}/dead-letters", response=dict[str, Any])
 async def dead_letters_of_group(
     request: HttpRequest,
     group: str,
-    to: Annotated[Literal["group", "topic"], Query(description="the group alone, or their topics with all their groups")] = "group",
-    most: Annotated[int, Query(ge=1, le=dead_letters.MAX_MESSAGES, description="the job's limit")] = dead_letters.MAX_MESSAGES,
+    to: Annotated[
+        Literal["group", "topic"], Query(description="the group alone, or their topics with all their groups")
+    ] = "group",
+    most: Annotated[
+        int, Query(ge=1, le=dead_letters.MAX_MESSAGES, description="the job's limit")
+    ] = dead_letters.MAX_MESSAGES,
 ):
-    """What the job resend_dead_letters would send now: how many, of which topics, the oldest and the newest, to where, how many earlier runs
-    left out, which are tried again, and how many were sent before. Nothing is sent by asking."""
+    """What the job resend_dead_letters would send now: how many, of which topics, the oldest and the newest,
+    to where, how many earlier runs left out, which are tried again, and how many were sent before. Nothing is
+    sent by asking."""
     check_group(group)
     left_out = await sync_to_async(of_group)(group)
     return schemas.facts(await asyncio.to_thread(clusters.current().dead_letters, group, to, most, left_out))
@@ -94,7 +110,9 @@ async def change_group(request: HttpRequest, group: str, body: schemas.GroupChan
     before = found_group(group)
     changes = body.dict(exclude_none=True)
     if changes:
-        async with aaudited(caller, "update", "group", group, before={name: before[name] for name in changes}, after=changes):
+        async with aaudited(
+            caller, "update", "group", group, before={name: before[name] for name in changes}, after=changes
+        ):
             clusters.current().update_group(group, **changes)
     return found_group(group)
 
@@ -104,16 +122,27 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
     """Delete a group and its offsets; `confirm` is its name. Its clients, if any run, start over."""
     caller = need(request, "admin")
     before = found_group(group)
-    async with aaudited(caller, "delete", "group", group, before={name: before[name] for name in (*CONFIG_FIELDS, "topics", "lag")}):
+    async with aaudited(
+        caller,
+        "delete",
+        "group",
+        group,
+        before={name: before[name] for name in (*CONFIG_FIELDS, "topics", "lag")},
+    ):
         if confirm != group:
-            raise Problem("confirmation_needed", f"deleting {group} forgets its offsets", hint=f"repeat with ?confirm={group}")
+            raise Problem(
+                "confirmation_needed",
+                f"deleting {group} forgets its offsets",
+                hint=f"repeat with ?confirm={group}",
+            )
         clusters.current().delete_group(group)
     return Status(204, None)
 
 
 @router.post("/groups/{group}/offsets/reset", response=schemas.OffsetMoves)
 async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetReset):
-    """Move a group's offsets in a topic. With dry_run, the default, nothing moves and the answer is what would."""
+    """Move a group's offsets in a topic. With dry_run, the default, nothing moves and the answer is what
+    would."""
     caller = need(request, "operator")
     found_group(group)
     found_topic(check_topic(body.topic))
@@ -123,14 +152,20 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
     wanted = {"topic": body.topic, "to": body.to, "value": value, "queue_id": body.queue_id}
 
     def reset(dry_run: bool) -> list[dict]:
-        return clusters.current().reset_offset(group, body.topic, body.to, value, queue_id=body.queue_id, dry_run=dry_run)
+        return clusters.current().reset_offset(
+            group, body.topic, body.to, value, queue_id=body.queue_id, dry_run=dry_run
+        )
 
     if body.dry_run:
         moves = reset(True)
     else:
         async with aaudited(caller, "reset_offset", "group", group, **wanted) as record:
             if body.confirm != group:
-                raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip", hint=f"repeat with confirm={group}")
+                raise Problem(
+                    "confirmation_needed",
+                    f"moving the offsets of {group} makes it read again or skip",
+                    hint=f"repeat with confirm={group}",
+                )
             record["moves"] = moves = reset(False)
     searched = {}
     if body.to == "time":

@@ -20,15 +20,19 @@ MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=
 @router.get("/jobs", response=schemas.Jobs)
 def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Jobs, newest first."""
-    newest_first = paging.page(jobs.listing(), lambda job: f"{(1 << 53) - (job['created_ms'] or 0):017d}/{job['id']}", cursor, limit)
+    newest_first = paging.page(
+        jobs.listing(), lambda job: f"{(1 << 53) - (job['created_ms'] or 0):017d}/{job['id']}", cursor, limit
+    )
     return newest_first
 
 
 @router.post("/jobs", response={202: schemas.Job})
 def start_job(request: HttpRequest, body: schemas.NewJob):
-    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), resend_dead_letters (group, to, limit), or one of the pipeline's.
+    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit),
+    resend_dead_letters (group, to, limit), or one of the pipeline's.
 
-    resend_dead_letters wants `confirm`, the group's name; GET /groups/GROUP/dead-letters says before what it would send."""
+    resend_dead_letters wants `confirm`, the group's name; GET /groups/GROUP/dead-letters says before what it
+    would send."""
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
         job = jobs.start(body.kind, body.parameters, caller, confirm=body.confirm)
@@ -65,9 +69,12 @@ def job_file(request: HttpRequest, job_id: str):
     job = jobs.find(job_id)
     if not job["has_file"]:
         raise Problem("not_found", "this job has made no file")
-    # The name comes out of Redis and may be anything, so it is only compared with those that an export of this job may have.
+    # The name comes out of Redis and may be anything, so it is only compared with those that an export of
+    # this job may have.
     name = job["result"]["file"]
     path = jobs.data_directory() / "exports" / f"{job['id']}{PurePath(str(name)).suffix}"
     if path.name != name or path.suffix not in MEDIA_TYPES or path.is_symlink() or not path.is_file():
         raise Problem("not_found", "the file is not there any more")
-    return FileResponse(open(path, "rb"), as_attachment=True, filename=path.name, content_type=MEDIA_TYPES[path.suffix])
+    return FileResponse(
+        open(path, "rb"), as_attachment=True, filename=path.name, content_type=MEDIA_TYPES[path.suffix]
+    )

@@ -25,10 +25,18 @@ router = Router()
 JSON = "application/json"
 MAX_TIME = (1 << 63) - 1
 Limit = Annotated[int, Query(ge=1, le=http.MAX_LIMIT)]
-FromTime = Annotated[schemas.Moment | None, Query(description="milliseconds since 1970, or ISO 8601; a time without a zone is UTC")]
+FromTime = Annotated[
+    schemas.Moment | None,
+    Query(description="milliseconds since 1970, or ISO 8601; a time without a zone is UTC"),
+]
 SEND_BODY = {
     "parameters": [
-        {"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string", "maxLength": MAX_KEY_CHARACTERS}},
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "maxLength": MAX_KEY_CHARACTERS},
+        },
     ],
     "requestBody": {
         "required": True,
@@ -37,12 +45,17 @@ SEND_BODY = {
                 "schema": {
                     "oneOf": [
                         {"$ref": "#/components/schemas/NewMessage"},
-                        {"type": "array", "minItems": 1, "maxItems": http.MAX_MESSAGES, "items": {"$ref": "#/components/schemas/NewMessage"}},
+                        {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": http.MAX_MESSAGES,
+                            "items": {"$ref": "#/components/schemas/NewMessage"},
+                        },
                     ]
                 }
             }
         },
-    }
+    },
 }
 
 
@@ -50,9 +63,10 @@ SEND_BODY = {
 async def send_messages(request: HttpRequest, topic: str):
     """Store one message, or a list of up to 1,000, all of them answered one by one.
 
-    A request that may be a repeat of one whose answer was lost carries the same Idempotency-Key (a header, up to 255
-    characters): within ten minutes, and until the broker restarts, it gets the first answer and nothing is stored again.
-    With a token or over the local socket this route is served before Django and costs a twentieth.
+    A request that may be a repeat of one whose answer was lost carries the same Idempotency-Key (a header, up
+    to 255 characters): within ten minutes, and until the broker restarts, it gets the first answer and
+    nothing is stored again. With a token or over the local socket this route is served before Django and
+    costs a twentieth.
     """
     caller: http.Caller = request.auth
     if not caller.may("operator"):  # a send leaves no audit record, so its refusal leaves none either
@@ -68,22 +82,33 @@ async def pull_messages(
     request: HttpRequest,
     topic: str,
     queue_id: int,
-    offset: Annotated[schemas.Int64 | None, Query(ge=0, description="the queue offset to begin at; the lowest when absent")] = None,
+    offset: Annotated[
+        schemas.Int64 | None, Query(ge=0, description="the queue offset to begin at; the lowest when absent")
+    ] = None,
     limit: Limit = http.DEFAULT_LIMIT,
-    wait_ms: Annotated[int, Query(ge=0, le=http.MAX_WAIT_MS, description="wait for the first message this long")] = 0,
+    wait_ms: Annotated[
+        int, Query(ge=0, le=http.MAX_WAIT_MS, description="wait for the first message this long")
+    ] = 0,
 ):
     """Messages of one queue by offset; no group is involved and nothing is committed."""
-    return in_pieces(await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms), JSON)
+    return in_pieces(
+        await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms), JSON
+    )
 
 
 @router.get("/topics/{topic}/queues/{queue_id}/offset", response=schemas.QueueOffset)
-async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_ms: Annotated[schemas.Moment, Query()]):
+async def offset_at_time(
+    request: HttpRequest, topic: str, queue_id: int, time_ms: Annotated[schemas.Moment, Query()]
+):
     """The offset of the first message stored at or after a time."""
     known = {queue["queue_id"] for queue in found_topic(topic)["queues"]}
     if queue_id not in known:
         raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
     cluster = clusters.current()
-    offset, doubt = await cluster.offset_by_time(topic, queue_id, time_ms), await cluster.time_doubt(topic, time_ms, queue_id)
+    offset, doubt = (
+        await cluster.offset_by_time(topic, queue_id, time_ms),
+        await cluster.time_doubt(topic, time_ms, queue_id),
+    )
     return {"offset": offset, "time_ms": time_ms, "time": time_text(time_ms), "doubt": doubt}
 
 
@@ -93,11 +118,20 @@ def _check_window(from_ms: int | None, to_ms: int | None) -> None:
 
 
 @router.get("/topics/{topic}/messages", response=schemas.Found)
-async def find_by_time(request: HttpRequest, topic: str, from_ms: FromTime = None, to_ms: FromTime = None, limit: Limit = http.DEFAULT_LIMIT):
-    """Messages of a topic by store time: from `from_ms` on, oldest first; without it the last ones, newest first."""
+async def find_by_time(
+    request: HttpRequest,
+    topic: str,
+    from_ms: FromTime = None,
+    to_ms: FromTime = None,
+    limit: Limit = http.DEFAULT_LIMIT,
+):
+    """Messages of a topic by store time: from `from_ms` on, oldest first; without it the last ones, newest
+    first."""
     found_topic(topic)
     _check_window(from_ms, to_ms)
-    return await _found(await clusters.current().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit))
+    return await _found(
+        await clusters.current().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit)
+    )
 
 
 @router.get("/messages", response=schemas.Found)
@@ -112,12 +146,19 @@ async def find_by_key(
     """Messages of a topic with this key (or message_id), by the index."""
     found_topic(check_topic(topic))
     _check_window(from_ms, to_ms)
-    return await _found(await clusters.current().find_by_key(topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
+    return await _found(
+        await clusters.current().find_by_key(
+            topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit
+        )
+    )
 
 
 @router.get("/messages/{message_id}", response=schemas.FoundMessage)
-async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
-    """One message by its offset_message_id or its message_id; the index knows the latter, best together with its topic."""
+async def find_by_id(
+    request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
+):
+    """One message by its offset_message_id or its message_id; the index knows the latter, best together with
+    its topic."""
     found = await _by_id(message_id, topic)
     message = found.messages[0]
     damage = next((one.damage for one in found.damaged if one.log_offset == message.log_offset), None)
@@ -126,21 +167,32 @@ async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str
 
 @router.get("/messages/{message_id}/trace", response=schemas.Traces)
 async def trace_of_message(request: HttpRequest, message_id: str):
-    """What clients that write traces did with a message, oldest first, by its message_id; the message itself may be gone."""
+    """What clients that write traces did with a message, oldest first, by its message_id; the message itself
+    may be gone."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     found = await clusters.current().traces_of(message_id)
-    return {"topic": found.topic, "events": [event._asdict() for event in found.events], "complete": found.complete, "reason": found.reason}
+    return {
+        "topic": found.topic,
+        "events": [event._asdict() for event in found.events],
+        "complete": found.complete,
+        "reason": found.reason,
+    }
 
 
 @router.get("/messages/{message_id}/journey", response=dict[str, Any])
-async def journey_of_message(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
-    """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries, dead letter, and what its clients wrote."""
+async def journey_of_message(
+    request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
+):
+    """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries,
+    dead letter, and what its clients wrote."""
     return schemas.facts(await clusters.current().journey_of((await _message(message_id, topic)).log_offset))
 
 
 @router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))
-async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
+async def raw_message(
+    request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
+):
     """The record as it lies in the log, byte for byte."""
     message = await _message(message_id, topic)
     _, raw = await clusters.current().message(message.log_offset)
@@ -162,10 +214,16 @@ async def _by_id(message_id: str, topic: str | None) -> clusters.Found:
     except (NotFoundError, FormatError) as error:
         raise Problem("message_not_found", str(error)) from None
     if not found.messages:
-        raise Problem("damaged" if found.damaged else "message_not_found", found.reason or "no message has this id")
+        raise Problem(
+            "damaged" if found.damaged else "message_not_found", found.reason or "no message has this id"
+        )
     return found
 
 
 async def _found(found: clusters.Found) -> HttpResponseBase:
-    facts = {"complete": found.complete, "reason": found.reason, "damaged": [one._asdict() for one in found.damaged]}
+    facts = {
+        "complete": found.complete,
+        "reason": found.reason,
+        "damaged": [one._asdict() for one in found.damaged],
+    }
     return in_pieces(await messages_json(facts, found.messages), JSON)

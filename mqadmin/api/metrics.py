@@ -1,8 +1,9 @@
 """/metrics for Prometheus, with a token or over the local socket; never with a browser's session.
 
-Everything is read when it is asked for, from the same picture the pages show; what is not known is left out. Series
-by topic and by group are bounded, since a scraper keeps each for ever: the busiest come first, and how many were left
-out is a metric of its own. They are found in turns of the loop and written in a thread, so a scrape holds up no send.
+Everything is read when it is asked for, from the same picture the pages show; what is not known is left out.
+Series by topic and by group are bounded, since a scraper keeps each for ever: the busiest come first, and how
+many were left out is a metric of its own. They are found in turns of the loop and written in a thread, so a
+scrape holds up no send.
 """
 
 from __future__ import annotations
@@ -68,7 +69,15 @@ class _Measured:
             return cls(state, store)
         topics, groups = await cluster.busiest_topics(MAX_NAMES), await cluster.most_behind(MAX_NAMES)
         totals = sum(cluster.topic_counts().values()), sum(cluster.group_counts().values())
-        return cls(state, store, cluster.overview(), cluster.refusals(), (topics, totals[0]), (groups, totals[1]), cluster.longest_pause_s())
+        return cls(
+            state,
+            store,
+            cluster.overview(),
+            cluster.refusals(),
+            (topics, totals[0]),
+            (groups, totals[1]),
+            cluster.longest_pause_s(),
+        )
 
 
 class _Collected:
@@ -90,21 +99,37 @@ def _metrics(measured: _Measured) -> Iterable[Metric]:
     yield from _store(measured.store)
     if measured.overview is not None:
         yield from _rates(measured.overview)
-        yield _gauge("broker_loop_longest_pause_seconds", "longest time that the event loop did not turn, of the last 5 minutes", measured.pause_s)
+        yield _gauge(
+            "broker_loop_longest_pause_seconds",
+            "longest time that the event loop did not turn, of the last 5 minutes",
+            measured.pause_s,
+        )
         yield from _refusals(measured.refusals)
         yield from _topics(*measured.topics)
         yield from _groups(*measured.groups)
 
 
 def _store(store: dict) -> Iterable[Metric]:
-    positions = GaugeMetricFamily("broker_store_position_bytes", "positions in the commit log", labels=["position"])
+    positions = GaugeMetricFamily(
+        "broker_store_position_bytes", "positions in the commit log", labels=["position"]
+    )
     for name in ("min", "wrote", "confirmed", "flushed", "dispatched"):
         _add(positions, [name], store["positions"].get(name))
     yield positions
     behind = store.get("behind") or {}
-    yield _gauge("broker_store_dispatch_behind_bytes", "bytes of the log not yet in queues and index", behind.get("dispatch_bytes"))
-    yield _gauge("broker_store_unflushed_bytes", "bytes of the log not yet synced", behind.get("unflushed_bytes"))
-    yield _gauge("broker_store_oldest_unflushed_milliseconds", "age of the oldest byte not yet synced", behind.get("oldest_unflushed_ms"))
+    yield _gauge(
+        "broker_store_dispatch_behind_bytes",
+        "bytes of the log not yet in queues and index",
+        behind.get("dispatch_bytes"),
+    )
+    yield _gauge(
+        "broker_store_unflushed_bytes", "bytes of the log not yet synced", behind.get("unflushed_bytes")
+    )
+    yield _gauge(
+        "broker_store_oldest_unflushed_milliseconds",
+        "age of the oldest byte not yet synced",
+        behind.get("oldest_unflushed_ms"),
+    )
     flags = GaugeMetricFamily("broker_store_flag", "1 for each flag that stops something", labels=["flag"])
     for flag in store.get("flags") or ():
         flags.add_metric([flag["name"]], 1.0)
@@ -112,7 +137,9 @@ def _store(store: dict) -> Iterable[Metric]:
     flush, totals, disk = store.get("flush") or {}, store.get("totals") or {}, store.get("disk") or {}
     yield _counter("broker_store_flushes", "syncs of the commit log", flush.get("count"))
     yield _counter("broker_store_flush_errors", "syncs that failed", flush.get("errors"))
-    yield _gauge("broker_store_flush_last_milliseconds", "duration of the last sync", flush.get("last_duration_ms"))
+    yield _gauge(
+        "broker_store_flush_last_milliseconds", "duration of the last sync", flush.get("last_duration_ms")
+    )
     for name, what in (
         ("puts", "messages stored"),
         ("put_bytes", "bytes stored"),
@@ -134,16 +161,23 @@ def _store(store: dict) -> Iterable[Metric]:
 
 def _rates(overview: dict) -> Iterable[Metric]:
     for name, value in overview["rates"].items():
-        yield _gauge(f"broker_rate_{name.replace('_per_s', '_per_second')}", "measured over the last seconds", value)
+        yield _gauge(
+            f"broker_rate_{name.replace('_per_s', '_per_second')}", "measured over the last seconds", value
+        )
     for name, value in overview["counts"].items():
         yield _gauge(f"broker_{name}", f"number of {name}", value)
 
 
 def _refusals(refusals: list[dict]) -> Iterable[Metric]:
-    """How often, and the last case's numbers; who it was stands in /api/v1/refusals, since a label for each client would never end."""
+    """How often, and the last case's numbers; who it was stands in /api/v1/refusals, since a label for each
+    client would never end."""
     refused = CounterMetricFamily("broker_refused", "requests and connections refused", labels=["cause"])
-    last = GaugeMetricFamily("broker_refused_last_timestamp_seconds", "when it was refused the last time", labels=["cause"])
-    value = GaugeMetricFamily("broker_refused_last_value", "the value that was over the limit then", labels=["cause"])
+    last = GaugeMetricFamily(
+        "broker_refused_last_timestamp_seconds", "when it was refused the last time", labels=["cause"]
+    )
+    value = GaugeMetricFamily(
+        "broker_refused_last_value", "the value that was over the limit then", labels=["cause"]
+    )
     limit = GaugeMetricFamily("broker_refused_last_limit", "that limit", labels=["cause"])
     for cause in refusals:
         _add(refused, [cause["cause"]], cause["count"])

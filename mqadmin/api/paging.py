@@ -1,7 +1,8 @@
-"""Lists in pieces: `limit` items after `cursor`, at most MAX_LIMIT; the answer's `next` is the cursor of the rest, null at the end.
+"""Lists in pieces: `limit` items after `cursor`, at most MAX_LIMIT; the answer's `next` is the cursor of the
+rest, null at the end.
 
-A cursor holds the sort key of the last item given, so what is created or deleted meanwhile neither repeats nor hides
-any other item. It is opaque to clients.
+A cursor holds the sort key of the last item given, so what is created or deleted meanwhile neither repeats
+nor hides any other item. It is opaque to clients.
 """
 
 from __future__ import annotations
@@ -24,14 +25,28 @@ def page(items: Iterable[Any], key: Callable[[Any], str], cursor: str | None, li
     after = None if not cursor else read_cursor(cursor)
     rest = ordered if after is None else [item for item in ordered if key(item) > after]
     given = rest[:limit]
-    return {"items": given, "next": make_cursor(key(given[-1])) if len(rest) > limit else None, "total": len(ordered)}
+    return {
+        "items": given,
+        "next": make_cursor(key(given[-1])) if len(rest) > limit else None,
+        "total": len(ordered),
+    }
 
 
-def page_after(after: Callable[[str | None, int], list], key: Callable[[Any], str], cursor: str | None, limit: int, total: int) -> dict:
+def page_after(
+    after: Callable[[str | None, int], list],
+    key: Callable[[Any], str],
+    cursor: str | None,
+    limit: int,
+    total: int,
+) -> dict:
     """The same of a list that is kept in order elsewhere: `after(key, count)` gives the items after one."""
     found = after(None if not cursor else read_cursor(cursor), limit + 1)
     given = found[:limit]
-    return {"items": given, "next": make_cursor(key(given[-1])) if len(found) > limit else None, "total": total}
+    return {
+        "items": given,
+        "next": make_cursor(key(given[-1])) if len(found) > limit else None,
+        "total": total,
+    }
 
 
 def make_cursor(key: str) -> str:

@@ -1,4 +1,5 @@
-"""Query parameters: a route takes those that its function declares, each once, and refuses every other by its name."""
+"""Query parameters: a route takes those that its function declares, each once, and refuses every other by its
+name."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from broker_store.server.problems import Problem, repeated_parameters, unknown_p
 
 def declared(operation: Any) -> frozenset[str]:
     """The names of an operation's query parameters."""
-    return frozenset(name for model in operation.models if model.__ninja_param_source__ == "query" for name in model.__ninja_flatten_map__)
+    return frozenset(
+        name
+        for model in operation.models
+        if model.__ninja_param_source__ == "query"
+        for name in model.__ninja_flatten_map__
+    )
 
 
 def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
@@ -27,7 +33,8 @@ def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
 
 
 def only_declared(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of ninja's for every operation. Who asks is looked up first, so a stranger learns nothing by a wrong name."""
+    """A decorator of ninja's for every operation. Who asks is looked up first, so a stranger learns nothing
+    by a wrong name."""
     operation = run.__self__
     known = declared(operation)
 
@@ -50,6 +57,10 @@ def only_declared(run: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(run)
         def guarded(request: HttpRequest, **named: Any) -> Any:
-            return run(request, **named) if is_right(request) else operation._run_checks(request) or refusal(request)
+            return (
+                run(request, **named)
+                if is_right(request)
+                else operation._run_checks(request) or refusal(request)
+            )
 
     return guarded

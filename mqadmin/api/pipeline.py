@@ -1,4 +1,5 @@
-"""Runs of the pipeline's jobs: audit, statistics, lineage, archive. A run is a job, and is found under /jobs as well."""
+"""Runs of the pipeline's jobs: audit, statistics, lineage, archive. A run is a job, and is found under /jobs
+as well."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ router = Router()
 @router.get("/pipeline", response=schemas.PipelineJobs)
 def list_pipeline_jobs(request: HttpRequest):
     """The jobs there are, and what each may be given."""
-    return {"items": [{"name": job.name, "title": job.title, "lead": job.lead, "takes": job.takes, "needs": job.needs} for job in pipeline.JOBS.values()]}
+    return {
+        "items": [
+            {"name": job.name, "title": job.title, "lead": job.lead, "takes": job.takes, "needs": job.needs}
+            for job in pipeline.JOBS.values()
+        ]
+    }
 
 
 @router.get("/pipeline/schedules", response=schemas.Schedules)
@@ -30,7 +36,9 @@ def add_schedule(request: HttpRequest, body: schemas.NewSchedule):
     """Have a job run at the times of a cron expression, with the rights of whoever asks for it now."""
     caller = need(request, "operator")
     parameters = body.parameters.dict(exclude_none=True)
-    with audit.audited(caller, "create", "schedule", body.job, cron=body.cron, parameters=parameters) as record:
+    with audit.audited(
+        caller, "create", "schedule", body.job, cron=body.cron, parameters=parameters
+    ) as record:
         made = schedules.add(body.job, parameters, body.cron, caller)
         record["id"] = made["id"]
     return Status(201, made)
@@ -49,7 +57,9 @@ def remove_schedule(request: HttpRequest, schedule_id: int):
 def list_runs(request: HttpRequest, job: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Runs of one job, newest first."""
     runs = [run for run in jobs.listing() if run["pipeline"] == pipeline.job_of(job).name]
-    return paging.page(runs, lambda run: f"{(1 << 53) - (run['created_ms'] or 0):017d}/{run['id']}", cursor, limit)
+    return paging.page(
+        runs, lambda run: f"{(1 << 53) - (run['created_ms'] or 0):017d}/{run['id']}", cursor, limit
+    )
 
 
 @router.post("/pipeline/{job}/runs", response={202: schemas.Job})
@@ -73,7 +83,11 @@ def show_run(request: HttpRequest, job: str, run_id: str):
 def run_result(request: HttpRequest, job: str, run_id: str):
     """The whole result of a run that is done."""
     run = jobs.find_run(run_id, job)
-    return {"run": run["id"], "job": job, "result": schemas.facts(pipeline.read_result(jobs.data_directory(), run["id"]))}
+    return {
+        "run": run["id"],
+        "job": job,
+        "result": schemas.facts(pipeline.read_result(jobs.data_directory(), run["id"])),
+    }
 
 
 @router.get("/pipeline/{job}/runs/{run_id}/logs", response=schemas.RunLog)

@@ -13,10 +13,12 @@ from broker_store.server.problems import Problem
 
 
 class OneValueParser(Parser):
-    """Ninja's parser of bodies. It would take the last value of a name, where another reader of the same body takes the first."""
+    """Ninja's parser of bodies. It would take the last value of a name, where another reader of the same body
+    takes the first."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        """The value of the body. Raises a Problem that names a repeated name, ValueError for what is no JSON."""
+        """The value of the body. Raises a Problem that names a repeated name, ValueError for what is no
+        JSON."""
         return json.loads(request.body, object_pairs_hook=_object)
 
 
@@ -26,5 +28,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         repeated = text_excerpt(next(name for name, _ in pairs if name in seen or seen.add(name)), 100)
         reason = "is given more than once; give it one value"
-        raise Problem("invalid_fields", f"{repeated}: {reason}", errors=[{"field": repeated, "reason": reason}])
+        raise Problem(
+            "invalid_fields", f"{repeated}: {reason}", errors=[{"field": repeated, "reason": reason}]
+        )
     return found

@@ -1,4 +1,5 @@
-"""The values of the REST interface. 64-bit numbers are strings; null is "not known", never a stand-in for 0."""
+"""The values of the REST interface. 64-bit numbers are strings; null is "not known", never a stand-in for
+0."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from mqadmin.tokens import MAX_DAYS
 
 def _whole(value: object) -> object:
     """JSON strings of digits are taken for numbers; `true` and 1.0 are not."""
-    if isinstance(value, str) and len(value) < 21 and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
+    if (
+        isinstance(value, str)
+        and len(value) < 21
+        and value.removeprefix("-").isascii()
+        and value.removeprefix("-").isdigit()
+    ):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("want an integer, as a number or as a string of digits")
@@ -49,7 +55,13 @@ Moment = Annotated[
     int,
     BeforeValidator(_moment),
     PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "description": "milliseconds since 1970, or ISO 8601; a time without a zone is UTC", "examples": ["1763719200000", moment.EXAMPLE]}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "milliseconds since 1970, or ISO 8601; a time without a zone is UTC",
+            "examples": ["1763719200000", moment.EXAMPLE],
+        }
+    ),
 ]
 Role = Literal["viewer", "operator", "admin"]
 
@@ -284,7 +296,12 @@ class GroupChange(In):
 class OffsetReset(In):
     topic: TopicName
     to: Literal["earliest", "latest", "time", "offset"]
-    value: Annotated[int, Field(strict=True)] | str | None = Field(None, description="for time: milliseconds since 1970, or ISO 8601 (without a zone UTC); for offset: the queue offset")
+    value: Annotated[int, Field(strict=True)] | str | None = Field(
+        None,
+        description="for time: milliseconds since 1970, or ISO 8601 (without a zone UTC); for offset: the "
+        "queue "
+        "offset",
+    )
     queue_id: Count | None = Field(None, description="null: every queue of the topic")
     dry_run: Flag = Field(True, description="true: only say what would change")
     confirm: str | None = Field(None, description="the group's name, when dry_run is false")
@@ -302,7 +319,9 @@ class OffsetMoves(Schema):
     dry_run: bool
     time_ms: Time | None = Field(None, description="of to=time: the moment that was understood")
     time: str | None = None
-    doubt: str | None = Field(None, description="why the search by time is uncertain: store times go back, or that is not known")
+    doubt: str | None = Field(
+        None, description="why the search by time is uncertain: store times go back, or that is not known"
+    )
     moves: list[OffsetMove]
 
 
@@ -356,7 +375,9 @@ class Message(Schema):
 
 
 class FoundMessage(Message):
-    damage: str | None = Field(description="how its record is damaged; null when it is as it was stored and agrees with its queue")
+    damage: str | None = Field(
+        description="how its record is damaged; null when it is as it was stored and agrees with its queue"
+    )
 
 
 class DamagedRecord(Schema):
@@ -365,12 +386,17 @@ class DamagedRecord(Schema):
 
 
 class Found(Schema):
-    """`complete` false: more may exist, and `reason` says why. With `complete` it says where store times go back."""
+    """`complete` false: more may exist, and `reason` says why. With `complete` it says where store times go
+    back."""
 
     messages: list[Message]
     complete: bool
     reason: str
-    damaged: list[DamagedRecord] = Field(description="by key: damaged records to which the index leads; those that can still be read are among the messages too")
+    damaged: list[DamagedRecord] = Field(
+        description="by key: damaged records to which the index leads; those that can still be read are "
+        "among "
+        "the messages too"
+    )
 
 
 class TraceEvent(Schema):
@@ -405,7 +431,9 @@ class QueueOffset(Schema):
     offset: Int64
     time_ms: Time
     time: str | None
-    doubt: str | None = Field(None, description="why the search by time is uncertain: store times go back, or that is not known")
+    doubt: str | None = Field(
+        None, description="why the search by time is uncertain: store times go back, or that is not known"
+    )
 
 
 class Explain(In):
@@ -439,9 +467,22 @@ class DryRun(In):
 
 
 class NewJob(In):
-    kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "dry_run", "crash_lab", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
+    kind: Literal[
+        "check_store",
+        "rebuild_index",
+        "export_messages",
+        "resend_dead_letters",
+        "dry_run",
+        "crash_lab",
+        "pipeline_audit",
+        "pipeline_statistics",
+        "pipeline_lineage",
+        "pipeline_archive",
+    ]
     parameters: dict[str, Any] = {}
-    confirm: str | None = Field(None, max_length=255, description="resend_dead_letters: the group's name once more")
+    confirm: str | None = Field(
+        None, max_length=255, description="resend_dead_letters: the group's name once more"
+    )
 
 
 class Job(Schema):
@@ -487,12 +528,16 @@ class RunParameters(In):
     topic: TopicName | None = Field(None, description="statistics, lineage: only this topic")
     begin_ms: Moment | None = Field(None, description="statistics, lineage: stored from then on")
     end_ms: Moment | None = Field(None, description="statistics, lineage: stored before then")
-    key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(None, description="lineage: a key, a unique key or the id of a message")
+    key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(
+        None, description="lineage: a key, a unique key or the id of a message"
+    )
 
 
 class NewSchedule(In):
     job: Literal["audit", "statistics", "lineage", "archive"]
-    cron: Annotated[str, Field(min_length=9, max_length=100, examples=["30 2 * * *"])] = Field(description="minute, hour, day, month, weekday; UTC")
+    cron: Annotated[str, Field(min_length=9, max_length=100, examples=["30 2 * * *"])] = Field(
+        description="minute, hour, day, month, weekday; UTC"
+    )
     parameters: RunParameters = RunParameters()
 
 
@@ -516,8 +561,8 @@ class Schedules(Schema):
 
 
 class RunResult(Schema):
-    """Of audit: findings, kinds, counts, errors, ok. Of statistics: topics, tags, groups, hours, hot_keys, index and sums.
-    Of lineage: records. Of archive: what was written, by topic and day."""
+    """Of audit: findings, kinds, counts, errors, ok. Of statistics: topics, tags, groups, hours, hot_keys,
+    index and sums. Of lineage: records. Of archive: what was written, by topic and day."""
 
     run: str
     job: str
@@ -526,13 +571,17 @@ class RunResult(Schema):
 
 class RunLog(Schema):
     run: str
-    text: str = Field(description="its end, at most 64 KiB; places of the machine are replaced by what they are")
+    text: str = Field(
+        description="its end, at most 64 KiB; places of the machine are replaced by what they are"
+    )
 
 
 class NewToken(In):
     name: Annotated[str, Field(min_length=1, max_length=60)]
     role: Role = "viewer"
-    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] | None = Field(None, description="null: does not expire")
+    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] | None = Field(
+        None, description="null: does not expire"
+    )
 
 
 class Token(Schema):
@@ -571,15 +620,40 @@ class AuditRecords(Page):
 
 LEAST_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
 SMALL_NUMBERS = frozenset(
-    {"queue_id", "count", "queues", "slots", "slots_used", "commit_log_files", "read_queues", "write_queues", "messages_read", "step", "used_ratio"}
-    | {"percent", "retention_hours", "delete_hours", "tight_percent", "forced_percent", "full_percent", "files_a_look", "files_left_out", "queues_left_out", "queues_not_sampled", "losses_left_out"}
+    {
+        "queue_id",
+        "count",
+        "queues",
+        "slots",
+        "slots_used",
+        "commit_log_files",
+        "read_queues",
+        "write_queues",
+        "messages_read",
+        "step",
+        "used_ratio",
+    }
+    | {
+        "percent",
+        "retention_hours",
+        "delete_hours",
+        "tight_percent",
+        "forced_percent",
+        "full_percent",
+        "files_a_look",
+        "files_left_out",
+        "queues_left_out",
+        "queues_not_sampled",
+        "losses_left_out",
+    }
     | {"clients", "came", "went"}
     | {"cells", "cell", "cell_slots", "columns", "rows", "counted"}
 )
 
 
 def facts(value: Any, name: str = "") -> Any:
-    """A value of the engine for JSON: integers as strings, but for the names in SMALL_NUMBERS, which stay below 2^31."""
+    """A value of the engine for JSON: integers as strings, but for the names in SMALL_NUMBERS, which stay
+    below 2^31."""
     if isinstance(value, dict):
         return {str(key): facts(item, str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -592,12 +666,18 @@ def facts(value: Any, name: str = "") -> Any:
 
 
 def with_times(value: Any) -> Any:
-    """The facts with an ISO time beside each moment: `from` beside `from_ms`. Lengths of time, which are small, have none."""
+    """The facts with an ISO time beside each moment: `from` beside `from_ms`. Lengths of time, which are
+    small, have none."""
     if isinstance(value, dict):
         found = {key: with_times(item) for key, item in value.items()}
         for key, item in value.items():
             name = key.removesuffix("_ms")
-            if key.endswith("_ms") and name not in value and isinstance(item, int) and item >= LEAST_MOMENT_MS:
+            if (
+                key.endswith("_ms")
+                and name not in value
+                and isinstance(item, int)
+                and item >= LEAST_MOMENT_MS
+            ):
                 found[name] = time_text(item)
         return found
     return [with_times(item) for item in value] if isinstance(value, list) else value

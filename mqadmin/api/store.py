@@ -33,11 +33,13 @@ async def store_files(
     cursor: Cursor = None,
     limit: Limit = paging.DEFAULT_LIMIT,
 ):
-    """Each mapped file: base, length, what is allocated, written, confirmed and flushed of it, state, who holds it, and the
-    store times of what it holds. `hung` is one that was deleted while something still holds it. null is not known."""
+    """Each mapped file: base, length, what is allocated, written, confirmed and flushed of it, state, who
+    holds it, and the store times of what it holds. `hung` is one that was deleted while something still holds
+    it. null is not known."""
     cluster = clusters.current()
     files = await cluster.file_map(*([kind] if kind else []), topic=topic)
-    # A deleted topic may have files that something still holds. Of another kind than asked for it has files too.
+    # A deleted topic may have files that something still holds. Of another kind than asked for it has files
+    # too.
     if topic is not None and not files and not (kind and await cluster.file_map(topic=topic)):
         found_topic(topic)
     listed = await asyncio.to_thread(paging.page, files, _file_key, cursor, limit)  # there may be 100,000
@@ -46,7 +48,8 @@ async def store_files(
 
 def _file_key(file: dict) -> str:
     queue_id = file.get("queue_id")
-    return f"{file['kind']}/{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}/{file['name']}/{file['state'] == 'hung'}"
+    queue = f"{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}"
+    return f"{file['kind']}/{queue}/{file['name']}/{file['state'] == 'hung'}"
 
 
 @router.get("/store/index", response=schemas.MeasuredList)
@@ -65,13 +68,15 @@ async def explain(request: HttpRequest, body: schemas.Explain):
 
 @router.get("/recovery", response=dict[str, Any])
 async def recovery(request: HttpRequest):
-    """The report of the last start, live while it runs: each step with file, bytes, messages and duration; what was cut."""
+    """The report of the last start, live while it runs: each step with file, bytes, messages and duration;
+    what was cut."""
     return schemas.facts(measured("recovery", clusters.current().recovery()))
 
 
 @router.post("/store/index/rebuild", response={202: dict[str, Any]})
 async def rebuild_index(request: HttpRequest):
-    """Ask the engine's worker to write the index anew from the commit log; GET shows how far it is, DELETE ends it."""
+    """Ask the engine's worker to write the index anew from the commit log; GET shows how far it is, DELETE
+    ends it."""
     caller = need(request, "admin")
     async with aaudited(caller, "rebuild_index", "store", "index"):
         return Status(202, schemas.facts(clusters.current().rebuild_index()))

@@ -60,8 +60,9 @@ async def info(request: HttpRequest):
 
 @router.get("/condition", response=schemas.Condition)
 async def condition(request: HttpRequest):
-    """How the broker is, in one sentence, and each thing that is not as it should be, the most severe first: refused sends, the disk's
-    forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could not be measured."""
+    """How the broker is, in one sentence, and each thing that is not as it should be, the most severe first:
+    refused sends, the disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could
+    not be measured."""
     return await asyncio.to_thread(clusters.current().condition)
 
 
@@ -73,7 +74,8 @@ async def overview(request: HttpRequest):
 
 @router.get("/refusals", response=schemas.Refusals)
 async def refusals(request: HttpRequest):
-    """What the broker refused since its start, by cause: how often, and the last case with the value, its limit and who it was."""
+    """What the broker refused since its start, by cause: how often, and the last case with the value, its
+    limit and who it was."""
     return measured("refusals", {"items": clusters.current().refusals()})
 
 
@@ -86,7 +88,12 @@ async def who_am_i(request: HttpRequest):
 @router.get("/auth/tokens", response=schemas.Tokens)
 def list_tokens(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     need(request, "admin")
-    return paging.page([token_facts(token) for token in tokens.ApiToken.objects.all()[:10_000]], lambda token: f"{token['id']:012d}", cursor, limit)
+    return paging.page(
+        [token_facts(token) for token in tokens.ApiToken.objects.all()[:10_000]],
+        lambda token: f"{token['id']:012d}",
+        cursor,
+        limit,
+    )
 
 
 @router.post("/auth/tokens", response={201: schemas.IssuedToken})

@@ -48,7 +48,13 @@ async def list_topics(
     cluster = clusters.current()
     counts = cluster.topic_counts()
     total = sum(counts.values()) if kind is None else counts[kind]
-    return paging.page_after(lambda name, count: cluster.topics_after(name, count, kind), lambda topic: topic["name"], cursor, limit, total)
+    return paging.page_after(
+        lambda name, count: cluster.topics_after(name, count, kind),
+        lambda topic: topic["name"],
+        cursor,
+        limit,
+        total,
+    )
 
 
 @router.post("/topics", response={201: schemas.TopicDetail})
@@ -75,7 +81,9 @@ async def change_topic(request: HttpRequest, topic: str, body: schemas.TopicChan
     before = found_topic(topic)
     changes = body.dict(exclude_none=True)
     if changes:
-        async with aaudited(caller, "update", "topic", topic, before={name: before[name] for name in changes}, after=changes):
+        async with aaudited(
+            caller, "update", "topic", topic, before={name: before[name] for name in changes}, after=changes
+        ):
             clusters.current().update_topic(topic, **changes)
     return found_topic(topic)
 
@@ -85,20 +93,30 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
     """Delete a topic, its queues and its messages' places in them; `confirm` is its name."""
     caller = need(request, "admin")
     before = found_topic(topic)
-    async with aaudited(caller, "delete", "topic", topic, before={name: before[name] for name in (*CONFIG_FIELDS, "messages")}):
+    async with aaudited(
+        caller, "delete", "topic", topic, before={name: before[name] for name in (*CONFIG_FIELDS, "messages")}
+    ):
         if confirm != topic:
-            raise Problem("confirmation_needed", f"deleting {topic} ends {before['messages']} messages", hint=f"repeat with ?confirm={topic}")
+            raise Problem(
+                "confirmation_needed",
+                f"deleting {topic} ends {before['messages']} messages",
+                hint=f"repeat with ?confirm={topic}",
+            )
         clusters.current().delete_topic(topic)
     return Status(204, None)
 
 
 @router.get("/topics/{topic}/queues", response=schemas.Queues)
-async def topic_queues(request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+async def topic_queues(
+    request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT
+):
     """The queues of a topic by their ids."""
     return paging.page(found_topic(topic)["queues"], lambda queue: f"{queue['queue_id']:010d}", cursor, limit)
 
 
 @router.get("/topics/{topic}/groups", response=schemas.Readers)
-async def topic_groups(request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+async def topic_groups(
+    request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT
+):
     """Which groups read the topic by name, and how far behind each is."""
     return paging.page(found_topic(topic)["readers"], lambda reader: reader["group"], cursor, limit)

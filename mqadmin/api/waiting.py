@@ -1,4 +1,5 @@
-"""What the broker holds back: delayed messages, halves of transactions, a group's retries and dead letters."""
+"""What the broker holds back: delayed messages, halves of transactions, a group's retries and dead
+letters."""
 
 from __future__ import annotations
 
@@ -18,19 +19,24 @@ MAX_HALVES = 100
 
 @router.get("/waiting", response=dict[str, Any])
 async def waiting(request: HttpRequest):
-    """How many messages are delayed, by level, and how many halves of transactions wait for their word; null is not known yet."""
+    """How many messages are delayed, by level, and how many halves of transactions wait for their word; null
+    is not known yet."""
     return schemas.facts(clusters.current().waiting())
 
 
 @router.get("/waiting/prepared", response=dict[str, Any])
-async def waiting_halves(request: HttpRequest, limit: Annotated[int, Query(ge=1, le=MAX_HALVES)] = clusters.MAX_HALVES):
-    """The oldest halves that wait, with how often their producer was asked; `complete` false says that there are more."""
+async def waiting_halves(
+    request: HttpRequest, limit: Annotated[int, Query(ge=1, le=MAX_HALVES)] = clusters.MAX_HALVES
+):
+    """The oldest halves that wait, with how often their producer was asked; `complete` false says that there
+    are more."""
     return schemas.facts(await clusters.current().halves(limit))
 
 
 @router.get("/groups/{group}/waiting", response=dict[str, Any])
 async def waiting_of_group(request: HttpRequest, group: str):
-    """What a group sent back and waits for its next try, by delay level, what came back and was not taken yet, and what it gave up."""
+    """What a group sent back and waits for its next try, by delay level, what came back and was not taken
+    yet, and what it gave up."""
     facts = found_group(group)
     delayed = await asyncio.to_thread(clusters.current().retries, group)
     return schemas.facts({"delayed": delayed, "retrying": facts["retrying"], "dead": facts["dead"]})

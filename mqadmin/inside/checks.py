@@ -10,7 +10,8 @@ KIND = "check_store"
 STREAMED = 50  # findings of a frame; REST and page have all
 APPLY = "manage.py check_store --apply"
 OFFLINE = (
-    "A repair is done while no broker runs on the store: stop it, then run the command. It checks once more first, so it mends what is there then."
+    "A repair is done while no broker runs on the store: stop it, then run the command. It checks "
+    "once more first, so it mends what is there then."
     " The index alone can be made anew while the broker runs, as a job."
 )
 
@@ -43,8 +44,15 @@ def plan(run_id: str) -> dict:
 def watched(run_id: str) -> dict:
     """How far a run is, and what it found, for those who watch it."""
     run = find(run_id)
-    brief = [{name: finding[name] for name in ("grade", "kind", "file", "offset", "what")} for finding in run["findings"][:STREAMED]]
-    return {"mark": run["mark"], "run": {name: run[name] for name in ("id", "state", "progress", "ok", "grades")}, "findings": brief}
+    brief = [
+        {name: finding[name] for name in ("grade", "kind", "file", "offset", "what")}
+        for finding in run["findings"][:STREAMED]
+    ]
+    return {
+        "mark": run["mark"],
+        "run": {name: run[name] for name in ("id", "state", "progress", "ok", "grades")},
+        "findings": brief,
+    }
 
 
 def last_findings() -> int:
@@ -57,7 +65,20 @@ def last_findings() -> int:
 def _told(job: dict) -> dict:
     result = job["result"] or {}
     return {
-        **{name: job[name] for name in ("id", "state", "by", "created_ms", "started_ms", "ended_ms", "progress", "error", "canceled_by")},
+        **{
+            name: job[name]
+            for name in (
+                "id",
+                "state",
+                "by",
+                "created_ms",
+                "started_ms",
+                "ended_ms",
+                "progress",
+                "error",
+                "canceled_by",
+            )
+        },
         "ok": result.get("ok"),
         "counts": result.get("counts"),
         "kinds": result.get("kinds"),

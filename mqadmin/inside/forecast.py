@@ -1,7 +1,7 @@
 """The disk's forecast and the offset timelines of the broker of this process. For threads: files are read.
 
-What the broker knows (where groups stand, the ends of its queues) is copied at the beginning of a look, in pieces that are whole
-each; all else is read from files by position.
+What the broker knows (where groups stand, the ends of its queues) is copied at the beginning of a look, in
+pieces that are whole each; all else is read from files by position.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Forecasts:
         return self._looks.of(("disk",), lambda: self._disk(None, lambda view: view.facts()))
 
     def disk_forecast(self, retention_hours: int | None = None) -> dict:
-        """The same with the files that go next, and who loses by it; as if files were kept for so many hours."""
+        """The same with the files that go next, and who loses by it; as if files were kept for so many
+        hours."""
 
         def make(view: DiskView) -> dict:
             return view.facts() | view.forecast() | {"is_what_if": retention_hours is not None}
@@ -54,11 +55,27 @@ class Forecasts:
         def make() -> dict:
             now_ms = self.parts.clock()
             history = self.parts.history
-            events = self._sample_files().events(group, now_ms - hours * HOUR_MS) if history is None else history.events(group, now_ms - hours * HOUR_MS)
-            offsets = [entry for entry in self.parts.offsets.everything() if entry[0].partition("@")[0] == group]
+            events = (
+                self._sample_files().events(group, now_ms - hours * HOUR_MS)
+                if history is None
+                else history.events(group, now_ms - hours * HOUR_MS)
+            )
+            offsets = [
+                entry for entry in self.parts.offsets.everything() if entry[0].partition("@")[0] == group
+            ]
             with self._look(None, offsets) as (positions, view, rules, read_samples):
                 is_full = None if history is None else history.left_out > 0
-                timeline = Timeline(group, positions, view, rules, now_ms, offsets, is_running=self._is_running, read_samples=read_samples, samples_are_full=is_full)
+                timeline = Timeline(
+                    group,
+                    positions,
+                    view,
+                    rules,
+                    now_ms,
+                    offsets,
+                    is_running=self._is_running,
+                    read_samples=read_samples,
+                    samples_are_full=is_full,
+                )
                 return timeline.facts(events[-EVENTS_TOLD:], hours * HOUR_MS)
 
         return self._looks.of(("timeline", group, hours), make)
@@ -71,7 +88,9 @@ class Forecasts:
     def _look(self, retention_hours: int | None, offsets: list) -> Iterator[tuple]:
         parts, store, settings = self.parts, self.parts.store, self.parts.store_settings
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
-        directory = StoreDirectory(store.root, store.disk, log_directory=store.log.directory, geometry=geometry)
+        directory = StoreDirectory(
+            store.root, store.disk, log_directory=store.log.directory, geometry=geometry
+        )
         ends = {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in store.queues()}
         read_samples = self._sample_files().read if parts.history is None else parts.history.read
         rules = Rules.of(settings)
@@ -80,7 +99,14 @@ class Forecasts:
         with Positions(directory, ends, store.log.wrote, self._hints) as positions:
             safe_to = store.positions()["checkpoint_position"]
             view = DiskView(
-                directory, positions, rules, parts.clock(), is_running=self._is_running, offsets=offsets, read_samples=read_samples, safe_to=safe_to
+                directory,
+                positions,
+                rules,
+                parts.clock(),
+                is_running=self._is_running,
+                offsets=offsets,
+                read_samples=read_samples,
+                safe_to=safe_to,
             )
             yield positions, view, rules, read_samples
 
@@ -94,7 +120,8 @@ class Forecasts:
 
 
 def disk_of(directory: StoreDirectory, retention_hours: int | None = None) -> dict:
-    """`disk_forecast` of a store without its broker: by the settings' defaults, and where groups stood last."""
+    """`disk_forecast` of a store without its broker: by the settings' defaults, and where groups stood
+    last."""
     with _offline(directory, retention_hours, offsets_of(directory)) as (_, view, _, _, _):
         return view.facts() | view.forecast() | {"is_what_if": retention_hours is not None}
 
@@ -103,16 +130,38 @@ def timeline_of(directory: StoreDirectory, group: str, hours: int) -> dict:
     """`timeline` of a store without its broker."""
     offsets = [entry for entry in offsets_of(directory) if entry[0].partition("@")[0] == group]
     if not offsets:
-        raise NotFoundError(f"group {group} has no positions in config/consumerOffset.json of {directory.root}")
+        raise NotFoundError(
+            f"group {group} has no positions in config/consumerOffset.json of {directory.root}"
+        )
     with _offline(directory, None, offsets) as (positions, view, rules, files, now_ms):
-        timeline = Timeline(group, positions, view, rules, now_ms, offsets, is_running=False, read_samples=files.read)
+        timeline = Timeline(
+            group, positions, view, rules, now_ms, offsets, is_running=False, read_samples=files.read
+        )
         return timeline.facts(files.events(group, now_ms - hours * HOUR_MS)[-EVENTS_TOLD:], hours * HOUR_MS)
 
 
 @contextmanager
 def _offline(directory: StoreDirectory, retention_hours: int | None, offsets: list) -> Iterator[tuple]:
-    files, rules, now_ms = SampleFiles(directory.disk, directory.root.parent / samples.DIRECTORY), Rules.of(StoreSettings()), time.time_ns() // 1_000_000
+    files, rules, now_ms = (
+        SampleFiles(directory.disk, directory.root.parent / samples.DIRECTORY),
+        Rules.of(StoreSettings()),
+        time.time_ns() // 1_000_000,
+    )
     if retention_hours is not None:
         rules = rules._replace(reserved_hours=retention_hours)
     with Positions(directory) as positions:
-        yield positions, DiskView(directory, positions, rules, now_ms, is_running=False, offsets=offsets, read_samples=files.read), rules, files, now_ms
+        yield (
+            positions,
+            DiskView(
+                directory,
+                positions,
+                rules,
+                now_ms,
+                is_running=False,
+                offsets=offsets,
+                read_samples=files.read,
+            ),
+            rules,
+            files,
+            now_ms,
+        )

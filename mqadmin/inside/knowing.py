@@ -26,7 +26,10 @@ class FromBroker:
     @property
     def knows_groups(self) -> bool:
         store = self._parts.store
-        return not self.is_tried or StoreDirectory(store.root, log_directory=store.log.directory).knows_group_offsets()
+        return (
+            not self.is_tried
+            or StoreDirectory(store.root, log_directory=store.log.directory).knows_group_offsets()
+        )
 
     def positions(self) -> dict:
         return self._positions
@@ -37,11 +40,19 @@ class FromBroker:
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         store = self._parts.store
-        return self._call(lambda: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) if queue_id in store.queue_ids(topic) else None)
+        return self._call(
+            lambda: (
+                (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))
+                if queue_id in store.queue_ids(topic)
+                else None
+            )
+        )
 
     def group_names(self, topic: str) -> list[str]:
         parts = self._parts
-        return self._call(lambda: sorted({*parts.offsets.groups_of_topic(topic), *parts.clients.groups_of_topic(topic)}))
+        return self._call(
+            lambda: sorted({*parts.offsets.groups_of_topic(topic), *parts.clients.groups_of_topic(topic)})
+        )
 
     def groups(self, topic: str, queue_id: int) -> list[dict]:
         return self._call(self._groups, topic, queue_id)

@@ -1,6 +1,7 @@
 """How topics lie in the log and what a replay costs, asked of the running broker.
 
-A look from a start of the asker's own ends when nobody waits for it any more; those without serve all who ask."""
+A look from a start of the asker's own ends when nobody waits for it any more; those without serve all who
+ask."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
 
 def cold_rate(totals: dict) -> float | None:
-    """Bytes a second of one reader's thread, as measured by all cold reads since the start; None before there was one."""
+    """Bytes a second of one reader's thread, as measured by all cold reads since the start; None before there
+    was one."""
     return totals["cold_bytes"] / totals["cold_ms"] * 1000 if totals["cold_ms"] else None
 
 
@@ -33,13 +35,31 @@ def check(topic: str | None, group: str | None, from_ms: int | None, from_offset
         raise ValueError("Choose a time or a place of the log to begin from, not both.")
 
 
-def look(store: StoreDirectory, offsets: GroupOffsets, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None, **known) -> dict:
-    """Layout.of a topic, or of what a group reads from where it stands unless a start is given; of_each without both."""
+def look(
+    store: StoreDirectory,
+    offsets: GroupOffsets,
+    topic: str | None,
+    group: str | None,
+    from_ms: int | None,
+    from_offset: int | None,
+    **known,
+) -> dict:
+    """Layout.of a topic, or of what a group reads from where it stands unless a start is given; of_each
+    without both."""
     check(topic, group, from_ms, from_offset)
-    return _look(Layout(store, Start(from_ms, from_offset), **known), offsets, topic, group, from_ms, from_offset)
+    return _look(
+        Layout(store, Start(from_ms, from_offset), **known), offsets, topic, group, from_ms, from_offset
+    )
 
 
-def _look(layout: Layout, offsets: GroupOffsets, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
+def _look(
+    layout: Layout,
+    offsets: GroupOffsets,
+    topic: str | None,
+    group: str | None,
+    from_ms: int | None = None,
+    from_offset: int | None = None,
+) -> dict:
     topics = [topic] if topic else sorted(offsets.get(group, {})) if group else []
     if group and group not in offsets:
         raise NotFoundError(f"group {group} has committed nothing: what it reads is not known")
@@ -48,8 +68,16 @@ def _look(layout: Layout, offsets: GroupOffsets, topic: str | None, group: str |
     return layout.of(topics) if topics else layout.of_each()
 
 
-def look_at_both(store: StoreDirectory, offsets: GroupOffsets, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None, **known) -> dict:
-    """"one", what was chosen, None when nothing was; "each", every topic; of one moment."""
+def look_at_both(
+    store: StoreDirectory,
+    offsets: GroupOffsets,
+    topic: str | None,
+    group: str | None,
+    from_ms: int | None,
+    from_offset: int | None,
+    **known,
+) -> dict:
+    """ "one", what was chosen, None when nothing was; "each", every topic; of one moment."""
     check(topic, group, from_ms, from_offset)
     layout = Layout(store, Start(), **known)
     one = _look(layout, offsets, topic, group, from_ms, from_offset) if topic or group else None
@@ -57,17 +85,24 @@ def look_at_both(store: StoreDirectory, offsets: GroupOffsets, topic: str | None
 
 
 async def of_running(cluster, looking: Callable[..., dict], *asked) -> dict:
-    """`look` or `look_at_both` into the running broker's store, in a thread that stops when nobody waits for it any more."""
+    """`look` or `look_at_both` into the running broker's store, in a thread that stops when nobody waits for
+    it any more."""
     known = await asyncio.to_thread(cluster.reading_facts)
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(looking, cluster.directory(), known["offsets"], *asked, stopped=stop.is_set, **_known(known))
+        return await asyncio.to_thread(
+            looking, cluster.directory(), known["offsets"], *asked, stopped=stop.is_set, **_known(known)
+        )
     finally:
         stop.set()
 
 
 def _known(facts: dict) -> dict:
-    return {"wrote": facts["wrote"], "cold_rate": cold_rate(facts["totals"]), "messages_in": facts["messages_in"]}
+    return {
+        "wrote": facts["wrote"],
+        "cold_rate": cold_rate(facts["totals"]),
+        "messages_in": facts["messages_in"],
+    }
 
 
 class LayoutLooks:
@@ -87,7 +122,9 @@ class LayoutLooks:
         one = self._kept(topic, group, begin) if topic or group else None
         return {"one": one, "each": self._kept(None, None, begin)}
 
-    def _kept(self, topic: str | None, group: str | None, begin: Callable[[], tuple[Layout, GroupOffsets]]) -> dict:
+    def _kept(
+        self, topic: str | None, group: str | None, begin: Callable[[], tuple[Layout, GroupOffsets]]
+    ) -> dict:
         return self._looks.of((topic, group), lambda: _look(*begin(), topic, group))
 
     def _begin(self) -> Callable[[], tuple[Layout, GroupOffsets]]:
@@ -120,4 +157,8 @@ def choice_of(name: str) -> tuple[str | None, str | None]:
 def for_page(both: dict) -> dict:
     """As page and stream show it: the dearest topics; `more` tells how many were left out."""
     each = both["each"]
-    return {"one": both["one"], "each": each | {"items": each["items"][:SHOWN_TOPICS]}, "more": max(0, len(each["items"]) - SHOWN_TOPICS)}
+    return {
+        "one": both["one"],
+        "each": each | {"items": each["items"][:SHOWN_TOPICS]},
+        "more": max(0, len(each["items"]) - SHOWN_TOPICS),
+    }

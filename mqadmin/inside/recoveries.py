@@ -19,8 +19,12 @@ def one(id: str) -> dict:
 
 
 def of_lab(run: str) -> dict | None:
-    """The record of the start within a run of the crash lab; None before it began. Reads files: for a thread."""
-    found = next((record["id"] for record in recoveries.listing(directory()) if record["store"] == f"lab/{run}/store"), None)
+    """The record of the start within a run of the crash lab; None before it began. Reads files: for a
+    thread."""
+    found = next(
+        (record["id"] for record in recoveries.listing(directory()) if record["store"] == f"lab/{run}/store"),
+        None,
+    )
     return None if found is None else one(found)
 
 

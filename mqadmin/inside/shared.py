@@ -13,9 +13,9 @@ MOST_KEPT = 200
 
 
 class SharedLooks:
-    """For threads. A look serves everybody who asks within FRESH_S, or `rest` times the processor time that it took; so ten browsers
-    cost one, and all of them together at most a `rest`-th of a core. There is one look at a time; one that is gentle hurries
-    while somebody waits who is not (broker_store/pace.py)."""
+    """For threads. A look serves everybody who asks within FRESH_S, or `rest` times the processor time that
+    it took; so ten browsers cost one, and all of them together at most a `rest`-th of a core. There is one
+    look at a time; one that is gentle hurries while somebody waits who is not (broker_store/pace.py)."""
 
     def __init__(self, rest: int):
         self._rest = rest
@@ -25,8 +25,8 @@ class SharedLooks:
         self._kept: dict[Hashable, tuple[float, Hashable, dict]] = {}
 
     def of(self, key: Hashable, make: Callable[[], dict], mark: Hashable = None) -> dict:
-        """What was looked at lately; who comes while a look is under way waits for it. With a `mark` it serves until that is another,
-        and then as long as any."""
+        """What was looked at lately; who comes while a look is under way waits for it. With a `mark` it
+        serves until that is another, and then as long as any."""
         me = object()
         if pace.current() is None:
             self._waiting.add(me)

@@ -1,4 +1,5 @@
-"""The signs by which mqadmin/condition.py judges the broker, measured. For a thread: the disk's forecast reads files, jobs are in Redis.
+"""The signs by which mqadmin/condition.py judges the broker, measured. For a thread: the disk's forecast
+reads files, jobs are in Redis.
 
 What cannot be measured is None; an error of one sign does not hide the others.
 """
@@ -43,9 +44,13 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         flags=tuple((flag["name"], flag["cause"]) for flag in store["flags"]),
         refused=refused,
         refused_sends=refused_sends,
-        lags=None if history is None else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
+        lags=None
+        if history is None
+        else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
         disk=_known(lambda: refusal_of(cluster.disk())),
-        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)) if asks_jobs else None,
+        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS))
+        if asks_jobs
+        else None,
         stopped_children=stopped_children,
         findings=_known(checks.last_findings) if asks_jobs else None,
         pause=cluster.call(parts.pauses.longest),
@@ -67,7 +72,8 @@ def _is_place(name: str) -> bool:
 
 
 def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
-    """Each group's lag and what it gained over the samples of the present; None before there are two that are far enough apart.
+    """Each group's lag and what it gained over the samples of the present; None before there are two that are
+    far enough apart.
 
     A queue counts from the first sample that has it: a group that came meanwhile has a lag as well.
     """
@@ -88,7 +94,15 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
         since_ms[group] = min(first.at_ms, since_ms.get(group, first.at_ms))
     thirds = _lags_by_third(now)
     return tuple(
-        Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group], _steadily_grown(thirds.get(group)), _has_stopped(thirds.get(group), lag[group]))
+        Growth(
+            group,
+            lag[group],
+            grown[group],
+            now[-1].at_ms - since_ms[group],
+            came[group],
+            _steadily_grown(thirds.get(group)),
+            _has_stopped(thirds.get(group), lag[group]),
+        )
         for group in sorted(lag)
     )
 
@@ -107,17 +121,22 @@ def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
 
 
 def _lags_by_third(now: Sequence[Sample]) -> dict[str, list[list[int]]]:
-    """The lags of each group, sample by sample, in three parts of the time; of no group where there are too few samples."""
+    """The lags of each group, sample by sample, in three parts of the time; of no group where there are too
+    few samples."""
     if len(now) < LEAST_FOR_THIRDS:
         return {}
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for group, name, end in _places(now[-1].values):
-        if all(name in sample.values and end in sample.values for sample in now):  # a queue that came later is no growth of the others
+        # A queue that came later is no growth of the others
+        if all(name in sample.values and end in sample.values for sample in now):
             places[group].append((name, end))
     third = len(now) // 3
     parts = now[:third], now[third:-third], now[-third:]
     return {
-        group: [[sum(max(0, sample.values[end] - sample.values[name]) for name, end in pairs) for sample in part] for part in parts]
+        group: [
+            [sum(max(0, sample.values[end] - sample.values[name]) for name, end in pairs) for sample in part]
+            for part in parts
+        ]
         for group, pairs in places.items()
     }
 
@@ -131,7 +150,8 @@ def _steadily_grown(thirds: list[list[int]] | None) -> int:
 
 
 def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
-    """Whether a lag that grew does so no more: it is smaller in the last third than in the second, or it stood still all through the last.
+    """Whether a lag that grew does so no more: it is smaller in the last third than in the second, or it
+    stood still all through the last.
 
     Not known where `lag` is also that of queues that came meanwhile.
     """

@@ -1,9 +1,11 @@
-"""The slots of index files while somebody watches them: once a second the numbers, and the cells that are not what they were.
+"""The slots of index files while somebody watches them: once a second the numbers, and the cells that are not
+what they were.
 
 All slots of a file are counted each COUNTED_S; between, the entries that came are followed.
 
-A frame has the cells that changed since `since_ms`, so a browser that has a picture from then or later, and missed none or some
-frames, is up to date with the newest one. An older picture is fetched anew by REST. When most cells changed all of them come.
+A frame has the cells that changed since `since_ms`, so a browser that has a picture from then or later, and
+missed none or some frames, is up to date with the newest one. An older picture is fetched anew by REST. When
+most cells changed all of them come.
 """
 
 from __future__ import annotations
@@ -28,18 +30,20 @@ class _Watched:
     tally: Tally
     counted_at: float  # by the monotonic clock
     picture: dict
-    pictures: list[tuple[int, np.ndarray]] = field(default_factory=list)  # (ms, cells): to compare with, oldest first
+    # (ms, cells): to compare with, oldest first
+    pictures: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
 
 class SlotWatch:
-    """Remembers of each file that is watched what it showed last. `look` runs in a thread, one at a time for a file."""
+    """Remembers of each file that is watched what it showed last. `look` runs in a thread, one at a time for
+    a file."""
 
     def __init__(self):
         self._files: dict[str, _Watched] = {}
 
     def look(self, directory: StoreDirectory, name: str) -> dict:
-        """heat_map(), made only when the header says that something was added; `changed` are pairs (cell, used) in one list and
-        `cells` is None, or the other way round."""
+        """heat_map(), made only when the header says that something was added; `changed` are pairs (cell,
+        used) in one list and `cells` is None, or the other way round."""
         header = header_of(directory, name)
         watched = self._files.get(name)
         if watched is None or watched.header != header:
@@ -54,12 +58,20 @@ class SlotWatch:
         changed = np.flatnonzero(cells != before) if len(before) == len(cells) else np.arange(len(cells))
         if 2 * len(changed) > len(cells):
             return picture | {"changed": None, "since_ms": None}
-        return picture | {"cells": None, "changed": np.column_stack((changed, cells[changed])).ravel().tolist(), "since_ms": since_ms}
+        return picture | {
+            "cells": None,
+            "changed": np.column_stack((changed, cells[changed])).ravel().tolist(),
+            "since_ms": since_ms,
+        }
 
 
 def _fresh(directory: StoreDirectory, name: str, header: IndexHeader, watched: _Watched | None) -> _Watched:
     began = time.perf_counter()
-    if watched and time.monotonic() - watched.counted_at < COUNTED_S and follow(directory, name, watched.tally, header):
+    if (
+        watched
+        and time.monotonic() - watched.counted_at < COUNTED_S
+        and follow(directory, name, watched.tally, header)
+    ):
         tally, counted_at = watched.tally, watched.counted_at
     else:
         tally, counted_at = tally_of(directory, name), time.monotonic()

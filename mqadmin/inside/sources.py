@@ -1,4 +1,5 @@
-"""Where the numbers of a view come from, a sentence each: its page says it beside the picture, REST beside the numbers."""
+"""Where the numbers of a view come from, a sentence each: its page says it beside the picture, REST beside
+the numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +11,17 @@ SOURCES = {
     "files": "From the process that writes them; store times are read from the files.",
     "dispatch": "Positions from memory, the ages from the records themselves.",
     "flush": "Counted by the thread that syncs; each sync is measured.",
-    "exposure": "What is not on the disk from memory; the start file from the checkpoint and the first records of the log files.",
+    "exposure": "What is not on the disk from memory; the start file from the checkpoint and the first "
+    "records "
+    "of the log files.",
     "write-path": "Measured in the broker, a group at a time.",
     "refusals": "Counted where something is refused.",
     "index": "From the headers of the index files.",
     "slots": "Counted from the slots of the file itself.",
     "chains": "Counted from every entry and slot of the file.",
     "explain": "Read from the files by position, step by step, with the time each took.",
-    "disk": "From the files of the store and their times, the file system, and where groups stand; what others on the disk grow by from samples.",
+    "disk": "From the files of the store and their times, the file system, and where groups stand; what "
+    "others on the disk grow by from samples.",
     "timeline": "From queue and log files, their times, and samples every 10 s.",
     "recovery": "Reported by recovery itself, while it runs and when it has ended.",
     "recoveries": "Read from recoveries/ in the data directory.",

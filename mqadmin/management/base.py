@@ -1,8 +1,8 @@
 """What the commands have in common: the broker they ask, and how they show what it said.
 
-A command speaks REST over the Unix socket of the data directory, as the user who runs it, without a token. `--json`
-prints what came, for programs; without it people get a table. What goes wrong ends with exit code 1 and two
-sentences: what, and what to do.
+A command speaks REST over the Unix socket of the data directory, as the user who runs it, without a token.
+`--json` prints what came, for programs; without it people get a table. What goes wrong ends with exit code 1
+and two sentences: what, and what to do.
 """
 
 from __future__ import annotations
@@ -67,17 +67,27 @@ TIME_HELP = "milliseconds since 1970, or a time such as 2026-11-21T10:00:00Z; wi
 
 
 class BrokerCommand(PlainCommand):
-    """A command with verbs: `verbs` adds their parsers; verb `list` is answered by the method `do_list(options)`."""
+    """A command with verbs: `verbs` adds their parsers; verb `list` is answered by the method
+    `do_list(options)`."""
 
     requires_system_checks = ()
     requires_migrations_checks = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        # Before the verb and behind it: there only what is given counts, or the verb's default would undo the other's.
+        # Before the verb and behind it: there only what is given counts, or the verb's default would undo the
+        # other's.
         common = CommandParser(add_help=False)
-        for one, json_default, data_default in ((parser, False, None), (common, argparse.SUPPRESS, argparse.SUPPRESS)):
+        for one, json_default, data_default in (
+            (parser, False, None),
+            (common, argparse.SUPPRESS, argparse.SUPPRESS),
+        ):
             one.add_argument("--json", action="store_true", default=json_default, help="print JSON")
-            one.add_argument("--data", metavar="DIR", default=data_default, help=f"the broker's data directory (now {settings.DATA_DIRECTORY})")
+            one.add_argument(
+                "--data",
+                metavar="DIR",
+                default=data_default,
+                help=f"the broker's data directory (now {settings.DATA_DIRECTORY})",
+            )
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
         self.verbs(lambda name, help, **more: verbs.add_parser(name, help=help, parents=[common], **more))
 
@@ -88,15 +98,22 @@ class BrokerCommand(PlainCommand):
     def handle(self, *arguments: str, **options: Any) -> None:
         self.as_json = options["json"]
         self.data = Path(options["data"] or settings.DATA_DIRECTORY)
-        if not self.data.is_dir() and options.get("store") is None:  # a store is read without a broker and its data directory
-            raise CommandError(f"there is no data directory {self.data}; a start of the broker makes it: manage.py runbroker --data {self.data}")
+        # A store is read without a broker and its data directory
+        if not self.data.is_dir() and options.get("store") is None:
+            raise CommandError(
+                f"there is no data directory {self.data}; a start of the broker makes it: manage.py "
+                f"runbroker --data {self.data}"
+            )
         try:
             for name, check in (("topic", check_topic), ("group", check_group)):
                 if options.get(name) is not None:
                     check(options[name])
             self.run(options)
         except RestError as error:
-            raise CommandError(f"{error.detail.rstrip('.')} ({error.code}). {hints.of(error.code, error.hint, options['verb'])}") from None
+            raise CommandError(
+                f"{error.detail.rstrip('.')} ({error.code}). "
+                f"{hints.of(error.code, error.hint, options['verb'])}"
+            ) from None
         except NameError_ as error:
             raise CommandError(f"{in_words(error)}.") from None
         except (NotRunningError, BrokerStoreError) as error:
@@ -118,7 +135,9 @@ class BrokerCommand(PlainCommand):
 
     def show(self, value: Any, text: str | None = None) -> None:
         """The value as JSON, or the text made of it."""
-        self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) if self.as_json or text is None else text)
+        self.stdout.write(
+            json.dumps(value, ensure_ascii=False, indent=2) if self.as_json or text is None else text
+        )
 
     def show_line(self, value: Any, text: str) -> None:
         """One of many: a line of JSON, or of text, out at once."""
@@ -132,7 +151,11 @@ class BrokerCommand(PlainCommand):
         elif not items:
             self.stdout.write(empty)
         else:
-            self.stdout.write(table(list(columns.values()), ([cell(item.get(key), key) for key in columns] for item in items)))
+            self.stdout.write(
+                table(
+                    list(columns.values()), ([cell(item.get(key), key) for key in columns] for item in items)
+                )
+            )
 
     def show_facts(self, facts: dict, names: Iterable[str] | None = None) -> None:
         """Names and values, one a line."""
@@ -146,10 +169,19 @@ class BrokerCommand(PlainCommand):
 
 def table(headings: list[str], rows: Iterable[list[str]]) -> str:
     """Aligned columns, numbers to the right."""
-    all_rows = [headings, *([text if len(text) <= WIDEST else text[: WIDEST - 1] + "…" for text in row] for row in rows)]
+    all_rows = [
+        headings,
+        *([text if len(text) <= WIDEST else text[: WIDEST - 1] + "…" for text in row] for row in rows),
+    ]
     widths = [max(len(row[at]) for row in all_rows) for at in range(len(headings))]
     numeric = [all(_is_number(row[at]) for row in all_rows[1:]) for at in range(len(headings))]
-    lines = ("  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, numeric, strict=True)) for row in all_rows)
+    lines = (
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        )
+        for row in all_rows
+    )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -165,9 +197,19 @@ def cell(value: object, name: str = "") -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(cell(item) for item in value) or "none"
-    if name.endswith("_ms") and not name.endswith(("duration_ms", "lag_ms", "unflushed_ms")) and str(value).isdigit() and int(value) > 10**11:
+    if (
+        name.endswith("_ms")
+        and not name.endswith(("duration_ms", "lag_ms", "unflushed_ms"))
+        and str(value).isdigit()
+        and int(value) > 10**11
+    ):
         return datetime.fromtimestamp(int(value) / 1000).astimezone().isoformat(" ", "milliseconds")
-    if isinstance(value, str) and value.removeprefix("-").isdigit() and len(value) < 20 and name.endswith(NUMBERS):
+    if (
+        isinstance(value, str)
+        and value.removeprefix("-").isdigit()
+        and len(value) < 20
+        and name.endswith(NUMBERS)
+    ):
         return f"{int(value):,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
@@ -176,7 +218,10 @@ def cell(value: object, name: str = "") -> str:
 
 def printable(text: str) -> str:
     """Text of a message for a terminal: nothing in it may steer the terminal."""
-    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def flat(value: dict, before: str = "") -> list[tuple[str, object]]:
@@ -187,7 +232,11 @@ def flat(value: dict, before: str = "") -> list[tuple[str, object]]:
             rows += flat(item, f"{before}{name}.") or [(before + name, "none")]
         elif isinstance(item, list) and any(isinstance(part, dict) for part in item):
             for at, part in enumerate(item):
-                rows += flat(part, f"{before}{name}.{at}.") if isinstance(part, dict) else [(f"{before}{name}.{at}", part)]
+                rows += (
+                    flat(part, f"{before}{name}.{at}.")
+                    if isinstance(part, dict)
+                    else [(f"{before}{name}.{at}", part)]
+                )
         else:
             rows.append((before + name, item))
     return rows

@@ -1,4 +1,5 @@
-"""What to do about a problem, for who types a command: its options and verbs, not the requests they become."""
+"""What to do about a problem, for who types a command: its options and verbs, not the requests they
+become."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ HINTS = {
     "unavailable": "manage.py store status shows the flag and its cause",
     "read_only": "a sync failed or the store was opened for inspection: see manage.py store status",
     "store_failed": "the broker's log names the file; manage.py check_store DIR reports all damage",
-    "damaged": "manage.py store status shows the flag; manage.py check_store DIR reports all damage; ask from the next offset to go on",
+    "damaged": "manage.py store status shows the flag; manage.py check_store DIR reports all damage; ask "
+    "from "
+    "the next offset to go on",
 }
 
 

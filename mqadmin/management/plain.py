@@ -1,4 +1,5 @@
-"""A command whose failure is one sentence on standard error, without the name of a class, and an exit code."""
+"""A command whose failure is one sentence on standard error, without the name of a class, and an exit
+code."""
 
 from __future__ import annotations
 
@@ -14,15 +15,22 @@ def database_failed(error: DatabaseError) -> str:
     """Say that the dashboard's database cannot be used, and what to do, or that it refused a value."""
     if isinstance(error, (IntegrityError, DataError)):
         return f"the dashboard's database refuses this: {error}"
-    return f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back there; a start of the broker, or `manage.py migrate`, makes an empty one."
+    return (
+        f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back "
+        f"there; a start of the broker, or `manage.py migrate`, makes an empty one."
+    )
 
 
 def failure_of(error: Exception) -> str | None:
-    """Return the sentence for what a command of Django or of one of its applications ended with; None for any other error."""
+    """Return the sentence for what a command of Django or of one of its applications ended with; None for any
+    other error."""
     if isinstance(error, DatabaseError):
         return database_failed(error)
     if isinstance(error, RedisError):
-        return f"Redis, which holds the jobs, cannot be used: {str(error).rstrip('.')}. It runs while the broker runs: manage.py runbroker"
+        return (
+            f"Redis, which holds the jobs, cannot be used: {str(error).rstrip('.')}. It runs while the "
+            f"broker runs: manage.py runbroker"
+        )
     return None
 
 

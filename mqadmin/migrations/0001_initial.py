@@ -20,7 +20,15 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Group",
             fields=[
-                ("name", models.CharField(max_length=255, primary_key=True, serialize=False, validators=[mqadmin.store_models.validate_group])),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=255,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[mqadmin.store_models.validate_group],
+                    ),
+                ),
                 ("kind", models.CharField(default="normal", editable=False, max_length=10)),
                 ("consume_enable", models.BooleanField(default=True, verbose_name="may consume")),
                 ("broadcast", models.BooleanField(default=True, verbose_name="may broadcast")),
@@ -28,14 +36,21 @@ class Migration(migrations.Migration):
                 (
                     "retry_queues",
                     models.PositiveIntegerField(
-                        default=1, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(128)]
+                        default=1,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(128),
+                        ],
                     ),
                 ),
                 (
                     "retry_max_times",
                     models.IntegerField(
                         default=16,
-                        validators=[django.core.validators.MinValueValidator(-1), django.core.validators.MaxValueValidator(10000)],
+                        validators=[
+                            django.core.validators.MinValueValidator(-1),
+                            django.core.validators.MaxValueValidator(10000),
+                        ],
                         verbose_name="retries",
                     ),
                 ),
@@ -54,24 +69,42 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Topic",
             fields=[
-                ("name", models.CharField(max_length=255, primary_key=True, serialize=False, validators=[mqadmin.store_models.validate_topic])),
+                (
+                    "name",
+                    models.CharField(
+                        max_length=255,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[mqadmin.store_models.validate_topic],
+                    ),
+                ),
                 ("kind", models.CharField(default="normal", editable=False, max_length=10)),
                 (
                     "read_queues",
                     models.PositiveIntegerField(
-                        default=8, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(128)]
+                        default=8,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(128),
+                        ],
                     ),
                 ),
                 (
                     "write_queues",
                     models.PositiveIntegerField(
-                        default=8, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(128)]
+                        default=8,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(128),
+                        ],
                     ),
                 ),
                 (
                     "perm",
                     models.PositiveSmallIntegerField(
-                        choices=[(6, "read and write"), (4, "read only"), (2, "write only")], default=6, verbose_name="permission"
+                        choices=[(6, "read and write"), (4, "read only"), (2, "write only")],
+                        default=6,
+                        verbose_name="permission",
                     ),
                 ),
                 ("order", models.BooleanField(default=False, verbose_name="ordered")),
@@ -88,9 +121,26 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="ApiToken",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(help_text="what uses it; shown in the audit records as token:NAME", max_length=60)),
-                ("role", models.CharField(choices=[("viewer", "viewer"), ("operator", "operator"), ("admin", "admin")], default="viewer", max_length=10)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="what uses it; shown in the audit records as token:NAME", max_length=60
+                    ),
+                ),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[("viewer", "viewer"), ("operator", "operator"), ("admin", "admin")],
+                        default="viewer",
+                        max_length=10,
+                    ),
+                ),
                 ("digest", models.BinaryField(max_length=32, unique=True)),
                 ("start", models.CharField(editable=False, max_length=9, verbose_name="begins with")),
                 ("created_by", models.CharField(editable=False, max_length=160)),
@@ -110,7 +160,11 @@ class Migration(migrations.Migration):
                 (
                     "user",
                     models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name="first_login", serialize=False, to=settings.AUTH_USER_MODEL
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="first_login",
+                        serialize=False,
+                        to=settings.AUTH_USER_MODEL,
                     ),
                 ),
                 ("used_at", models.DateTimeField(blank=True, null=True)),

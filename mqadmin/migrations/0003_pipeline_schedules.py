@@ -4,27 +4,31 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('mqadmin', '0002_roles'),
+        ("mqadmin", "0002_roles"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='PipelineSchedule',
+            name="PipelineSchedule",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('job', models.CharField(max_length=20)),
-                ('parameters', models.JSONField(default=dict)),
-                ('cron', models.CharField(max_length=100)),
-                ('created_by', models.CharField(max_length=160)),
-                ('created_ms', models.BigIntegerField()),
-                ('last_ms', models.BigIntegerField(null=True)),
-                ('last_run', models.CharField(blank=True, max_length=64)),
-                ('last_problem', models.CharField(blank=True, max_length=300)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("job", models.CharField(max_length=20)),
+                ("parameters", models.JSONField(default=dict)),
+                ("cron", models.CharField(max_length=100)),
+                ("created_by", models.CharField(max_length=160)),
+                ("created_ms", models.BigIntegerField()),
+                ("last_ms", models.BigIntegerField(null=True)),
+                ("last_run", models.CharField(blank=True, max_length=64)),
+                ("last_problem", models.CharField(blank=True, max_length=300)),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
     ]

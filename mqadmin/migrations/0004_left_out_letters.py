@@ -4,24 +4,30 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('mqadmin', '0003_pipeline_schedules'),
+        ("mqadmin", "0003_pipeline_schedules"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='LeftOutLetters',
+            name="LeftOutLetters",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('group', models.CharField(max_length=255)),
-                ('queue_id', models.IntegerField()),
-                ('first', models.BigIntegerField()),
-                ('end', models.BigIntegerField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("group", models.CharField(max_length=255)),
+                ("queue_id", models.IntegerField()),
+                ("first", models.BigIntegerField()),
+                ("end", models.BigIntegerField()),
             ],
             options={
-                'ordering': ('queue_id', 'first'),
-                'indexes': [models.Index(fields=['group', 'queue_id', 'first'], name='mqadmin_lef_group_0fa47b_idx')],
+                "ordering": ("queue_id", "first"),
+                "indexes": [
+                    models.Index(fields=["group", "queue_id", "first"], name="mqadmin_lef_group_0fa47b_idx")
+                ],
             },
         ),
     ]

@@ -1,4 +1,5 @@
-"""Strips: a picture of a file or of the log, cell by cell from left to right, the fuller a cell the stronger its colour."""
+"""Strips: a picture of a file or of the log, cell by cell from left to right, the fuller a cell the stronger
+its colour."""
 
 from __future__ import annotations
 
@@ -13,13 +14,19 @@ TONES = 5
 
 @register.inclusion_tag("inside/strip.html")
 def strip(cells, most=1.0, tone="flushed", marks=(), label=""):
-    """`cells` are numbers from 0 to `most`, None when they are not known; neighbours of one tone become one rectangle.
-    `marks` are {"at": a share of the width, "kind", "title"}."""
+    """`cells` are numbers from 0 to `most`, None when they are not known; neighbours of one tone become one
+    rectangle. `marks` are {"at": a share of the width, "kind", "title"}."""
     runs, at = [], 0
     for level, run in groupby(cells or (), lambda value: _tone(value, most)):
         count = len(list(run))
         if level:
-            runs.append({"x": f"{at * 100 / len(cells):.3f}", "width": f"{count * 100 / len(cells):.3f}", "level": level})
+            runs.append(
+                {
+                    "x": f"{at * 100 / len(cells):.3f}",
+                    "width": f"{count * 100 / len(cells):.3f}",
+                    "level": level,
+                }
+            )
         at += count
     placed = [mark | {"x": f"{mark['at'] * 100:.3f}"} for mark in marks]
     return {"runs": runs, "unknown": cells is None, "tone": tone, "marks": placed, "label": label}

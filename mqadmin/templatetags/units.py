@@ -1,7 +1,7 @@
 """Numbers with their units, and the words that newcomers ask about.
 
-None is always "unknown": a value nobody measured must not look like a 0. `static/js/live.js` writes the same formats
-for numbers that move; tests/mqadmin/test_browser.py holds the two together.
+None is always "unknown": a value nobody measured must not look like a 0. `static/js/live.js` writes the same
+formats for numbers that move; tests/mqadmin/test_browser.py holds the two together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ WORDS = {
     "Queue": "One ordered lane of a topic. A place in it is called an offset.",
     "Group": "Programs that share the work of reading topics.",
     "Lag": "How far a group is behind the end of what it reads, in messages and in time.",
-    "Commit log": "The one append-only set of files where every message is written first. A place in it is counted in bytes.",
+    "Commit log": "The one append-only set of files where every message is written first. A place in it is "
+    "counted "
+    "in bytes.",
     "Consume queue": "Small pointers, 20 bytes each, from a place in a queue to a place in the commit log.",
     "Index": "A hash table on disk, from the key of a message to its place in the commit log.",
     "Dispatch": "The step that fills consume queues and index from the commit log.",
@@ -31,9 +33,12 @@ WORDS = {
     "Checkpoint": "A note of what is safely on disk. The next start begins to look from there.",
     "Dead letter": "A message that a group could not process after all its retries.",
     "Delayed": "A message that its sender, or a group that sent it back, wants delivered later.",
-    "Timed": "A message whose sender named the moment of its delivery. It waits on the timer wheel. One that was recalled is counted until that moment, when it is dropped.",
-    "Prepared": "The first half of a transaction: nobody sees it until its producer says that the rest is done.",
-    "Sent back": "What the group could not process. It waits for some time and then comes to the group once more.",
+    "Timed": "A message whose sender named the moment of its delivery. It waits on the timer wheel. One that "
+    "was recalled is counted until that moment, when it is dropped.",
+    "Prepared": "The first half of a transaction: nobody sees it until its producer says that the rest is "
+    "done.",
+    "Sent back": "What the group could not process. It waits for some time and then comes to the group "
+    "once more.",
     "Wrote": "Where the next message will be written.",
     "Confirmed": "How far the log may be read: what is behind it can no longer be taken back.",
     "Flushed": "How far the commit log is known to be on the disk.",
@@ -41,18 +46,26 @@ WORDS = {
     "Behind": "The age of the first record that this step still lacks.",
     "Slot": "One of the buckets of an index file. Entries with the same bucket form a chain.",
     "Chain": "The entries of one slot, each naming the one before it. A lookup walks the whole chain.",
-    "Foreign": "An entry of a chain with another hash than most of it: a lookup touches it and passes it over.",
+    "Foreign": "An entry of a chain with another hash than most of it: a lookup touches it and passes it "
+    "over.",
     "Offset": "The place of a message in its queue, counted from 0.",
     "Key": "A word the producer gave a message, to find it again.",
     "Tag": "One word of the producer's by which a group may choose messages.",
     "Message id": "The unique key that the producer made before it sent the message (Apache: msgId).",
     "Offset message id": "Names the broker and the place in its log (Apache: offsetMsgId).",
     "Allocated": "How much of the file has room on the disk set aside.",
-    "Page cache": "The memory in which the system keeps pages of files, 4 KiB each. What is there is read without the disk.",
-    "Cold read": "A read of what may not be in memory. A thread makes it, so that nobody else waits for the disk.",
+    "Page cache": "The memory in which the system keeps pages of files, 4 KiB each. What is there is read "
+    "without "
+    "the disk.",
+    "Cold read": "A read of what may not be in memory. A thread makes it, so that nobody else waits for "
+    "the disk.",
     "Jump": "What lies in the log between a message and the next one of its queue. 0 are neighbours.",
-    "Read per byte": "Bytes of whole pages that are read for each byte of messages that is delivered. 1 is the best there is.",
-    "Read-ahead": "Who misses a page is given its neighbours, too: Linux reads 128 KiB at a time when nobody sets it otherwise.",
+    "Read per byte": "Bytes of whole pages that are read for each byte of messages that is delivered. 1 is "
+    "the best "
+    "there is.",
+    "Read-ahead": "Who misses a page is given its neighbours, too: Linux reads 128 KiB at a time when "
+    "nobody sets "
+    "it otherwise.",
     "Recovery": "What a start does to find the end of the log and to fill what was not finished.",
     "Flag": "A state in which the store refuses something, with its cause.",
 }
@@ -167,7 +180,9 @@ def count_about(value):
 @register.filter
 def microseconds(value):
     """A time too short for milliseconds."""
-    return UNKNOWN if value is None else f"{value:,.0f} µs" if value < 10_000 else duration_text(value / 1_000)
+    return (
+        UNKNOWN if value is None else f"{value:,.0f} µs" if value < 10_000 else duration_text(value / 1_000)
+    )
 
 
 @register.filter
@@ -183,18 +198,32 @@ def moment(value):
     if text is None:
         return UNKNOWN
     date, _, clock = text.partition(" ")
-    return format_html('<time datetime="{}T{}Z" title="{} UTC"><span class="date">{}</span> {}</time>', date, clock, text, date, clock)
+    return format_html(
+        '<time datetime="{}T{}Z" title="{} UTC"><span class="date">{}</span> {}</time>',
+        date,
+        clock,
+        text,
+        date,
+        clock,
+    )
 
 
 @register.filter
 def moment_short(value):
     """A time in UTC to the minute, for what comes on the minute."""
     text = moment_text(value)
-    return UNKNOWN if text is None else format_html('<time datetime="{}Z" title="{} UTC">{}</time>', text.replace(" ", "T"), text, text[:16])
+    return (
+        UNKNOWN
+        if text is None
+        else format_html(
+            '<time datetime="{}Z" title="{} UTC">{}</time>', text.replace(" ", "T"), text, text[:16]
+        )
+    )
 
 
 def moment_given(value: int) -> str:
-    """A time that somebody chose: to the minute, and finer when it was chosen finer; its number when no calendar has it."""
+    """A time that somebody chose: to the minute, and finer when it was chosen finer; its number when no
+    calendar has it."""
     text = (moment_text(value) or f"{value} ms").removesuffix(".000")
     return text.removesuffix(":00") if "." not in text else text
 
@@ -217,13 +246,23 @@ def ago(value):
     if moment_text(value) is None:
         return UNKNOWN
     age = max(0, int(time.time() * 1000) - value)
-    return format_html('<time datetime="{}Z" data-ago="{}" title="{} UTC">{} ago</time>', moment_text(value).replace(" ", "T"), value, moment_text(value), duration_text(age))
+    return format_html(
+        '<time datetime="{}Z" data-ago="{}" title="{} UTC">{} ago</time>',
+        moment_text(value).replace(" ", "T"),
+        value,
+        moment_text(value),
+        duration_text(age),
+    )
 
 
 @register.filter
 def ago_text(value):
     """The same as text alone, inside an element that a stream gives newer times."""
-    return UNKNOWN if moment_text(value) is None else f"{duration_text(max(0, int(time.time() * 1000) - value))} ago"
+    return (
+        UNKNOWN
+        if moment_text(value) is None
+        else f"{duration_text(max(0, int(time.time() * 1000) - value))} ago"
+    )
 
 
 @register.filter
@@ -233,7 +272,13 @@ def until(value):
         return UNKNOWN
     left = value - int(time.time() * 1000)
     said = f"in {duration_text(left)}" if left > 0 else "now"
-    return format_html('<time datetime="{}Z" data-until="{}" title="{} UTC">{}</time>', moment_text(value).replace(" ", "T"), value, moment_text(value), said)
+    return format_html(
+        '<time datetime="{}Z" data-until="{}" title="{} UTC">{}</time>',
+        moment_text(value).replace(" ", "T"),
+        value,
+        moment_text(value),
+        said,
+    )
 
 
 @register.filter
@@ -282,12 +327,19 @@ def minus(value, other):
     return None if value is None or other is None else value - other
 
 
-TRACKS = (("wrote", "Wrote"), ("confirmed", "Confirmed"), ("dispatched", "Dispatched"), ("flushed", "Flushed"), ("checkpoint_position", "Checkpoint"))
+TRACKS = (
+    ("wrote", "Wrote"),
+    ("confirmed", "Confirmed"),
+    ("dispatched", "Dispatched"),
+    ("flushed", "Flushed"),
+    ("checkpoint_position", "Checkpoint"),
+)
 
 
 @register.inclusion_tag("tracks.html")
 def tracks(positions: dict):
-    """The race of the positions, drawn from the checkpoint (the last of them) to the end of the log (the first)."""
+    """The race of the positions, drawn from the checkpoint (the last of them) to the end of the log (the
+    first)."""
     low, high = positions["checkpoint_position"] or 0, positions["wrote"]
     rows = []
     for key, title in TRACKS:
@@ -298,7 +350,16 @@ def tracks(positions: dict):
             width = share(at - low, high - low)
         else:
             width = "100" if at >= high > 0 else "0"
-        rows.append({"key": key, "tone": key.removesuffix("_position"), "title": title, "at": at, "behind": minus(high, at), "width": width})
+        rows.append(
+            {
+                "key": key,
+                "tone": key.removesuffix("_position"),
+                "title": title,
+                "at": at,
+                "behind": minus(high, at),
+                "width": width,
+            }
+        )
     return {"rows": rows, "low": low, "high": high}
 
 

@@ -1,7 +1,7 @@
 """Login, logout, password.
 
-Whatever is wrong with a login, the answer is the same sentence after the same work: an unknown name costs a hash too
-(Django's backend sees to that). How many tries there are is in mqadmin/logins.py.
+Whatever is wrong with a login, the answer is the same sentence after the same work: an unknown name costs a
+hash too (Django's backend sees to that). How many tries there are is in mqadmin/logins.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from mqadmin.models import FirstLogin
 from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
+
 
 class LoginForm(AuthenticationForm):
     """Name and password, tried within limits; `refusal` says why a password was not even looked at."""
@@ -56,7 +57,8 @@ class LoginForm(AuthenticationForm):
 
 
 def _take_first_login(user) -> bool:
-    """Whether `user` may come in; a one-time password stops being one here, for exactly one of those who try at once."""
+    """Whether `user` may come in; a one-time password stops being one here, for exactly one of those who try
+    at once."""
     if user is None or not hasattr(user, "first_login"):
         return True
     return FirstLogin.objects.filter(user=user, used_at=None).update(used_at=timezone.now()) == 1
@@ -71,7 +73,11 @@ class Login(LoginView):
 
     def dispatch(self, request, *arguments, **named):
         # The admin sends whoever it does not want here; sending them back would go round for ever.
-        if request.user.is_authenticated and not request.user.is_staff and self.get_redirect_url().startswith(reverse("admin:index")):
+        if (
+            request.user.is_authenticated
+            and not request.user.is_staff
+            and self.get_redirect_url().startswith(reverse("admin:index"))
+        ):
             return render(request, "403.html", status=403)
         return super().dispatch(request, *arguments, **named)
 
@@ -131,7 +137,11 @@ def password(request):
 class OwnPasswordForm(SetPasswordForm):
     """The password page of somebody who has one: it is asked for once more."""
 
-    old_password = forms.CharField(label="Present password", strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}))
+    old_password = forms.CharField(
+        label="Present password",
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
     field_order = ["old_password", "new_password1", "new_password2"]
 
     def clean_old_password(self):

@@ -1,7 +1,8 @@
 """What an address may ask of a page: each name with the reader of its value.
 
-A page refuses every other name, and every value that its reader does not take, by a sentence that says what is allowed. A field
-that a person types into is read by the page itself, which shows the form again; its reader here is `text`.
+A page refuses every other name, and every value that its reader does not take, by a sentence that says what
+is allowed. A field that a person types into is read by the page itself, which shows the form again; its
+reader here is `text`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def one_of(*words: str) -> Reader:
 
     def read(value: str) -> str:
         if value not in words:
-            raise ValueError(f"{value[:SHOWN_CHARACTERS]!r} is {'none of ' if len(words) > 1 else 'not '}{', '.join(words)}")
+            raise ValueError(
+                f"{value[:SHOWN_CHARACTERS]!r} is "
+                f"{'none of ' if len(words) > 1 else 'not '}{', '.join(words)}"
+            )
         return value
 
     return read
@@ -48,7 +52,8 @@ PART = number((1 << 31) - 1)  # of a long list
 
 
 def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, least: int = 0) -> int | None:
-    """A number from a query string: `default` when there is none, ValueError when it is no number of least..most."""
+    """A number from a query string: `default` when there is none, ValueError when it is no number of
+    least..most."""
     typed = (typed or "").strip().replace(",", "").replace(" ", "")
     if not typed:
         return default
@@ -58,11 +63,15 @@ def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, lea
 
 
 def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:
-    """name -> a sentence, for each name that a page does not take and each value that cannot be read. No value is none asked for."""
+    """name -> a sentence, for each name that a page does not take and each value that cannot be read. No
+    value is none asked for."""
     found: dict[str, str] = {}
     for name, values in asked.lists():
         if name not in takes:
-            found[name] = f"The page has no field {name[:SHOWN_CHARACTERS]!r}: it takes {', '.join(sorted(takes)) or 'nothing in its address'}."
+            found[name] = (
+                f"The page has no field {name[:SHOWN_CHARACTERS]!r}: it takes "
+                f"{', '.join(sorted(takes)) or 'nothing in its address'}."
+            )
         elif len(set(values)) > 1:
             found[name] = f"{name} is given {len(values)} times, with different values: give it once."
         elif values[0].strip():
@@ -76,12 +85,17 @@ def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:
 
 
 def refused(asked: QueryDict, wrong: dict[str, str]) -> dict:
-    """What the page that refuses an address shows: the sentences, all that was asked, and the query string without what is wrong."""
+    """What the page that refuses an address shows: the sentences, all that was asked, and the query string
+    without what is wrong."""
     right = asked.copy()
     for name in wrong:
         del right[name]
     sentences = list(wrong.values())
-    rows = [{"name": name, "value": value, "is_wrong": name in wrong} for name, values in asked.lists() for value in values]
+    rows = [
+        {"name": name, "value": value, "is_wrong": name in wrong}
+        for name, values in asked.lists()
+        for value in values
+    ]
     return {
         "sentences": sentences[:MAX_SHOWN],
         "more": max(0, len(sentences) - MAX_SHOWN),

@@ -22,7 +22,8 @@ ASKED = ("to", "limit", "confirm")
 
 @page("operator", takes=dict.fromkeys(ASKED, text))
 async def resend(request, name):
-    """Shows the plan; a form with the group's name typed once more starts the job. What was typed stays in the form."""
+    """Shows the plan; a form with the group's name typed once more starts the job. What was typed stays in
+    the form."""
     names.check_group(name)
     asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ASKED}
     errors: dict[str, str] = {}
@@ -36,12 +37,15 @@ async def resend(request, name):
     if to not in dead_letters.TO:
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
     left_out = await sync_to_async(of_group)(name)
-    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit, left_out)  # NotFoundError before a job is started for nothing
+    # NotFoundError before a job is started for nothing
+    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit, left_out)
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}
             async with aaudited(request.caller, "start", "job", KIND, parameters=parameters) as record:
-                job = await asyncio.to_thread(lambda: jobs.start(KIND, parameters, request.caller, confirm=asked["confirm"]))
+                job = await asyncio.to_thread(
+                    lambda: jobs.start(KIND, parameters, request.caller, confirm=asked["confirm"])
+                )
                 record["id"] = job["id"]
             return redirect("job", job_id=job["id"])
         except Problem as problem:
@@ -49,4 +53,15 @@ async def resend(request, name):
                 errors["confirm"] = f"Type {name} to confirm."
             else:
                 errors["form"] = f"{problem}"
-    return render(request, "dead_letters.html", {"name": name, "plan": plan, "asked": asked | {"limit": asked["limit"] or limit}, "to": to, "errors": errors}, status=400 if errors else 200)
+    return render(
+        request,
+        "dead_letters.html",
+        {
+            "name": name,
+            "plan": plan,
+            "asked": asked | {"limit": asked["limit"] or limit},
+            "to": to,
+            "errors": errors,
+        },
+        status=400 if errors else 200,
+    )

@@ -43,7 +43,11 @@ async def group(request, name):
     if request.htmx:  # the list of clients or of subscriptions has got another length
         return render(request, "group_clients.html", {"group": facts})
     context = {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)}
-    return render(request, "group.html", context | timelines.picture(await asyncio.to_thread(clusters.current().timeline, name)))
+    return render(
+        request,
+        "group.html",
+        context | timelines.picture(await asyncio.to_thread(clusters.current().timeline, name)),
+    )
 
 
 @page()
@@ -57,4 +61,8 @@ async def timeline(request, name):
 async def retries(request, name):
     """What of a group waits in the delay levels: a piece of its page."""
     facts = clusters.current().group(names.check_group(name))
-    return render(request, "group_retries.html", {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)})
+    return render(
+        request,
+        "group_retries.html",
+        {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)},
+    )

@@ -1,4 +1,5 @@
-"""What runs in the background. Each look is a short visit to Redis, in a thread of its own, never on the loop."""
+"""What runs in the background. Each look is a short visit to Redis, in a thread of its own, never on the
+loop."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from mqadmin.views import dead_letters
 from mqadmin.views.page import page, said, show_problem
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
-GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)  # what can stand in an address; the page that shows it checks it
+# What can stand in an address; the page that shows it checks it
+GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)
 NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
 
 
@@ -45,12 +47,21 @@ async def _listing(request) -> dict:
     topics = []
     if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
         topics = clusters.current().offered_topics()
-    return {"jobs": rows, "mark": background.mark_of(rows or []), "problem": problem, "kinds": kinds, "topics": topics}
+    return {
+        "jobs": rows,
+        "mark": background.mark_of(rows or []),
+        "problem": problem,
+        "kinds": kinds,
+        "topics": topics,
+    }
 
 
 async def _with_problem(request, kind: str, parameters: dict, problem: Problem | NameError_):
     """The form again with what was typed, and what is wrong beside the field that the problem begins with."""
-    field = next((name for name in parameters.keys() | {"topic", "group"} if f"{problem}".startswith(f"{name} ")), "form")
+    field = next(
+        (name for name in parameters.keys() | {"topic", "group"} if f"{problem}".startswith(f"{name} ")),
+        "form",
+    )
     if field == "form" and isinstance(problem, NameError_):
         field = "group" if "group" in parameters else "topic"
     context = {"asked": parameters, "by": kind, "errors": {field: said(problem)}}
@@ -71,14 +82,17 @@ async def job(request, job_id):
 
 @page("operator")
 async def start_job(request):
-    """Start one of the allowed jobs; each kind checks its own role and parameters. The form has the fields of all kinds."""
+    """Start one of the allowed jobs; each kind checks its own role and parameters. The form has the fields of
+    all kinds."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     kind = request.POST.get("kind", "")
     takes = background.KINDS[kind].takes if kind in background.KINDS else ()
     parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
-    if kind == dead_letters.KIND and GROUP.fullmatch(parameters.get("group", "")):  # what it would do is shown before, and confirmed there
-        return redirect(f"{reverse('dead_letters', args=[parameters['group']])}?{urlencode({'to': parameters.get('to', 'group')})}")
+    # What it would do is shown before, and confirmed there
+    if kind == dead_letters.KIND and GROUP.fullmatch(parameters.get("group", "")):
+        address = reverse("dead_letters", args=[parameters["group"]])
+        return redirect(f"{address}?{urlencode({'to': parameters.get('to', 'group')})}")
     try:
         async with aaudited(request.caller, "start", "job", kind[:100], parameters=parameters) as record:
             row = await asyncio.to_thread(background.start, kind, parameters, request.caller)
@@ -97,21 +111,30 @@ async def cancel_job(request, job_id):
             await asyncio.to_thread(background.cancel, job_id, request.caller)
     except Problem as problem:
         show_problem(request, problem)
-    return redirect("doctor_run", job_id) if request.POST.get("next") == "doctor" else redirect("job", job_id=job_id)
+    return (
+        redirect("doctor_run", job_id)
+        if request.POST.get("next") == "doctor"
+        else redirect("job", job_id=job_id)
+    )
 
 
 def with_share(row: dict) -> dict:
     """`share` of the work done in per cent, None when the job cannot say."""
     progress = row["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
-    row["share"] = min(100, 100 * done // total) if isinstance(done, int) and isinstance(total, int) and total > 0 else None
+    row["share"] = (
+        min(100, 100 * done // total)
+        if isinstance(done, int) and isinstance(total, int) and total > 0
+        else None
+    )
     row["over"] = row["state"] in background.OVER
     row["facts"], row["tables"] = _shown(row["result"] or {})
     return row
 
 
 def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
-    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too. No error is not an unknown one."""
+    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too. No error
+    is not an unknown one."""
     facts, tables = [], []
     for name, value in result.items():
         title = _title(name)
@@ -120,7 +143,14 @@ def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
         if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             columns = list(dict.fromkeys(column for item in value[:MAX_ROWS] for column in item))
             rows = [[_text(column, item.get(column)) for column in columns] for item in value[:MAX_ROWS]]
-            tables.append({"title": title, "columns": [_title(column) for column in columns], "rows": rows, "left_out": len(value) - len(rows)})
+            tables.append(
+                {
+                    "title": title,
+                    "columns": [_title(column) for column in columns],
+                    "rows": rows,
+                    "left_out": len(value) - len(rows),
+                }
+            )
         elif isinstance(value, dict):
             facts += [(f"{title}: {_title(key)}", _text(key, item)) for key, item in value.items()]
         else:

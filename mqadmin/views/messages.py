@@ -33,7 +33,16 @@ async def messages(request):
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ASKED}
     topics = cluster.offered_topics()
-    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "now_ms": int(time.time() * 1000)}
+    context = {
+        "ways": WAYS,
+        "by": way or "offset",
+        "asked": asked,
+        "topics": topics,
+        "found": None,
+        "problem": "",
+        "errors": {},
+        "now_ms": int(time.time() * 1000),
+    }
     status = 200
     if way:
         try:
@@ -46,7 +55,11 @@ async def messages(request):
             rows = await sync_to_async(lambda: [_row(message) for message in found.messages])()
             context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
         except WrongField as error:
-            context["problem"], context["errors"], status = "Nothing was looked for.", {error.field: str(error)}, 400
+            context["problem"], context["errors"], status = (
+                "Nothing was looked for.",
+                {error.field: str(error)},
+                400,
+            )
         except ValueError as error:
             context["problem"], status = str(error), 400
         except NotFoundError as error:
@@ -92,7 +105,12 @@ def moment_of(text: str, default: int | None) -> int | None:
 
 
 def _row(message) -> dict:
-    return {"message": message, "preview": preview_of(message), "keys": " ".join(message.keys[:SHOWN_KEYS]), "body_bytes": len(message.body)}
+    return {
+        "message": message,
+        "preview": preview_of(message),
+        "keys": " ".join(message.keys[:SHOWN_KEYS]),
+        "body_bytes": len(message.body),
+    }
 
 
 def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict | None:
@@ -107,7 +125,11 @@ def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict |
         return f"{reverse('messages')}?{query.urlencode()}"
 
     before = address(max(found.min_offset, offset - limit)) if offset > found.min_offset else None
-    behind = address(found.next_offset) if found.next_offset is not None and found.next_offset < found.max_offset else None
+    behind = (
+        address(found.next_offset)
+        if found.next_offset is not None and found.next_offset < found.max_offset
+        else None
+    )
     newest = address(max(found.min_offset, found.max_offset - limit))
     return {"before": before, "behind": behind, "oldest": address(found.min_offset), "newest": newest}
 
@@ -118,11 +140,16 @@ async def message(request, log_offset):
     cluster = clusters.current()
     fate, found = cluster.fate(stored), await cluster.journey_of(log_offset)
     damage = await cluster.damage_at(log_offset)
-    return await draw(request, "message.html", lambda: {"fate": fate, "damage": damage, **journey_context(found), **_facts(stored, raw)})
+    return await draw(
+        request,
+        "message.html",
+        lambda: {"fate": fate, "damage": damage, **journey_context(found), **_facts(stored, raw)},
+    )
 
 
 def _facts(stored, raw: bytes) -> dict:
-    """What the page shows of the message itself. In a thread: its producer chose how much there is to show."""
+    """What the page shows of the message itself. In a thread: its producer chose how much there is to
+    show."""
     properties = sorted(stored.properties.items())
     return {
         "message": stored,

@@ -20,7 +20,11 @@ async def overview(request):
         return render(request, "condition.html", {"condition": await _condition(cluster)})
     if request.htmx:  # the table of topics has got another length
         return render(request, "top_topics.html", {"overview": cluster.overview()})
-    context = {"overview": cluster.overview(), "recovery": cluster.recovery(), "past": live.sampler.past("overview")}
+    context = {
+        "overview": cluster.overview(),
+        "recovery": cluster.recovery(),
+        "past": live.sampler.past("overview"),
+    }
     return render(request, "overview.html", context | {"condition": await _condition(cluster)})
 
 

@@ -1,7 +1,9 @@
-"""What every page has in common: who may see it, the frame around it, and what is shown when the broker is not there.
+"""What every page has in common: who may see it, the frame around it, and what is shown when the broker is
+not there.
 
-A page that touches the store is a coroutine on the broker's own loop: it reads one picture and waits for nothing that
-blocks. `page` is its guard; user and role were looked up before (`who_asks` in middleware.py), so views and templates query nothing.
+A page that touches the store is a coroutine on the broker's own loop: it reads one picture and waits for
+nothing that blocks. `page` is its guard; user and role were looked up before (`who_asks` in middleware.py),
+so views and templates query nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ NOT_SERVING = frozenset({"starting", "opening", "recovering", "failed", "closed"
 
 
 def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({})):
-    """A view for users who have at least `role`, asked for by an address that has no other names and values than those of `takes`.
-    Errors of the tree become pages that say what happened. What acts takes a form, and nothing in its address."""
+    """A view for users who have at least `role`, asked for by an address that has no other names and values
+    than those of `takes`. Errors of the tree become pages that say what happened. What acts takes a form, and
+    nothing in its address."""
 
     def decorate(view):
         @functools.wraps(view)
@@ -51,22 +54,33 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
             request.caller = roles.caller_of(request.user)
             if not request.caller.may(role):
                 request.refused = request.caller
-                return trouble(request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}.")
+                return trouble(
+                    request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}."
+                )
             if wrong := refusals(request.GET, {} if request.method == "POST" else takes):
                 return render(request, "refused.html", refused(request.GET, wrong), status=400)
             try:
                 return await view(request, *arguments, **named)
             except StoreClosedError:
-                return render(request, "starting.html", starting_context(), status=503 if request.htmx else 200)
+                return render(
+                    request, "starting.html", starting_context(), status=503 if request.htmx else 200
+                )
             except (NotFoundError, NameError_) as error:
                 return trouble(request, 404, "Not found", f"{capital(said(error))}.")
             except Problem as problem:
                 return trouble(request, problem.status, problem.document()["title"], sentence_of(problem))
             except StoreError as error:
                 note_store_failure(request, error)
-                return trouble(request, 500, "The store could not be read", f"{capital(said(error))}. The doctor of the page Store finds all damage.")
+                return trouble(
+                    request,
+                    500,
+                    "The store could not be read",
+                    f"{capital(said(error))}. The doctor of the page Store finds all damage.",
+                )
             except TimeoutError:
-                return trouble(request, 504, "Took too long", "The outcome is unknown; look again before you repeat it.")
+                return trouble(
+                    request, 504, "Took too long", "The outcome is unknown; look again before you repeat it."
+                )
 
         guarded.takes = takes
         return guarded
@@ -74,11 +88,15 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
     return decorate
 
 
-async def draw(request: HttpRequest, template: str, context: dict | Callable[[], dict], status: int = 200) -> HttpResponse:
-    """A page whose size a producer chose, measured by `context` and drawn in the request's thread. The frame's facts are
-    the broker's, so they are taken before, on its loop."""
+async def draw(
+    request: HttpRequest, template: str, context: dict | Callable[[], dict], status: int = 200
+) -> HttpResponse:
+    """A page whose size a producer chose, measured by `context` and drawn in the request's thread. The
+    frame's facts are the broker's, so they are taken before, on its loop."""
     request.frame = page_context(request)
-    return await sync_to_async(lambda: render(request, template, context() if callable(context) else context, status=status))()
+    return await sync_to_async(
+        lambda: render(request, template, context() if callable(context) else context, status=status)
+    )()
 
 
 def to_login(request: HttpRequest) -> HttpResponse:
@@ -91,7 +109,9 @@ def to_login(request: HttpRequest) -> HttpResponse:
 
 
 def trouble(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
-    return render(request, "trouble.html", {"title": title, "sentence": sentence, "status": status}, status=status)
+    return render(
+        request, "trouble.html", {"title": title, "sentence": sentence, "status": status}, status=status
+    )
 
 
 # What to do, where the hint of the problem speaks of requests.
@@ -116,7 +136,8 @@ def sentence_of(problem: Problem) -> str:
 
 
 def show_problem(request: HttpRequest, problem: Problem) -> None:
-    """Show a problem as a message on the next page. Raises `not_found` problems: their own page tells of them."""
+    """Show a problem as a message on the next page. Raises `not_found` problems: their own page tells of
+    them."""
     if problem.code == "not_found":
         raise problem
     messages.error(request, f"{capital(said(problem))}.")
@@ -134,11 +155,17 @@ def capital(sentence: str) -> str:
 def starting_context() -> dict:
     """What can be known before the broker serves."""
     cluster = clusters.current()
-    return {"recovery": cluster.recovery(), "store": cluster.store(), "state": cluster.state(), "says_so_itself": True}
+    return {
+        "recovery": cluster.recovery(),
+        "store": cluster.store(),
+        "state": cluster.state(),
+        "says_so_itself": True,
+    }
 
 
 def page_context(request: HttpRequest) -> dict:
-    """The frame: navigation, state, role. Only for pages that passed `page`; the admin's and the login page have none."""
+    """The frame: navigation, state, role. Only for pages that passed `page`; the admin's and the login page
+    have none."""
     if hasattr(request, "frame"):
         return request.frame
     caller = getattr(request, "caller", None)
@@ -147,7 +174,9 @@ def page_context(request: HttpRequest) -> dict:
     first = request.path.split("/")[1]
     state = clusters.current().state()
     return {
-        "navigation": [{"name": name, "title": title, "active": first == piece} for name, title, piece in NAVIGATION],
+        "navigation": [
+            {"name": name, "title": title, "active": first == piece} for name, title, piece in NAVIGATION
+        ],
         "cluster_state": state,
         "not_serving": state["state"] in NOT_SERVING,
         "inspects": clusters.current().inspects,
@@ -158,7 +187,8 @@ def page_context(request: HttpRequest) -> dict:
 
 
 class WrongField(ValueError):
-    """What was typed into a field cannot be used; the page shows the sentence beside it, and what was typed."""
+    """What was typed into a field cannot be used; the page shows the sentence beside it, and what was
+    typed."""
 
     def __init__(self, field: str, sentence: str):
         self.field = field
@@ -174,8 +204,11 @@ def of_field(field: str) -> Iterator[None]:
         raise WrongField(field, said(error)) from None
 
 
-async def part_of(request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list, int]]], size: int = 100) -> dict:
-    """As `slice_of`, of a list that is not there as a whole: `find(begin, count)` gives a piece of it and its length."""
+async def part_of(
+    request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list, int]]], size: int = 100
+) -> dict:
+    """As `slice_of`, of a list that is not there as a whole: `find(begin, count)` gives a piece of it and its
+    length."""
     part = whole(request.GET.get("part"), 1)
     rows, total = await find((part - 1) * size, size)
     parts = max(1, -(-total // size))

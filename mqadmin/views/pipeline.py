@@ -40,7 +40,9 @@ async def _listing(request) -> dict:
     context = {"runs": runs, "problem": problem, "mark": jobs.mark_of(runs), "jobs": pipeline.JOBS.values()}
     if request.htmx:
         return context
-    context["schedules"] = [one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()]
+    context["schedules"] = [
+        one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()
+    ]
     context["topics"] = []
     if clusters.current().state()["state"] in ("running", "read_only"):
         context["topics"] = clusters.current().offered_topics()
@@ -48,10 +50,26 @@ async def _listing(request) -> dict:
 
 
 async def _with_problem(request, form: str, problem: Problem | NameError_ | ValueError):
-    """The page again with what was typed into one of its forms, and what is wrong beside the field where that is known."""
-    field = problem.field if isinstance(problem, WrongField) else "topic" if isinstance(problem, NameError_) else "form"
-    asked = {"asked_of": form, "asked": {name: value[:1_024] for name, value in request.POST.items()}, "errors": {field: said(problem)}}
-    return render(request, "pipeline.html", await _listing(request) | asked, status=problem.status if isinstance(problem, Problem) else 400)
+    """The page again with what was typed into one of its forms, and what is wrong beside the field where that
+    is known."""
+    field = (
+        problem.field
+        if isinstance(problem, WrongField)
+        else "topic"
+        if isinstance(problem, NameError_)
+        else "form"
+    )
+    asked = {
+        "asked_of": form,
+        "asked": {name: value[:1_024] for name, value in request.POST.items()},
+        "errors": {field: said(problem)},
+    }
+    return render(
+        request,
+        "pipeline.html",
+        await _listing(request) | asked,
+        status=problem.status if isinstance(problem, Problem) else 400,
+    )
 
 
 @page("operator")
@@ -75,10 +93,15 @@ async def add_schedule(request):
     try:
         job, cron = pipeline.job_of(request.POST.get("job", "")), request.POST.get("cron", "").strip()
         parameters = {name: value for name, value in parameters_of(request.POST).items() if name in job.takes}
-        async with aaudited(request.caller, "create", "schedule", job.name, cron=cron, parameters=parameters) as record:
+        async with aaudited(
+            request.caller, "create", "schedule", job.name, cron=cron, parameters=parameters
+        ) as record:
             made = await sync_to_async(schedules.add)(job.name, parameters, cron, request.caller)
             record["id"] = made["id"]
-        messages.success(request, f"{made['title']} runs at {made['cron']}, next at {units.moment_text(made['next_ms'])[:16]} UTC.")
+        messages.success(
+            request,
+            f"{made['title']} runs at {made['cron']}, next at {units.moment_text(made['next_ms'])[:16]} UTC.",
+        )
     except (Problem, NameError_, ValueError) as problem:
         return await _with_problem(request, "schedule", problem)
     return redirect("pipeline")
@@ -115,7 +138,10 @@ async def run(request, run_id):
     if found["state"] == "done":
         try:
             result = await asyncio.to_thread(pipeline.read_result, jobs.data_directory(), run_id)
-            context |= {"report": REPORTS[found["pipeline"]](result), "report_template": f"pipeline_{found['pipeline']}.html"}
+            context |= {
+                "report": REPORTS[found["pipeline"]](result),
+                "report_template": f"pipeline_{found['pipeline']}.html",
+            }
         except Problem as problem:
             context["gone"] = problem
     return render(request, "run_facts.html" if request.htmx else "run.html", context)
@@ -125,7 +151,9 @@ async def run(request, run_id):
 async def run_log(request, run_id):
     found, data = await asyncio.to_thread(jobs.find_run, run_id), jobs.data_directory()
     text = await asyncio.to_thread(pipeline.read_log, data, run_file.store_directory(data), run_id)
-    return render(request, "run_log_text.html" if request.htmx else "run_log.html", {"run": found, "text": text})
+    return render(
+        request, "run_log_text.html" if request.htmx else "run_log.html", {"run": found, "text": text}
+    )
 
 
 @page("operator")
@@ -146,7 +174,9 @@ async def retry_run(request, run_id):
         return HttpResponseNotAllowed(["POST"])
     try:
         async with aaudited(request.caller, "retry", "job", run_id[:100]) as record:
-            again = await asyncio.to_thread(lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller, record=record))
+            again = await asyncio.to_thread(
+                lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller, record=record)
+            )
     except Problem as problem:
         show_problem(request, problem)
         return redirect("run", run_id=run_id)
@@ -163,18 +193,28 @@ def shown(run: dict) -> dict:
     run["steps"] = _steps(run)
     run["given"] = given_text(run["parameters"])
     run["said"] = _said(run)
-    run["is_bad"] = run["state"] == "done" and run["pipeline"] == "audit" and not (run["result"] or {}).get("ok")
+    run["is_bad"] = (
+        run["state"] == "done" and run["pipeline"] == "audit" and not (run["result"] or {}).get("ok")
+    )
     return run
 
 
 def given_text(parameters: dict) -> list[tuple[str, object]]:
     titles = {"key": "key", "topic": "topic", "begin_ms": "from", "end_ms": "to"}
-    return [(title, units.moment_given(parameters[name]) if name.endswith("_ms") else parameters[name]) for name, title in titles.items() if parameters.get(name) is not None]
+    return [
+        (title, units.moment_given(parameters[name]) if name.endswith("_ms") else parameters[name])
+        for name, title in titles.items()
+        if parameters.get(name) is not None
+    ]
 
 
 def _cells(progress: dict) -> list[str]:
-    """A word for each partition of the step at work; which of them is done Spark does not say, only how many."""
-    done, running, total = (progress.get(name) if isinstance(progress.get(name), int) else 0 for name in ("done", "running", "total"))
+    """A word for each partition of the step at work; which of them is done Spark does not say, only how
+    many."""
+    done, running, total = (
+        progress.get(name) if isinstance(progress.get(name), int) else 0
+        for name in ("done", "running", "total")
+    )
     if not 0 <= done <= total or total <= 0:
         return []
     each = -(-total // MAX_CELLS)
@@ -185,9 +225,15 @@ def _cells(progress: dict) -> list[str]:
 
 def _steps(run: dict) -> list[dict]:
     """What it did so far, with how long each took; the last is still at it."""
-    steps = [step for step in (run["progress"] or {}).get("steps") or [] if isinstance(step.get("began_ms"), int)]
+    steps = [
+        step for step in (run["progress"] or {}).get("steps") or [] if isinstance(step.get("began_ms"), int)
+    ]
     ends = [*(step["began_ms"] for step in steps[1:]), run["ended_ms"]]
-    return [{"text": step["text"], "took_ms": units.minus(end, step["began_ms"])} for step, end in zip(steps, ends, strict=False) if step["text"] != "done"]
+    return [
+        {"text": step["text"], "took_ms": units.minus(end, step["began_ms"])}
+        for step, end in zip(steps, ends, strict=False)
+        if step["text"] != "done"
+    ]
 
 
 def _said(run: dict) -> str:
@@ -198,10 +244,18 @@ def _said(run: dict) -> str:
 
     def many(name: str, noun: str) -> str:
         number = result.get(name)
-        return f"{number:,} {noun}{'' if number == 1 else 's'}" if isinstance(number, int) else f"unknown {noun}s"
+        return (
+            f"{number:,} {noun}{'' if number == 1 else 's'}"
+            if isinstance(number, int)
+            else f"unknown {noun}s"
+        )
 
     if run["pipeline"] == "audit":
-        return f"{many('records', 'record')} in order" if result.get("ok") else f"{many('errors', 'error')}, {many('warnings', 'warning')}"
+        return (
+            f"{many('records', 'record')} in order"
+            if result.get("ok")
+            else f"{many('errors', 'error')}, {many('warnings', 'warning')}"
+        )
     if run["pipeline"] == "statistics":
         return f"{many('messages', 'message')} in {many('topics', 'topic')}"
     if run["pipeline"] == "lineage":
@@ -221,8 +275,16 @@ def _audit(result: dict) -> dict:
         "ok": result["ok"],
         "errors": result["errors"],
         # What was not come to, an index that cannot be read, is not counted: unknown.
-        "counts": {name: result["counts"].get(name) for name in ("records", "units", "queues", "entries", "index_files", "log_end")},
-        "kinds": bars([{"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"} for kind, count in counted]),
+        "counts": {
+            name: result["counts"].get(name)
+            for name in ("records", "units", "queues", "entries", "index_files", "log_end")
+        },
+        "kinds": bars(
+            [
+                {"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"}
+                for kind, count in counted
+            ]
+        ),
         "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
         "left_out": max(0, len(findings) - MAX_ROWS),
         "not_compared": result.get("not_compared", ()),  # results of older versions do not say it
@@ -233,7 +295,10 @@ def _statistics(result: dict) -> dict:
     topics = result["topics"]
     hours = _filled([(hour["hour_ms"] // 1000, hour["messages"]) for hour in result["hours"]])
     delay_of = {hour["hour_ms"] // 1000: hour.get("delay_ms_p99") for hour in result["hours"]}
-    first, last = (pick((topic[name] for topic in topics), default=None) for pick, name in ((min, "first_ms"), (max, "last_ms")))
+    first, last = (
+        pick((topic[name] for topic in topics), default=None)
+        for pick, name in ((min, "first_ms"), (max, "last_ms"))
+    )
     return {
         "messages": result["messages"],
         "bytes": result["bytes"],
@@ -244,10 +309,19 @@ def _statistics(result: dict) -> dict:
         "keys": sum(topic["distinct_keys"] for topic in topics),
         "topics": topics[:MAX_ROWS],
         "topics_left_out": max(0, len(topics) - MAX_ROWS),
-        "by_messages": bars([{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]),
-        "by_bytes": bars([{"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"} for topic in sorted(topics, key=lambda topic: -topic["bytes"])]),
+        "by_messages": bars(
+            [{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]
+        ),
+        "by_bytes": bars(
+            [
+                {"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"}
+                for topic in sorted(topics, key=lambda topic: -topic["bytes"])
+            ]
+        ),
         "hours": hours,
-        "delays": (hours[0], [delay_of.get(at) for at in hours[0]]) if any(delay is not None for delay in delay_of.values()) else None,
+        "delays": (hours[0], [delay_of.get(at) for at in hours[0]])
+        if any(delay is not None for delay in delay_of.values())
+        else None,
         "tags": [_cell(row) for row in result["tags"][:MAX_BARS]],
         "tags_left_out": max(0, len(result["tags"]) - MAX_BARS),
         "groups": [_cell(row) for row in result["groups"][:MAX_BARS]],
@@ -262,7 +336,8 @@ def _cell(row: dict) -> dict:
 
 
 def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Hours in which nothing was stored are a 0 between those in which something was: what was counted, not a gap."""
+    """Hours in which nothing was stored are a 0 between those in which something was: what was counted, not a
+    gap."""
     if not hours:
         return [], []
     known = dict(hours)

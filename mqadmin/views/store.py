@@ -20,7 +20,9 @@ async def store(request):
         if request.GET.get("part_of") == "log":
             files = await cluster.file_map("commitlog") if is_failed else cluster.store_files("commitlog")
             return await drawn(request, "log_files.html", {"log_files": await _log_files(cluster, files)})
-        return await drawn(request, "queue_files.html", await (_from_files if is_failed else _queue_files)(cluster, request))
+        return await drawn(
+            request, "queue_files.html", await (_from_files if is_failed else _queue_files)(cluster, request)
+        )
     context = {"store": cluster.store(), "recovery": cluster.recovery(), "tab": "map", "log_files": None}
     try:
         if is_failed:
@@ -48,13 +50,18 @@ async def _log_files(cluster, files: list[dict]) -> list[dict]:
 async def _from_files(cluster, request) -> dict:
     """The map of a store that could not be opened: what the files say."""
     files = await cluster.file_map()
-    shown, queues, part, parts, search = _part_of(sorted({(file["topic"], file["queue_id"]) for file in files if file["kind"] == "consumequeue"}), request)
+    shown, queues, part, parts, search = _part_of(
+        sorted({(file["topic"], file["queue_id"]) for file in files if file["kind"] == "consumequeue"}),
+        request,
+    )
     index_files = [file for file in files if file["kind"] == "index"]
     return {
         "log_files": await _log_files(cluster, [file for file in files if file["kind"] == "commitlog"]),
         "index_files": index_files,
         "newest_index": len(index_files) - 1,
-        "queue_files": await cluster.with_times([file for file in files if (file["topic"], file["queue_id"]) in shown]),
+        "queue_files": await cluster.with_times(
+            [file for file in files if (file["topic"], file["queue_id"]) in shown]
+        ),
         "queues": queues,
         "part": part,
         "parts": parts,
@@ -63,7 +70,8 @@ async def _from_files(cluster, request) -> dict:
 
 
 def _part_of(queues: list, request) -> tuple[set, int, int, int, str]:
-    """(queues of the part that is asked for, how many were found, number of the part, how many there are, what was searched for)."""
+    """(queues of the part that is asked for, how many were found, number of the part, how many there are,
+    what was searched for)."""
     search = request.GET.get("q", "").strip()
     found = [queue for queue in queues if search.lower() in queue[0].lower()]
     parts = _parts(len(found))
@@ -82,7 +90,13 @@ async def _queue_files(cluster, request) -> dict:
     if part > parts:  # as when fewer are found than before
         part = parts
         files, queues = await cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
-    return {"queue_files": await cluster.with_times(files), "queues": queues, "part": part, "parts": parts, "q": search}
+    return {
+        "queue_files": await cluster.with_times(files),
+        "queues": queues,
+        "part": part,
+        "parts": parts,
+        "q": search,
+    }
 
 
 def _parts(queues: int) -> int:

@@ -25,7 +25,8 @@ async def topics(request):
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
-        "kinds": [{"name": name, "word": KIND_WORDS[name], "count": counts[name]} for name in KINDS] + [{"name": "all", "word": "All", "count": sum(counts.values())}],
+        "kinds": [{"name": name, "word": KIND_WORDS[name], "count": counts[name]} for name in KINDS]
+        + [{"name": "all", "word": "All", "count": sum(counts.values())}],
     }
     return await drawn(request, "topics_table.html" if request.htmx else "topics.html", context)
 
@@ -33,4 +34,5 @@ async def topics(request):
 @page()
 async def topic(request, name):
     facts = clusters.current().topic(names.check_topic(name))
-    return render(request, "topic_readers.html" if request.htmx else "topic.html", {"topic": facts})  # the list of readers has got another length
+    # The list of readers has got another length
+    return render(request, "topic_readers.html" if request.htmx else "topic.html", {"topic": facts})

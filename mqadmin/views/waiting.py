@@ -18,7 +18,17 @@ async def waiting(request):
         "waiting": facts,
         "most": max((level["waiting"] for level in facts["delayed"]["levels"]), default=0),
         "halves": await cluster.halves(),
-        "hours": bars([{"name": units.moment_given(hour["hour_ms"]), "value": hour["messages"], "tone": "accent"} for hour in facts["timed"]["hours"]]),
-        "topics": bars([{"name": topic["topic"], "value": topic["messages"], "tone": "accent"} for topic in facts["timed"]["topics"]]),
+        "hours": bars(
+            [
+                {"name": units.moment_given(hour["hour_ms"]), "value": hour["messages"], "tone": "accent"}
+                for hour in facts["timed"]["hours"]
+            ]
+        ),
+        "topics": bars(
+            [
+                {"name": topic["topic"], "value": topic["messages"], "tone": "accent"}
+                for topic in facts["timed"]["topics"]
+            ]
+        ),
     }
     return render(request, "waiting_facts.html" if request.htmx else "waiting.html", context)

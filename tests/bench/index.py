@@ -1,7 +1,9 @@
-"""A full index file of Apache's default size looked at from inside: `python -m tests.bench.index DIRECTORY slots|chains` prints a JSON line.
+"""A full index file of Apache's default size looked at from inside: `python -m tests.bench.index DIRECTORY
+slots|chains` prints a JSON line.
 
-The file is filled with random hashes and linked by the engine's own kernel, by a process of its own, whose map of the file is not this
-one's memory. Then it is in the page cache. `rss_bytes` is what memory grew by over the looks.
+The file is filled with random hashes and linked by the engine's own kernel, by a process of its own, whose
+map of the file is not this one's memory. Then it is in the page cache. `rss_bytes` is what memory grew by
+over the looks.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ def look(root: Path, mode: str) -> dict:
         took.append((time.perf_counter() - began) * 1e3)
         cpu.append((time.process_time() - spent) * 1e3)
         assert told["findings"] == [], told["findings"]
-    return {"ms": sorted(took)[LOOKS // 2], "cpu_ms": sorted(cpu)[LOOKS // 2], "rss_bytes": resident_bytes() - before}
+    return {
+        "ms": sorted(took)[LOOKS // 2],
+        "cpu_ms": sorted(cpu)[LOOKS // 2],
+        "rss_bytes": resident_bytes() - before,
+    }
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Looks into a store, measured alone: `python -m tests.bench.inside DIRECTORY cache|layout [gib=10] [units=4000000]` prints a JSON line.
+"""Looks into a store, measured alone: `python -m tests.bench.inside DIRECTORY cache|layout [gib=10]
+[units=4000000]` prints a JSON line.
 
-The log is files of holes, which take no disk. `cache` reads them until all of it is in memory; `layout` writes units of four topics
-whose messages take turns.
+The log is files of holes, which take no disk. `cache` reads them until all of it is in memory; `layout`
+writes units of four topics whose messages take turns.
 """
 
 import json
@@ -51,7 +52,11 @@ def measured(look) -> dict:
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     found = look()
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
-    return {"ms": took * 1e3, "cpu_ms": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3, "found": found}
+    return {
+        "ms": took * 1e3,
+        "cpu_ms": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3,
+        "found": found,
+    }
 
 
 def main(root: Path, mode: str, gib: int = 10, units: int = 4_000_000) -> dict:
@@ -70,4 +75,16 @@ def main(root: Path, mode: str, gib: int = 10, units: int = 4_000_000) -> dict:
 
 if __name__ == "__main__":
     directory, mode, *options = sys.argv[1:]
-    print(json.dumps({"mode": mode, "processors": os.cpu_count(), **main(Path(directory), mode, **{name: int(value) for name, value in (option.split("=") for option in options)})}))
+    print(
+        json.dumps(
+            {
+                "mode": mode,
+                "processors": os.cpu_count(),
+                **main(
+                    Path(directory),
+                    mode,
+                    **{name: int(value) for name, value in (option.split("=") for option in options)},
+                ),
+            }
+        )
+    )

@@ -1,11 +1,13 @@
-"""What a send waits while a broker with many topics is looked at: `python -m tests.bench.many NAMESERVER BROKER_PORT WEB_PORT DATA SESSION SECONDS [WHAT...]`.
+"""What a send waits while a broker with many topics is looked at: `python -m tests.bench.many NAMESERVER
+BROKER_PORT WEB_PORT DATA SESSION SECONDS [WHAT...]`.
 
-`fill` writes the config files of a store that has TOPICS topics, GROUPS groups and as many offsets, before a broker opens it.
-`give` sends one message to each of the first WITH_MESSAGES topics, so that these have a queue's file. Then one process sends at a
-fixed rate, while another one (`visit`) opens one page, scrape, list, stream or request after another, some times each. A time runs
-from when a send was due until its answer was read. Prints a JSON line for each visit: the longest time of each round, and of rounds
-in which nothing was visited; and the p99 and p99.9 of all rounds. What holds up the loop does so in every round, and what else runs
-on the machine does not: so a figure is the least of the rounds' longest times.
+`fill` writes the config files of a store that has TOPICS topics, GROUPS groups and as many offsets, before a
+broker opens it. `give` sends one message to each of the first WITH_MESSAGES topics, so that these have a
+queue's file. Then one process sends at a fixed rate, while another one (`visit`) opens one page, scrape,
+list, stream or request after another, some times each. A time runs from when a send was due until its answer
+was read. Prints a JSON line for each visit: the longest time of each round, and of rounds in which nothing
+was visited; and the p99 and p99.9 of all rounds. What holds up the loop does so in every round, and what else
+runs on the machine does not: so a figure is the least of the rounds' longest times.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def name_of(number: int) -> str:
 
 
 def fill(store: Path, topics: int = TOPICS, groups: int = GROUPS) -> None:
-    """Write config/ of a store with many topics; each tenth is a retry topic, as each group has one, and each has an offset."""
+    """Write config/ of a store with many topics; each tenth is a retry topic, as each group has one, and each
+    has an offset."""
     directory = store / "config"
     directory.mkdir(parents=True)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
@@ -59,9 +62,15 @@ def fill(store: Path, topics: int = TOPICS, groups: int = GROUPS) -> None:
     configs = {name: bodies.TopicConfig(name, 4, 4, 6).to_json() for name in names}
     table = {f"many-{number:06d}": {"groupName": f"many-{number:06d}"} for number in range(groups)}
     offsets = {f"{name}@many-{number % groups:06d}": {0: number} for number, name in enumerate(names)}
-    (directory / "topics.json").write_text(config_json.write({"dataVersion": version, "topicConfigTable": configs}))
-    (directory / "subscriptionGroup.json").write_text(config_json.write({"dataVersion": version, "subscriptionGroupTable": table}))
-    (directory / "consumerOffset.json").write_text(config_json.write({"dataVersion": version, "offsetTable": offsets}))
+    (directory / "topics.json").write_text(
+        config_json.write({"dataVersion": version, "topicConfigTable": configs})
+    )
+    (directory / "subscriptionGroup.json").write_text(
+        config_json.write({"dataVersion": version, "subscriptionGroupTable": table})
+    )
+    (directory / "consumerOffset.json").write_text(
+        config_json.write({"dataVersion": version, "offsetTable": offsets})
+    )
 
 
 def give(port: int, topics: int) -> None:
@@ -69,11 +78,31 @@ def give(port: int, topics: int) -> None:
     peer, parser, waiting = Peer(port), Connection(), 0
     peer.socket.settimeout(LIMIT_S)
     try:
-        names = list(itertools.islice((name_of(number) for number in itertools.count() if number % 10), topics))
+        names = list(
+            itertools.islice((name_of(number) for number in itertools.count() if number % 10), topics)
+        )
         for number, name in enumerate(names, 1):
             unique = f"UNIQ_KEY\x01{number:032X}\x02"
-            header = SendHeader("BenchGroup", name, "TBW102", 4, 0, 0, int(time.time() * 1000), 0, unique, 0, False, None, False)
-            peer.socket.sendall(encode_frame(Command.request(int(R.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=number)))
+            header = SendHeader(
+                "BenchGroup",
+                name,
+                "TBW102",
+                4,
+                0,
+                0,
+                int(time.time() * 1000),
+                0,
+                unique,
+                0,
+                False,
+                None,
+                False,
+            )
+            peer.socket.sendall(
+                encode_frame(
+                    Command.request(int(R.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=number)
+                )
+            )
             waiting += 1
             while waiting >= (GIVEN_AT_ONCE if number < topics else 1):
                 for answer in parser.receive(peer.socket.recv(1 << 18)):
@@ -87,7 +116,13 @@ class Visitor:
     """Opens what a dashboard, a scraper or an administrator opens."""
 
     def __init__(self, nameserver: str, port: int, web_port: int, data: Path, session: str):
-        self._nameserver, self._port, self._web_port, self._data, self._session = nameserver, port, web_port, data, session
+        self._nameserver, self._port, self._web_port, self._data, self._session = (
+            nameserver,
+            port,
+            web_port,
+            data,
+            session,
+        )
         self._made = 0
 
     def visits(self) -> dict[str, Callable[[], object]]:
@@ -114,14 +149,33 @@ class Visitor:
             "name server: unit topics (311)": Command.request(R.GET_UNIT_TOPIC_LIST), "name server: route (105)": Command.request(R.GET_ROUTEINFO_BY_TOPIC, {"topic": name_of(1)}),
             "name server: permissions wiped and given (205, 327)": Command.request(R.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-other"}),
         }  # fmt: skip
-        streams = {"overview": "", "topic": name_of(1), "group": "many-000001", "store.positions": "", "store.files": "", "waiting": "", "store.disk": "", "store.cache": "", "group.timeline": "many-000001"}
+        streams = {
+            "overview": "",
+            "topic": name_of(1),
+            "group": "many-000001",
+            "store.positions": "",
+            "store.files": "",
+            "waiting": "",
+            "store.disk": "",
+            "store.cache": "",
+            "group.timeline": "many-000001",
+        }
         return {
             **{name: lambda path=path: self._page(path) for name, path in pages.items()},
             "metrics": self._metrics,
-            **{f"stream {stream}": lambda stream=stream, name=name: self._stream(stream, name) for stream, name in streams.items()},
-            **{name: lambda command=command: self._ask(self._port, command) for name, command in codes.items()},
+            **{
+                f"stream {stream}": lambda stream=stream, name=name: self._stream(stream, name)
+                for stream, name in streams.items()
+            },
+            **{
+                name: lambda command=command: self._ask(self._port, command)
+                for name, command in codes.items()
+            },
             "a broker registers, is asked for and leaves (103, 104)": self._other_broker,
-            **{name: lambda command=command: self._ask(int(self._nameserver.rpartition(":")[2]), command) for name, command in names.items()},
+            **{
+                name: lambda command=command: self._ask(int(self._nameserver.rpartition(":")[2]), command)
+                for name, command in names.items()
+            },
             "one topic is made (17)": self._make_topic,
             f"{NEW_TOPICS} topics are made (18)": self._make_topics,
             "a group is made (200)": self._make_group,
@@ -152,7 +206,12 @@ class Visitor:
     def _stream(self, stream: str, name: str, frames: int = 3) -> None:
         async def watch() -> None:
             origin = f"http://127.0.0.1:{self._web_port}"
-            async with connect(f"ws://127.0.0.1:{self._web_port}/ws/v1/", additional_headers={"Cookie": f"mqadmin_session={self._session}"}, origin=origin, max_size=None) as one:
+            async with connect(
+                f"ws://127.0.0.1:{self._web_port}/ws/v1/",
+                additional_headers={"Cookie": f"mqadmin_session={self._session}"},
+                origin=origin,
+                max_size=None,
+            ) as one:
                 await one.send(json.dumps({"kind": "subscribe", "stream": stream, "name": name}))
                 seen = 0
                 async with asyncio.timeout(LIMIT_S):
@@ -174,38 +233,85 @@ class Visitor:
 
     def _make_topic(self) -> None:
         self._made += 1
-        values = {"topic": f"made-{self._made}", "default_topic": "TBW102", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
-        self._ask(self._port, Command.request(R.UPDATE_AND_CREATE_TOPIC, write_header(R.UPDATE_AND_CREATE_TOPIC, **values)))
+        values = {
+            "topic": f"made-{self._made}",
+            "default_topic": "TBW102",
+            "read_queue_nums": 4,
+            "write_queue_nums": 4,
+            "perm": 6,
+        }
+        self._ask(
+            self._port,
+            Command.request(R.UPDATE_AND_CREATE_TOPIC, write_header(R.UPDATE_AND_CREATE_TOPIC, **values)),
+        )
         time.sleep(2)  # the file is written meanwhile
 
     def _make_topics(self) -> None:
         self._made += 1
-        made = [bodies.TopicConfig(f"list-{self._made}-{number}", 4, 4, 6).to_json() for number in range(NEW_TOPICS)]
-        self._ask(self._port, Command.request(R.UPDATE_AND_CREATE_TOPIC_LIST, None, fastjson.dumps({"topicConfigList": made})))
+        made = [
+            bodies.TopicConfig(f"list-{self._made}-{number}", 4, 4, 6).to_json()
+            for number in range(NEW_TOPICS)
+        ]
+        self._ask(
+            self._port,
+            Command.request(R.UPDATE_AND_CREATE_TOPIC_LIST, None, fastjson.dumps({"topicConfigList": made})),
+        )
         time.sleep(2)
 
     def _make_group(self) -> None:
         self._made += 1
-        self._ask(self._port, Command.request(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, fastjson.dumps({"groupName": f"made-{self._made}"})))
+        self._ask(
+            self._port,
+            Command.request(
+                R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                None,
+                fastjson.dumps({"groupName": f"made-{self._made}"}),
+            ),
+        )
         time.sleep(2)
 
     def _delete_topic(self) -> None:
         self._made += 1
-        self._ask(self._port, Command.request(R.DELETE_TOPIC_IN_BROKER, {"topic": name_of(10_001 + self._made)}))
+        self._ask(
+            self._port, Command.request(R.DELETE_TOPIC_IN_BROKER, {"topic": name_of(10_001 + self._made)})
+        )
         time.sleep(2)
 
     def _commit(self) -> None:
         self._made += 1
-        values = {"consumer_group": "many-000002", "topic": name_of(2), "queue_id": 0, "commit_offset": self._made}
-        self._ask(self._port, Command.request(R.UPDATE_CONSUMER_OFFSET, write_header(R.UPDATE_CONSUMER_OFFSET, **values)))
+        values = {
+            "consumer_group": "many-000002",
+            "topic": name_of(2),
+            "queue_id": 0,
+            "commit_offset": self._made,
+        }
+        self._ask(
+            self._port,
+            Command.request(R.UPDATE_CONSUMER_OFFSET, write_header(R.UPDATE_CONSUMER_OFFSET, **values)),
+        )
         time.sleep(7)
 
     def _other_broker(self) -> None:
-        topics = {f"other-{number:05d}": bodies.TopicConfig(f"other-{number:05d}", 4, 4, 6) for number in range(OTHER_TOPICS)}
+        topics = {
+            f"other-{number:05d}": bodies.TopicConfig(f"other-{number:05d}", 4, 4, 6)
+            for number in range(OTHER_TOPICS)
+        }
         self._made += 1
-        body = bodies.encode_registration(bodies.Registration(config_json.DataVersion(0, self._made, self._made), topics))
-        values = {"broker_name": "broker-other", "broker_addr": OTHER_BROKER, "cluster_name": "Other", "broker_id": 0}
-        header = {**values, "ha_server_addr": "127.0.0.1:11000", "compressed": False, "body_crc32": bodies.body_crc(body)}
+        body = bodies.encode_registration(
+            bodies.Registration(config_json.DataVersion(0, self._made, self._made), topics)
+        )
+        values = {
+            "broker_name": "broker-other",
+            "broker_addr": OTHER_BROKER,
+            "cluster_name": "Other",
+            "broker_id": 0,
+        }
+        header = {
+            **values,
+            "ha_server_addr": "127.0.0.1:11000",
+            "compressed": False,
+            "body_crc32": bodies.body_crc(body),
+        }
         port = int(self._nameserver.rpartition(":")[2])
         peer = Peer(port)
         peer.socket.settimeout(LIMIT_S)
@@ -224,7 +330,8 @@ class Visitor:
 
 
 def visit(visitor: Visitor) -> None:
-    """Visit what standard input names, a line each; a line of JSON says how long it took, or why it failed."""
+    """Visit what standard input names, a line each; a line of JSON says how long it took, or why it
+    failed."""
     visits = visitor.visits()
     for line in sys.stdin:
         began = time.monotonic()
@@ -265,7 +372,13 @@ class Rounds:
 
 def measure(words: list[str], port: int, wanted: list[str]) -> None:
     rounds = Rounds(port)
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.many", "visit", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.many", "visit", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
 
     def quiet() -> list[int]:
         end = time.monotonic() + QUIET_S
@@ -284,7 +397,14 @@ def measure(words: list[str], port: int, wanted: list[str]) -> None:
                 took.append(round(said["took_s"], 3))
                 failed = said.get("failed", failed)
                 quiet()
-            print(json.dumps(line_of(name, times) | {"took_s": took, "refused": rounds.refused - refused} | ({"failed": failed} if failed else {})), flush=True)
+            print(
+                json.dumps(
+                    line_of(name, times)
+                    | {"took_s": took, "refused": rounds.refused - refused}
+                    | ({"failed": failed} if failed else {})
+                ),
+                flush=True,
+            )
     finally:
         process.stdin.close()
         process.wait(LIMIT_S)
@@ -295,7 +415,14 @@ def line_of(name: str, rounds: list[list[int]]) -> dict:
     longest = [round(times[-1] / 1e6, 1) for times in rounds if times]
     of_all = sorted(time_ns for times in rounds for time_ns in times)
     p99, p999 = (round(of_all[len(of_all) * part // 1_000] / 1e6, 2) for part in (990, 999))
-    return {"what": name, "longest_ms": min(longest), "longest_of_each_ms": longest, "p99_ms": p99, "p999_ms": p999, "sends": len(of_all)}
+    return {
+        "what": name,
+        "longest_ms": min(longest),
+        "longest_of_each_ms": longest,
+        "p99_ms": p99,
+        "p999_ms": p999,
+        "sends": len(of_all),
+    }
 
 
 def main() -> None:

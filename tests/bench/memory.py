@@ -1,4 +1,5 @@
-"""What the processes of a broker hold in memory that is theirs alone (RssAnon; mapped files are the page cache's)."""
+"""What the processes of a broker hold in memory that is theirs alone (RssAnon; mapped files are the page
+cache's)."""
 
 import socket
 import time
@@ -17,7 +18,8 @@ def free_port() -> int:
 
 
 def at_rest(pid: int) -> dict:
-    """Megabytes of the process and of it with all its descendants, once these stay as they are: children go on importing after READY.
+    """Megabytes of the process and of it with all its descendants, once these stay as they are: children go
+    on importing after READY.
 
     Raises RuntimeError when they still change after SETTLE_LIMIT_S.
     """
@@ -26,16 +28,23 @@ def at_rest(pid: int) -> dict:
 
 
 def settled(pid: int) -> dict[int, float]:
-    """Megabytes of each process of the family, when STILL_STEPS looks found the same processes and the same sum."""
+    """Megabytes of each process of the family, when STILL_STEPS looks found the same processes and the same
+    sum."""
     deadline = time.monotonic() + SETTLE_LIMIT_S
     looks: list[dict[int, float]] = []
     while time.monotonic() < deadline:
-        looks = [*looks[1 - STILL_STEPS:], {one: rss_anon_mb(one) for one in family(pid)}]
+        looks = [*looks[1 - STILL_STEPS :], {one: rss_anon_mb(one) for one in family(pid)}]
         sums = [sum(look.values()) for look in looks]
-        if len(looks) == STILL_STEPS and len({frozenset(look) for look in looks}) == 1 and max(sums) - min(sums) < STILL_MB:
+        if (
+            len(looks) == STILL_STEPS
+            and len({frozenset(look) for look in looks}) == 1
+            and max(sums) - min(sums) < STILL_MB
+        ):
             return looks[-1]
         time.sleep(STEP_S)
-    raise RuntimeError(f"memory of process {pid} and its children still changes after {SETTLE_LIMIT_S} s: {looks[-1]}")
+    raise RuntimeError(
+        f"memory of process {pid} and its children still changes after {SETTLE_LIMIT_S} s: {looks[-1]}"
+    )
 
 
 def family(pid: int) -> list[int]:
@@ -44,7 +53,7 @@ def family(pid: int) -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
-        except OSError:   # ended meanwhile
+        except OSError:  # ended meanwhile
             continue
         parent = int(text.rpartition(")")[2].split()[1])
         children.setdefault(parent, []).append(int(stat.parent.name))

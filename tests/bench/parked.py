@@ -1,13 +1,16 @@
-"""Thousands of parked pulls, and how soon they are answered: `python -m tests.bench.parked NAMESERVER BROKER_PORT PID MODE`.
+"""Thousands of parked pulls, and how soon they are answered: `python -m tests.bench.parked NAMESERVER
+BROKER_PORT PID MODE`.
 
-A hundred connections park 10,000 pulls between them. Everything is seen from outside, by a client that does little itself: a
-time runs from just before a send is written to the moment at which the answer of a parked pull was read, so it holds the send,
-the append and two ways over loopback. Modes, each of which prints a JSON line:
+A hundred connections park 10,000 pulls between them. Everything is seen from outside, by a client that does
+little itself: a time runs from just before a send is written to the moment at which the answer of a parked
+pull was read, so it holds the send, the append and two ways over loopback. Modes, each of which prints a JSON
+line:
 
     spread   one pull a queue; messages come one after another into 100 of the queues
     burst    the same, with all 100 messages in one write
     one      all pulls on one queue; one message, and the time until the last of them is answered
-    idle     nothing comes: what processor time the broker takes with and without the pulls, by turns within its one life
+    idle     nothing comes: what processor time the broker takes with and without the pulls, by turns within
+             its one life
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ PULLS, CONNECTIONS, QUEUES_A_TOPIC, BUSY = 10_000, 100, 100, 100
 GROUP = "BenchParkedGroup"
 SUSPEND_MS = 90_000
 LIMIT_S = 30
-# Of the idle broker: windows before the first pull, then windows with and without by turns; each tenth of a second has its tick, so a
-# window of ten seconds is a mean already.
+# Of the idle broker: windows before the first pull, then windows with and without by turns; each tenth of a
+# second has its tick, so a window of ten seconds is a mean already.
 IDLE_S, IDLE_BEFORE, IDLE_TURNS, SETTLE_S = 10, 3, 5, 2
 ROUNDS = {"spread": 3_000, "burst": 50, "one": 10}
 
@@ -111,14 +114,36 @@ class World:
             self.peers[first].write(*(self.pull(number, queues[number]) for number in mine))
         topic, queue_id = queues[0]
         for peer in self.peers:
-            answer = peer.ask(Command.request(int(RequestCode.GET_MAX_OFFSET), {"topic": topic, "queueId": str(queue_id)}, opaque=PULLS + 1))
+            answer = peer.ask(
+                Command.request(
+                    int(RequestCode.GET_MAX_OFFSET),
+                    {"topic": topic, "queueId": str(queue_id)},
+                    opaque=PULLS + 1,
+                )
+            )
             assert answer.code == 0, answer
 
     def send(self, queue: tuple[str, int]) -> Command:
         """A send into a queue, of which the next pull there will begin after it."""
         self._offsets[queue] = self._offsets.get(queue, 0) + 1
-        header = SendHeader("BenchParked", queue[0], "TBW102", 8, queue[1], 0, int(time.time() * 1000), 0, "", 0, False, None, False)
-        return Command.request(int(RequestCode.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=PULLS + 2)
+        header = SendHeader(
+            "BenchParked",
+            queue[0],
+            "TBW102",
+            8,
+            queue[1],
+            0,
+            int(time.time() * 1000),
+            0,
+            "",
+            0,
+            False,
+            None,
+            False,
+        )
+        return Command.request(
+            int(RequestCode.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=PULLS + 2
+        )
 
 
 async def make_topics(nameserver: str, names: list[str], queues: int) -> None:
@@ -134,7 +159,8 @@ def facts(mode: str, times_ns: list[int], **more) -> dict:
 
 
 def begin(world: World, queues: list[tuple[str, int]]) -> list[int]:
-    """Park a pull on each queue; the numbers of those into which messages will come, each on another connection.
+    """Park a pull on each queue; the numbers of those into which messages will come, each on another
+    connection.
 
     Each of these has a message already: a queue's first one has its file made, which is not what is measured.
     """
@@ -161,7 +187,8 @@ def spread(world: World, queues: list[tuple[str, int]]) -> dict:
         assert [(answer.opaque, answer.code) for answer in answers] == [(number + 1, 0)], answers
         assert [answer.code for answer in world.producer.read_some()] == [0]
         peer.write(world.pull(number, queue))
-        time.sleep(0.001)  # so that the pull is parked before the next one's message, and the broker has gone to sleep
+        # So that the pull is parked before the next one's message, and the broker has gone to sleep
+        time.sleep(0.001)
     return facts("spread", times_ns)
 
 
@@ -213,7 +240,8 @@ def one(world: World, queues: list[tuple[str, int]]) -> dict:
 
 
 def processor_ns(pid: int) -> int:
-    """Processor time of a process so far, by its own clock (clock_getcpuclockid): nanoseconds, threads that ended included."""
+    """Processor time of a process so far, by its own clock (clock_getcpuclockid): nanoseconds, threads that
+    ended included."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
@@ -225,7 +253,8 @@ def idle_ms_per_s(pid: int) -> float:
 
 
 def idle(world: World, queues: list[tuple[str, int]], pid: int) -> dict:
-    """Medians of windows. `without` is before any pull came: their queues are not even open then. `between` is without them, later."""
+    """Medians of windows. `without` is before any pull came: their queues are not even open then. `between`
+    is without them, later."""
     without = [idle_ms_per_s(pid) for _ in range(IDLE_BEFORE)]
     parked, between = [], []
     for _ in range(IDLE_TURNS):
@@ -233,9 +262,17 @@ def idle(world: World, queues: list[tuple[str, int]], pid: int) -> dict:
         parked.append(idle_ms_per_s(pid))
         world.reconnect()
         between.append(idle_ms_per_s(pid))
-    middle = {"without": statistics.median(without), "parked": statistics.median(parked), "between": statistics.median(between)}
+    middle = {
+        "without": statistics.median(without),
+        "parked": statistics.median(parked),
+        "between": statistics.median(between),
+    }
     windows = {"without": without, "parked": parked, "between": between}
-    return {"scenario": "idle", **{f"{name}_ms_per_s": value for name, value in middle.items()}, "windows": windows}
+    return {
+        "scenario": "idle",
+        **{f"{name}_ms_per_s": value for name, value in middle.items()},
+        "windows": windows,
+    }
 
 
 def main() -> None:
@@ -245,7 +282,11 @@ def main() -> None:
     queues = [(topics[number // QUEUES_A_TOPIC], number % QUEUES_A_TOPIC) for number in range(PULLS)]
     world = World(port)
     try:
-        line = idle(world, queues, pid) if mode == "idle" else {"spread": spread, "burst": burst, "one": one}[mode](world, queues)
+        line = (
+            idle(world, queues, pid)
+            if mode == "idle"
+            else {"spread": spread, "burst": burst, "one": one}[mode](world, queues)
+        )
     finally:
         world.close()
     print(json.dumps(line))

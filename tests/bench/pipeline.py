@@ -1,11 +1,14 @@
-"""The pipeline's figures: `python -m tests.bench.pipeline STORE MODE key=value...`, one JSON line a measurement.
+"""The pipeline's figures: `python -m tests.bench.pipeline STORE MODE key=value...`, one JSON line a
+measurement.
 
-scan      [repeats=]   every record's narrow columns in local[2]: records a second, and where the tasks' time goes
+scan      [repeats=]   every record's narrow columns in local[2]: records a second, and where the tasks' time
+                       goes
 audit     [repeats=]   the audit job
 archive   out=         the whole store into Parquet
 
-The first scan and the first audit are not told: Java compiles while they run. A task's time is what Spark calls its run time. In it a Python worker and a thread of the JVM
-take turns or run beside each other; CPU time of either is told as a share of it, so that two cores make shares of up to 200 %.
+The first scan and the first audit are not told: Java compiles while they run. A task's time is what Spark
+calls its run time. In it a Python worker and a thread of the JVM take turns or run beside each other; CPU
+time of either is told as a share of it, so that two cores make shares of up to 200 %.
 """
 
 from __future__ import annotations
@@ -25,8 +28,23 @@ from broker_store.pipeline.source import RocketMQDataSource, RocketMQReader
 
 TIMES = "BENCH_PIPELINE_TIMES"  # the file to which workers write what their time went into
 SCANS = {
-    "numbers": ("queue_id,queue_offset,log_offset,record_bytes,store_time", (), ("count(*)", "sum(queue_id)", "max(queue_offset)", "max(log_offset)", "sum(record_bytes)", "max(store_time)")),
-    "by topic and queue": ("topic,queue_id,record_bytes", ("topic", "queue_id"), ("count(*)", "sum(record_bytes)")),
+    "numbers": (
+        "queue_id,queue_offset,log_offset,record_bytes,store_time",
+        (),
+        (
+            "count(*)",
+            "sum(queue_id)",
+            "max(queue_offset)",
+            "max(log_offset)",
+            "sum(record_bytes)",
+            "max(store_time)",
+        ),
+    ),
+    "by topic and queue": (
+        "topic,queue_id,record_bytes",
+        ("topic", "queue_id"),
+        ("count(*)", "sum(record_bytes)"),
+    ),
 }
 
 
@@ -71,7 +89,12 @@ class TimedReader(RocketMQReader):
                 yield batch
         finally:
             Disk.open_reader = open_reader
-        line = {"file": file_seconds, "made": source_seconds - file_seconds, "handed": clock() - begin - source_seconds, "batches": count}
+        line = {
+            "file": file_seconds,
+            "made": source_seconds - file_seconds,
+            "handed": clock() - begin - source_seconds,
+            "batches": count,
+        }
         with open(os.environ[TIMES], "a") as told:
             told.write(json.dumps(line) + "\n")
 
@@ -79,7 +102,11 @@ class TimedReader(RocketMQReader):
 def stages(spark) -> dict[int, object]:
     """Spark's own figures of each stage that it still knows."""
     context = spark.sparkContext
-    found = context._jsc.sc().statusStore().stageList(None, False, False, context._gateway.new_array(context._jvm.double, 0), None)
+    found = (
+        context._jsc.sc()
+        .statusStore()
+        .stageList(None, False, False, context._gateway.new_array(context._jvm.double, 0), None)
+    )
     return {found.apply(number).stageId(): found.apply(number) for number in range(found.length())}
 
 
@@ -98,10 +125,25 @@ def scan(spark, store: Path, repeats: int) -> None:
             run_seconds = sum(stage.executorRunTime() for stage in ran) / 1e3
             jvm_seconds = sum(stage.executorCpuTime() for stage in ran) / 1e9
             workers = [json.loads(line) for line in Path(os.environ[TIMES]).read_text().splitlines()]
-            shares = {part: 100 * sum(line[part] for line in workers) / run_seconds for part in ("made", "file", "handed")}
+            shares = {
+                part: 100 * sum(line[part] for line in workers) / run_seconds
+                for part in ("made", "file", "handed")
+            }
             if repeat:
-                show({"mode": "scan", "what": name, "n": records, "sec": seconds, "records_s": records / seconds, "tasks": len(workers), "run_sec": run_seconds,
-                      "batches": sum(line["batches"] for line in workers), **{f"{part}_pct": share for part, share in shares.items()}, "jvm_pct": 100 * jvm_seconds / run_seconds})
+                show(
+                    {
+                        "mode": "scan",
+                        "what": name,
+                        "n": records,
+                        "sec": seconds,
+                        "records_s": records / seconds,
+                        "tasks": len(workers),
+                        "run_sec": run_seconds,
+                        "batches": sum(line["batches"] for line in workers),
+                        **{f"{part}_pct": share for part, share in shares.items()},
+                        "jvm_pct": 100 * jvm_seconds / run_seconds,
+                    }
+                )
 
 
 def _column(expression: str):
@@ -123,11 +165,25 @@ def archive(spark, store: Path, out: Path) -> None:
     began = time.perf_counter()
     result = jobs.archive(spark, store, out)
     seconds = time.perf_counter() - began
-    show({"mode": "archive", "sec": seconds, "MB_s": result["to"] / seconds / 1e6, "records": result["records"], "files": result["files"], "parquet_bytes": result["bytes"]})
+    show(
+        {
+            "mode": "archive",
+            "sec": seconds,
+            "MB_s": result["to"] / seconds / 1e6,
+            "records": result["records"],
+            "files": result["files"],
+            "parquet_bytes": result["bytes"],
+        }
+    )
 
 
 def show(facts: dict) -> None:
-    print(json.dumps({name: round(value, 3) if isinstance(value, float) else value for name, value in facts.items()}), flush=True)
+    print(
+        json.dumps(
+            {name: round(value, 3) if isinstance(value, float) else value for name, value in facts.items()}
+        ),
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""A consumer group that reads a long, cold log again, as fast as it is given: the neighbour whose harm `make bench` measures."""
+"""A consumer group that reads a long, cold log again, as fast as it is given: the neighbour whose harm `make
+bench` measures."""
 
 import asyncio
 import os
@@ -17,7 +18,8 @@ SUBSCRIPTION_IN_REQUEST = 4
 
 
 class Reader:
-    """Reads all queues of TOPIC in one thread while its block lasts; when it is through, it forgets the pages and begins again."""
+    """Reads all queues of TOPIC in one thread while its block lasts; when it is through, it forgets the pages
+    and begins again."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -68,12 +70,24 @@ class Reader:
         queue_of: dict[int, int] = {}
         opaque = 0
         with socket.create_connection(("127.0.0.1", self._broker.broker_port)) as wire:
+
             def ask(queue_id: int, offset: int) -> None:
                 nonlocal opaque
                 opaque += 1
                 queue_of[opaque] = queue_id
-                fields = {"consumerGroup": "replay", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "256", "sysFlag": str(SUBSCRIPTION_IN_REQUEST),
-                          "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+                fields = {
+                    "consumerGroup": "replay",
+                    "topic": TOPIC,
+                    "queueId": str(queue_id),
+                    "queueOffset": str(offset),
+                    "maxMsgNums": "256",
+                    "sysFlag": str(SUBSCRIPTION_IN_REQUEST),
+                    "commitOffset": "0",
+                    "suspendTimeoutMillis": "0",
+                    "subscription": "*",
+                    "subVersion": "0",
+                    "expressionType": "TAG",
+                }
                 wire.sendall(encode_frame(Command.request(RequestCode.PULL_MESSAGE, fields, opaque=opaque)))
 
             for queue_id in range(QUEUES):

@@ -4,9 +4,11 @@
     make bench ONLY=put,batch           some sections; `--list` names them
     make bench ARGS="--repeats 1 --quick"   a look, a tenth of the messages
 
-Each measurement is a process of its own that has the machine to itself, with nothing left to write back and memory full of file cache; ours and Apache's take
-turns, and which of them goes first changes with each repeat. A row is the median over the repeats with lowest and highest, and the ratio of the medians. Lines as they were printed go to build/bench/results.jsonl;
-`--write` puts the table of each section that was run into docs/BENCHMARKS.md, with the day and the machine it was measured on.
+Each measurement is a process of its own that has the machine to itself, with nothing left to write back and
+memory full of file cache; ours and Apache's take turns, and which of them goes first changes with each
+repeat. A row is the median over the repeats with lowest and highest, and the ratio of the medians. Lines as
+they were printed go to build/bench/results.jsonl; `--write` puts the table of each section that was run into
+docs/BENCHMARKS.md, with the day and the machine it was measured on.
 """
 
 import argparse
@@ -37,7 +39,8 @@ OURS, APACHE = "ours", "Apache"
 
 @dataclass
 class Row:
-    """One figure. `bound` is what the ratio ours : Apache must reach (at most, when lower is better); ours alone is held to `limit` at most, `least` at least."""
+    """One figure. `bound` is what the ratio ours : Apache must reach (at most, when lower is better); ours
+    alone is held to `limit` at most, `least` at least."""
 
     name: str
     unit: str
@@ -62,7 +65,11 @@ class Row:
             return "met" if statistics.median(self.values[OURS]) >= self.least else "MISSED"
         if self.bound is None or self.ratio is None:
             return ""
-        return "met" if (self.ratio <= self.bound if self.lower_is_better else self.ratio >= self.bound) else "MISSED"
+        return (
+            "met"
+            if (self.ratio <= self.bound if self.lower_is_better else self.ratio >= self.bound)
+            else "MISSED"
+        )
 
 
 class Run:
@@ -82,8 +89,9 @@ class Run:
         self._page_cache.fill()
 
     def still_ground(self) -> None:
-        """For times of single requests, which need little memory. Where memory is full the kernel makes room all the while, and a
-        virtual machine gives that back to its host: then everything stands still, for up to a second."""
+        """For times of single requests, which need little memory. Where memory is full the kernel makes room
+        all the while, and a virtual machine gives that back to its host: then everything stands still, for up
+        to a second."""
         os.sync()
         if self._page_cache.remove():
             time.sleep(STILL_S)
@@ -126,10 +134,25 @@ def store_lines(run: Run, side: str, directory: Path, mode: str, **options) -> l
     run.level_ground()
     words = [f"{name}={value}" for name, value in options.items() if value is not None]
     if side == OURS:
-        command = [sys.executable, "-m", "tests.bench.bench_store", str(directory), mode, f"unique={run.unique}", *words]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.bench_store",
+            str(directory),
+            mode,
+            f"unique={run.unique}",
+            *words,
+        ]
     else:
         command = [str(PEERS / "bench-store.sh"), str(directory), mode, *words]
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, env=dict(os.environ, RMQ_BUILD=str(BUILD)), timeout=900)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=dict(os.environ, RMQ_BUILD=str(BUILD)),
+        timeout=900,
+    )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
     halted = options.get("end") == "halt" and done.returncode == 9
     if not lines or (done.returncode and not halted):
@@ -146,7 +169,8 @@ def fresh(name: str) -> Path:
 
 
 def like_java(run: Run) -> None:
-    """Java's unique keys are longer on some machines; ours are made as long, so that records have the same size."""
+    """Java's unique keys are longer on some machines; ours are made as long, so that records have the same
+    size."""
     java = store_lines(run, APACHE, fresh("probe-java"), "put", n=100, size=100)[0]
     ours = store_lines(run, OURS, fresh("probe-ours"), "put", n=100, size=100)[0]
     run.unique += java["avg_record"] - ours["avg_record"]
@@ -183,15 +207,36 @@ def bench_batch(run: Run) -> None:
             for side in order:
                 if side == APACHE:
                     rate = written(run, APACHE, "batch", n=run.n(n), size=size, per=64)["msg_s_incl_dispatch"]
-                    for kind, bound in (("64 message objects", objects), ("64 message objects and their making", None), ("64 messages encoded", encoded)):
+                    for kind, bound in (
+                        ("64 message objects", objects),
+                        ("64 message objects and their making", None),
+                        ("64 messages encoded", encoded),
+                    ):
                         run.add(APACHE, f"{kind}, {size} B{note}", "msg/s", rate, bound=bound)
                 else:
                     line = written(run, OURS, "objects", n=run.n(n), size=size, per=64, given=1)
-                    run.add(OURS, f"64 message objects, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=objects)
+                    run.add(
+                        OURS,
+                        f"64 message objects, {size} B{note}",
+                        "msg/s",
+                        line["msg_s_incl_dispatch"],
+                        bound=objects,
+                    )
                     line = written(run, OURS, "objects", n=run.n(n), size=size, per=64)
-                    run.add(OURS, f"64 message objects and their making, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"])
+                    run.add(
+                        OURS,
+                        f"64 message objects and their making, {size} B{note}",
+                        "msg/s",
+                        line["msg_s_incl_dispatch"],
+                    )
                     line = written(run, OURS, "batch", n=run.n(n), size=size, per=64)
-                    run.add(OURS, f"64 messages encoded, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=encoded)
+                    run.add(
+                        OURS,
+                        f"64 messages encoded, {size} B{note}",
+                        "msg/s",
+                        line["msg_s_incl_dispatch"],
+                        bound=encoded,
+                    )
 
 
 def bench_sync(run: Run) -> None:
@@ -199,15 +244,26 @@ def bench_sync(run: Run) -> None:
     name = "sync flush, 64 waiting producers, 1 KiB"
     for order in run.turns():
         for side in order:
-            mode = {"mode": "put", "threads": 64, "flush": "SYNC_FLUSH"} if side == APACHE else {"mode": "sync", "producers": 64}
+            mode = (
+                {"mode": "put", "threads": 64, "flush": "SYNC_FLUSH"}
+                if side == APACHE
+                else {"mode": "sync", "producers": 64}
+            )
             line = written(run, side, n=2_000_000, size=1024, maxsec=seconds, warmup=1000, **mode)
             run.add(side, name, "msg/s", line["msg_s_incl_dispatch"], bound=1.7)
             run.add(side, f"{name}: p99", "us", line["p99_us"])
         # Small log files, so that many roll in these seconds.
-        line = written(run, OURS, "sync", n=2_000_000, size=1024, maxsec=seconds, warmup=1000, producers=64, cl=64 << 20)
+        line = written(
+            run, OURS, "sync", n=2_000_000, size=1024, maxsec=seconds, warmup=1000, producers=64, cl=64 << 20
+        )
         if line["rolls"]:
             run.add(OURS, "sync flush, log files of 64 MiB: p99", "us", line["p99_us"])
-            run.add(OURS, "sync flush, log files of 64 MiB: p99 of the 1,000 answers after a roll", "us", line["roll_p99_us"])
+            run.add(
+                OURS,
+                "sync flush, log files of 64 MiB: p99 of the 1,000 answers after a roll",
+                "us",
+                line["roll_p99_us"],
+            )
 
 
 def bench_read(run: Run) -> None:
@@ -220,11 +276,30 @@ def bench_read(run: Run) -> None:
                 rate = store_lines(run, side, directory, "read", per=32)[1]["msg_s"]
                 run.add(side, f"queue read by 32, {size} B, store opened again", "msg/s", rate, bound=1.0)
                 written_last = f"queue read by 32, {size} B, written last"
-                run.add(side, written_last, "msg/s", rate if side == APACHE else store_lines(run, OURS, fresh("again"), "reread", n=n, size=size, per=32)[1]["msg_s"], bound=1.0)
+                run.add(
+                    side,
+                    written_last,
+                    "msg/s",
+                    rate
+                    if side == APACHE
+                    else store_lines(run, OURS, fresh("again"), "reread", n=n, size=size, per=32)[1]["msg_s"],
+                    bound=1.0,
+                )
                 for line in store_lines(run, side, directory, "query", n=n):
-                    what = {"hit_first": "key lookup, first", "hit": "key lookup", "miss": "key lookup of no key"}[line["what"]]
+                    what = {
+                        "hit_first": "key lookup, first",
+                        "hit": "key lookup",
+                        "miss": "key lookup of no key",
+                    }[line["what"]]
                     if line["what"] != "hit_first":
-                        run.add(side, f"{what}, {size} B: p50", "us", line["p50_us"], bound=0.5, lower_is_better=True)
+                        run.add(
+                            side,
+                            f"{what}, {size} B: p50",
+                            "us",
+                            line["p50_us"],
+                            bound=0.5,
+                            lower_is_better=True,
+                        )
                 shutil.rmtree(directory)
     fresh("again")
 
@@ -256,7 +331,13 @@ def bench_clean(run: Run) -> None:
     store_lines(run, OURS, directory, "fill", bytes=(1 << 30) if run.quick else (10 << 30), size=1024)
     for _ in range(run.repeats):
         line = store_lines(run, OURS, directory, "recover")[0]
-        run.add(OURS, f"start on a clean store of {1 if run.quick else 10} GiB", "ms", line["total_ms"], limit=3000)
+        run.add(
+            OURS,
+            f"start on a clean store of {1 if run.quick else 10} GiB",
+            "ms",
+            line["total_ms"],
+            limit=3000,
+        )
     shutil.rmtree(directory)
 
 
@@ -266,16 +347,27 @@ def bench_clean(run: Run) -> None:
 def client_lines(run: Run, side: str, nameserver: str, scenario: str, **options) -> list[dict]:
     run.level_ground()
     words = [f"{name}={value}" for name, value in options.items()]
-    done = subprocess.run([str(PEERS / "bench-client.sh"), nameserver, scenario, *words], stdin=subprocess.DEVNULL, capture_output=True,
-                          env=dict(os.environ, RMQ_BUILD=str(BUILD)), timeout=600)
+    done = subprocess.run(
+        [str(PEERS / "bench-client.sh"), nameserver, scenario, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=dict(os.environ, RMQ_BUILD=str(BUILD)),
+        timeout=600,
+    )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
     if done.returncode or not lines:
-        raise SystemExit(f"bench-client {scenario} {words} against {side} failed: {done.stdout.decode()[-500:]} {done.stderr.decode()[-1500:]}")
+        raise SystemExit(
+            f"bench-client {scenario} {words} against {side} failed: {done.stdout.decode()[-500:]} "
+            f"{done.stderr.decode()[-1500:]}"
+        )
     return [run.keep(side, {"options": options, **line}) for line in lines]
 
 
-def wire_scenarios(run: Run) -> list[tuple[str, dict, Callable[[list[dict]], list[tuple[str, str, float, dict]]]]]:
-    """Scenario, its options, and what of its lines goes into the table: those of peers/bench-client-all.sh."""
+def wire_scenarios(
+    run: Run,
+) -> list[tuple[str, dict, Callable[[list[dict]], list[tuple[str, str, float, dict]]]]]:
+    """Scenario, its options, and what of its lines goes into the table: those of
+    peers/bench-client-all.sh."""
     timed = {"sec": run.seconds, "warm": 3}
     rate = {"bound": 1.0}
 
@@ -283,19 +375,50 @@ def wire_scenarios(run: Run) -> list[tuple[str, dict, Callable[[list[dict]], lis
         return lambda lines: [(name, "msg/s", lines[-1]["msg_s"], rate)]
 
     def end_to_end(name: str):
-        return lambda lines: [(f"{name}: p50", "us", lines[0]["p50_us"], {"bound": 0.5, "lower_is_better": True}), (f"{name}: p99", "us", lines[0]["p99_us"], {}),
-                              (f"{name}: send p50", "us", lines[1]["p50_us"], {})]
+        return lambda lines: [
+            (f"{name}: p50", "us", lines[0]["p50_us"], {"bound": 0.5, "lower_is_better": True}),
+            (f"{name}: p99", "us", lines[0]["p99_us"], {}),
+            (f"{name}: send p50", "us", lines[1]["p50_us"], {}),
+        ]
 
-    scenarios = [("sync", {"threads": threads, "size": size, **timed}, one(f"wire: sync send, {threads} threads, {size} B")) for size in (100, 1024) for threads in (1, 8, 64)]
-    scenarios += [("async", {"window": window, "size": size, **timed}, one(f"wire: async send, window {window}, {size} B")) for window, size in ((256, 1024), (64, 100))]
-    scenarios += [("batch", {"per": 32, "size": 1024, "threads": threads, **timed}, one(f"wire: batches of 32, {threads} threads, 1 KiB")) for threads in (1, 4)]
-    scenarios += [("push", {"n": run.n(300_000), "size": 1024}, one("wire: push consumer, 1 KiB")), ("pull", {"n": run.n(100_000), "size": 1024}, one("wire: pull, 1 KiB"))]
-    scenarios += [("e2e", {"rate": rate_, "size": size, **timed}, end_to_end(f"wire: end to end, {rate_}/s, {size} B")) for rate_, size in ((200, 1024), (1000, 100))]
+    scenarios = [
+        (
+            "sync",
+            {"threads": threads, "size": size, **timed},
+            one(f"wire: sync send, {threads} threads, {size} B"),
+        )
+        for size in (100, 1024)
+        for threads in (1, 8, 64)
+    ]
+    scenarios += [
+        (
+            "async",
+            {"window": window, "size": size, **timed},
+            one(f"wire: async send, window {window}, {size} B"),
+        )
+        for window, size in ((256, 1024), (64, 100))
+    ]
+    scenarios += [
+        (
+            "batch",
+            {"per": 32, "size": 1024, "threads": threads, **timed},
+            one(f"wire: batches of 32, {threads} threads, 1 KiB"),
+        )
+        for threads in (1, 4)
+    ]
+    scenarios += [
+        ("push", {"n": run.n(300_000), "size": 1024}, one("wire: push consumer, 1 KiB")),
+        ("pull", {"n": run.n(100_000), "size": 1024}, one("wire: pull, 1 KiB")),
+    ]
+    scenarios += [
+        ("e2e", {"rate": rate_, "size": size, **timed}, end_to_end(f"wire: end to end, {rate_}/s, {size} B"))
+        for rate_, size in ((200, 1024), (1000, 100))
+    ]
     return scenarios
 
 
 def broker_of(side: str, **more):
-    os.environ["BROKER_HEAP"] = "1g"   # Apache's, as its own scripts have it in these figures
+    os.environ["BROKER_HEAP"] = "1g"  # Apache's, as its own scripts have it in these figures
     return (OurBroker if side == OURS else ApacheBroker)(fresh("broker"), **more)
 
 
@@ -313,10 +436,15 @@ def running(side: str) -> Iterator[OurBroker | ApacheBroker]:
 def bench_wire(run: Run) -> None:
     for side in run.sides():
         with running(side) as broker:
-            client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
+            # Warms the broker; not kept
+            client_lines(
+                run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15
+            )
             for scenario, options, figures in wire_scenarios(run):
                 run.say(f"{side} {scenario} {options}")
-                for name, unit, value, bounds in figures(client_lines(run, side, broker.nameserver, scenario, **options)):
+                for name, unit, value, bounds in figures(
+                    client_lines(run, side, broker.nameserver, scenario, **options)
+                ):
                     run.add(side, name, unit, value, **bounds)
 
 
@@ -324,19 +452,41 @@ def bench_replay(run: Run) -> None:
     """A group that reads 4 GiB from the disk while another client sends 1,000 messages a second."""
     for _ in range(run.repeats):
         broker = broker_of(OURS)
-        store_lines(run, OURS, broker.store, "fill", bytes=(1 << 29) if run.quick else (4 << 30), size=1024, topic=replay.TOPIC)
+        store_lines(
+            run,
+            OURS,
+            broker.store,
+            "fill",
+            bytes=(1 << 29) if run.quick else (4 << 30),
+            size=1024,
+            topic=replay.TOPIC,
+        )
         broker.start()
         try:
+
             def send_p99(broker=broker) -> float:
-                return client_lines(run, OURS, broker.nameserver, "e2e", rate=1000, size=1024, sec=run.seconds, warm=3)[1]["p99_us"]
+                return client_lines(
+                    run, OURS, broker.nameserver, "e2e", rate=1000, size=1024, sec=run.seconds, warm=3
+                )[1]["p99_us"]
 
             alone = send_p99()
             with replay.Reader(broker) as reader:
                 beside = send_p99()
-            run.keep(OURS, {"scenario": "replay", "alone_us": alone, "beside_us": beside, "read_bytes": reader.read_bytes, "rounds": reader.rounds})
+            run.keep(
+                OURS,
+                {
+                    "scenario": "replay",
+                    "alone_us": alone,
+                    "beside_us": beside,
+                    "read_bytes": reader.read_bytes,
+                    "rounds": reader.rounds,
+                },
+            )
             run.add(OURS, "wire: p99 of sends at 1,000/s", "us", alone)
             run.add(OURS, "wire: the same beside a group that replays cold log", "us", beside)
-            run.add(OURS, "wire: p99 of sends beside a replay, times that without", "x", beside / alone, limit=2.0)
+            run.add(
+                OURS, "wire: p99 of sends beside a replay, times that without", "x", beside / alone, limit=2.0
+            )
             run.add(OURS, "wire: speed of that replay", "MB/s", reader.read_bytes / reader.seconds / 1e6)
         finally:
             broker.stop()
@@ -347,13 +497,29 @@ def bench_memory(run: Run) -> None:
     for order in run.turns():
         for side in order:
             run.level_ground()
-            broker = broker_of(side, **({"arguments": ("--web-port", str(memory.free_port()))} if side == OURS else {})).start()
+            broker = broker_of(
+                side, **({"arguments": ("--web-port", str(memory.free_port()))} if side == OURS else {})
+            ).start()
             try:
-                run.add(side, "start on an empty store to READY", "s", broker.seconds_to_ready, **({"limit": 4.0} if side == OURS else {}))
+                run.add(
+                    side,
+                    "start on an empty store to READY",
+                    "s",
+                    broker.seconds_to_ready,
+                    **({"limit": 4.0} if side == OURS else {}),
+                )
                 facts = memory.at_rest(broker.pid)
                 run.keep(side, {"scenario": "memory", **facts})
-                run.add(side, "RssAnon of the broker process at rest", "MB", facts["broker_rss_anon_mb"], limit=300)
-                run.add(side, "RssAnon of all its processes at rest", "MB", facts["all_rss_anon_mb"], limit=550)
+                run.add(
+                    side,
+                    "RssAnon of the broker process at rest",
+                    "MB",
+                    facts["broker_rss_anon_mb"],
+                    limit=300,
+                )
+                run.add(
+                    side, "RssAnon of all its processes at rest", "MB", facts["all_rss_anon_mb"], limit=550
+                )
             finally:
                 broker.stop()
     shutil.rmtree(WORK / "broker", ignore_errors=True)
@@ -372,24 +538,50 @@ print("SESSION", client.cookies["mqadmin_session"].value)
 
 
 def log_in(data: Path, kind: str = "create_user") -> str:
-    """The session of a new user of the dashboard of a broker that runs; `kind` is the method that makes the user."""
-    done = subprocess.run([sys.executable, "manage.py", "shell", "-c", LOG_IN.replace("KIND", kind)], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, BROKER_DATA_DIR=str(data)), timeout=120)
+    """The session of a new user of the dashboard of a broker that runs; `kind` is the method that makes the
+    user."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "shell", "-c", LOG_IN.replace("KIND", kind)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, BROKER_DATA_DIR=str(data)),
+        timeout=120,
+    )
     if done.returncode:
         raise SystemExit(f"no session for the dashboard: {done.stderr[-1500:]}")
     return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SESSION"))
 
 
 def watched_rounds(run: Run, seconds: float, first: str) -> list[dict]:
-    """A round without, and one with the Store pages open in five browsers, on a broker of its own; `first` says which begins."""
+    """A round without, and one with the Store pages open in five browsers, on a broker of its own; `first`
+    says which begins."""
     run.still_ground()
     web_port = memory.free_port()
     broker = broker_of(OURS, arguments=("--web-port", str(web_port))).start()
     try:
-        words = [broker.nameserver, str(broker.broker_port), str(web_port), str(broker.pid), log_in(broker.data), str(seconds), first]
-        done = subprocess.run([sys.executable, "-m", "tests.bench.watched", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+        words = [
+            broker.nameserver,
+            str(broker.broker_port),
+            str(web_port),
+            str(broker.pid),
+            log_in(broker.data),
+            str(seconds),
+            first,
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.bench.watched", *words],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=300,
+        )
         if done.returncode:
             raise SystemExit(f"watched Store pages failed: {done.stderr.decode()[-3000:]}")
-        lines = [run.keep(OURS, {"scenario": "watched", **json.loads(line)}) for line in done.stdout.splitlines()]
+        lines = [
+            run.keep(OURS, {"scenario": "watched", **json.loads(line)}) for line in done.stdout.splitlines()
+        ]
         return sorted(lines, key=lambda line: line["watched"])
     finally:
         broker.stop()
@@ -397,15 +589,29 @@ def watched_rounds(run: Run, seconds: float, first: str) -> list[dict]:
 
 def bench_pages(run: Run) -> None:
     """What open Store pages cost a broker. Ours alone: Apache has nothing to stand beside it."""
-    rounds = [watched_rounds(run, 3 if run.quick else 15, ("without", "with")[repeat % 2]) for repeat in range(run.repeats)]
+    rounds = [
+        watched_rounds(run, 3 if run.quick else 15, ("without", "with")[repeat % 2])
+        for repeat in range(run.repeats)
+    ]
     rates = [alone["full_speed_s"] for alone, _ in rounds]
     for alone, watched in rounds:
         more = watched["cpu_ms_per_s"] - alone["cpu_ms_per_s"]
         run.add(OURS, "processor time at 2,000 sends/s, a second", "ms", alone["cpu_ms_per_s"])
         run.add(OURS, "more with every Store page open in 5 browsers", "ms", more, limit=40)
         run.add(OURS, "p99 of a send at that rate", "us", alone["p99_us"])
-        run.add(OURS, "p99 with the pages, times that without", "x", watched["p99_us"] / alone["p99_us"], limit=1.1)
-        run.add(OURS, "refused at that rate, 200 ms after they came, with and without", "sends", watched["refused"] + alone["refused"])
+        run.add(
+            OURS,
+            "p99 with the pages, times that without",
+            "x",
+            watched["p99_us"] / alone["p99_us"],
+            limit=1.1,
+        )
+        run.add(
+            OURS,
+            "refused at that rate, 200 ms after they came, with and without",
+            "sends",
+            watched["refused"] + alone["refused"],
+        )
         run.add(OURS, "sends at full speed, 64 waiting", "msg/s", alone["full_speed_s"])
         # Within the spread of the runs without.
         run.add(OURS, "the same with the pages", "msg/s", watched["full_speed_s"], least=min(rates))
@@ -416,7 +622,8 @@ SETTLE_S = 45
 
 
 def bench_many(run: Run) -> None:
-    """What a send waits while 100,000 topics are looked at. Ours alone: what is visited is our dashboard, and Apache has no figure beside it."""
+    """What a send waits while 100,000 topics are looked at. Ours alone: what is visited is our dashboard, and
+    Apache has no figure beside it."""
     run.still_ground()
     web_port = memory.free_port()
     topics = many.TOPICS // 10 if run.quick else many.TOPICS
@@ -425,14 +632,41 @@ def bench_many(run: Run) -> None:
     # What requests make comes on top of what the store has.
     broker = OurBroker(directory, {"maxTopics": 2 * many.TOPICS}, ("--web-port", str(web_port))).start()
     try:
-        words = [broker.nameserver, str(broker.broker_port), str(web_port), str(broker.data), log_in(broker.data, "create_superuser")]
-        subprocess.run([sys.executable, "-m", "tests.bench.many", "give", str(broker.broker_port), str(many.WITH_MESSAGES * topics // many.TOPICS)], cwd=ROOT, stdin=subprocess.DEVNULL, check=True, timeout=300)
+        words = [
+            broker.nameserver,
+            str(broker.broker_port),
+            str(web_port),
+            str(broker.data),
+            log_in(broker.data, "create_superuser"),
+        ]
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.bench.many",
+                "give",
+                str(broker.broker_port),
+                str(many.WITH_MESSAGES * topics // many.TOPICS),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            check=True,
+            timeout=300,
+        )
         time.sleep(SETTLE_S)  # what was sent is synced: 25,000 queue files
-        done = subprocess.run([sys.executable, "-m", "tests.bench.many", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=1_800)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.bench.many", *words],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=1_800,
+        )
         if done.returncode:
             raise SystemExit(f"many topics failed: {done.stderr.decode()[-3000:]}")
         quiet_ms = longest_quiet_ms = None
-        for line in (run.keep(OURS, {"scenario": "many", **json.loads(line)}) for line in done.stdout.splitlines()):
+        for line in (
+            run.keep(OURS, {"scenario": "many", **json.loads(line)}) for line in done.stdout.splitlines()
+        ):
             name = f"longest wait of a send, {topics:,} topics: {line['what']}"
             # What a send waits with nothing asked is the machine's; what is asked for may add 20 ms.
             limit = {} if longest_quiet_ms is None else {"limit": longest_quiet_ms + 20.0}
@@ -441,7 +675,12 @@ def bench_many(run: Run) -> None:
                 longest_quiet_ms, quiet_ms = line["longest_ms"], line["p999_ms"]
                 run.add(OURS, f"p99.9 of sends, {topics:,} topics, nothing", "ms", quiet_ms)
             else:
-                run.add(OURS, f"p99.9 of sends, times that with nothing: {line['what']}", "x", line["p999_ms"] / quiet_ms)
+                run.add(
+                    OURS,
+                    f"p99.9 of sends, times that with nothing: {line['what']}",
+                    "x",
+                    line["p999_ms"] / quiet_ms,
+                )
             if "failed" in line:
                 raise SystemExit(f"{line['what']}: {line['failed']}")
     finally:
@@ -455,16 +694,51 @@ def bench_many(run: Run) -> None:
 def kinds_scenarios(run: Run) -> list[tuple[str, dict, str]]:
     """Scenario of the Java client, its options, the row's name; each is held against Apache's rate."""
     timed = {"size": 1024, "sec": run.seconds, "warm": 3}
-    scenarios = [("sync", {"level": 1, "threads": threads, **timed}, f"wire: sends with a delay level of 1 s, {threads} threads, 1 KiB") for threads in (8, 64)]
-    scenarios += [("sync", {"timer": 5000, "threads": 64, **timed}, "wire: sends with a timer of 5 s, 64 threads, 1 KiB")]
-    scenarios += [("tran", {"threads": threads, **timed}, f"wire: transactions, sent and committed, {threads} threads, 1 KiB") for threads in (8, 64)]
-    scenarios += [("pull", {"n": run.n(320_000), "size": size, "tags": tags}, f"wire: pull of one tag of {tags}, messages passed, {size} B") for tags, size in ((8, 100), (8, 1024), (32, 100))]
+    scenarios = [
+        (
+            "sync",
+            {"level": 1, "threads": threads, **timed},
+            f"wire: sends with a delay level of 1 s, {threads} threads, 1 KiB",
+        )
+        for threads in (8, 64)
+    ]
+    scenarios += [
+        (
+            "sync",
+            {"timer": 5000, "threads": 64, **timed},
+            "wire: sends with a timer of 5 s, 64 threads, 1 KiB",
+        )
+    ]
+    scenarios += [
+        (
+            "tran",
+            {"threads": threads, **timed},
+            f"wire: transactions, sent and committed, {threads} threads, 1 KiB",
+        )
+        for threads in (8, 64)
+    ]
+    scenarios += [
+        (
+            "pull",
+            {"n": run.n(320_000), "size": size, "tags": tags},
+            f"wire: pull of one tag of {tags}, messages passed, {size} B",
+        )
+        for tags, size in ((8, 100), (8, 1024), (32, 100))
+    ]
     return scenarios
 
 
 def parked_line(run: Run, side: str, broker, mode: str) -> dict:
     run.still_ground()
-    command = [sys.executable, "-m", "tests.bench.parked", broker.nameserver, str(broker.broker_port), str(broker.pid), mode]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.parked",
+        broker.nameserver,
+        str(broker.broker_port),
+        str(broker.pid),
+        mode,
+    ]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
     if done.returncode:
         raise SystemExit(f"parked pulls, {mode}, on {side} failed: {done.stderr.decode()[-1500:]}")
@@ -479,9 +753,14 @@ def due_rows(run: Run, side: str, broker, waiting: int, due: int) -> None:
         command = [sys.executable, "-m", "tests.bench.due", broker.nameserver, kind, str(waiting), str(due)]
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=1800)
         if done.returncode:
-            raise SystemExit(f"messages due at once, {kind}, on {side} failed: {done.stderr.decode()[-1500:]}")
+            raise SystemExit(
+                f"messages due at once, {kind}, on {side} failed: {done.stderr.decode()[-1500:]}"
+            )
         line = run.keep(side, json.loads(done.stdout))
-        name = f"{due:,} messages with {'a timer' if kind == 'timer' else 'a delay level'} due at once, {waiting:,} waiting"
+        name = (
+            f"{due:,} messages with {'a timer' if kind == 'timer' else 'a delay level'} due at once, "
+            f"{waiting:,} waiting"
+        )
         run.add(side, f"{name}: the soonest, after its time", "ms", line["soonest_ms"], least=0)
         run.add(side, f"{name}: the latest", "ms", line["latest_ms"], limit=1000)
 
@@ -490,7 +769,10 @@ def bench_kinds(run: Run) -> None:
     """Delayed, timed and transactional sends, and pulls with a filter."""
     for side in run.sides():
         with running(side) as broker:
-            client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
+            # Warms the broker; not kept
+            client_lines(
+                run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15
+            )
             for scenario, options, name in kinds_scenarios(run):
                 run.say(f"{side} {scenario} {options}")
                 line = client_lines(run, side, broker.nameserver, scenario, **options)[-1]
@@ -501,7 +783,8 @@ def bench_kinds(run: Run) -> None:
 
 
 def bench_due(run: Run) -> None:
-    """How late messages come whose time is the same; ten times as many on ours alone, once, to see what gives."""
+    """How late messages come whose time is the same; ten times as many on ours alone, once, to see what
+    gives."""
     for side in run.sides():
         with running(side) as broker:
             due_rows(run, side, broker, run.n(100_000), run.n(1_000))
@@ -519,10 +802,24 @@ def bench_parked(run: Run) -> None:
             run.add(side, f"{name}: p50 from send to answer", "us", spread["p50_us"])
             run.add(side, f"{name}: p99 from send to answer", "us", spread["p99_us"], limit=1000)
             run.add(side, f"{name}, all at once: p99", "us", burst["p99_us"])
-            run.add(side, "10,000 pulls parked on one queue: until the last is answered", "ms", one["p50_us"] / 1e3, limit=300)
+            run.add(
+                side,
+                "10,000 pulls parked on one queue: until the last is answered",
+                "ms",
+                one["p50_us"] / 1e3,
+                limit=300,
+            )
             idle = parked_line(run, side, broker, "idle")
-            run.add(side, "processor time while 10,000 pulls are parked, a second", "ms", idle["parked_ms_per_s"])
-            run.add(side, "the same, more than without them", "ms", max(0.0, idle["parked_ms_per_s"] - idle["without_ms_per_s"]), limit=1)
+            run.add(
+                side, "processor time while 10,000 pulls are parked, a second", "ms", idle["parked_ms_per_s"]
+            )
+            run.add(
+                side,
+                "the same, more than without them",
+                "ms",
+                max(0.0, idle["parked_ms_per_s"] - idle["without_ms_per_s"]),
+                limit=1,
+            )
 
 
 # ---- the pipeline
@@ -531,7 +828,14 @@ def bench_parked(run: Run) -> None:
 def pipeline_lines(run: Run, store: Path, mode: str, **options) -> list[dict]:
     """Runs one mode of tests/bench/pipeline.py, in a Spark session of its own."""
     run.level_ground()
-    command = [sys.executable, "-m", "tests.bench.pipeline", str(store), mode, *(f"{name}={value}" for name, value in options.items())]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.pipeline",
+        str(store),
+        mode,
+        *(f"{name}={value}" for name, value in options.items()),
+    ]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=1800)
     if done.returncode:
         raise SystemExit(f"{mode} of {store} failed: {done.stderr.decode()[-3000:]}")
@@ -544,7 +848,14 @@ def command_seconds(*words: str) -> float:
     data.mkdir(mode=0o700, exist_ok=True)
     environment = dict(os.environ, BROKER_DATA_DIR=str(data))
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=1800)
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment,
+        timeout=1800,
+    )
     if done.returncode:
         raise SystemExit(f"manage.py {' '.join(words)} failed: {done.stderr.decode()[-3000:]}")
     return time.perf_counter() - began
@@ -557,12 +868,29 @@ def bench_pipeline(run: Run) -> None:
         store_lines(run, OURS, fresh("store"), "fill", bytes=run.n(size << 30), size=100)
         for line in pipeline_lines(run, store, "scan", repeats=run.repeats):
             name = f"pipeline: scan of {line['what']}, 100 B, {size} GiB"
-            run.add(OURS, name, "records/s", line["records_s"], **({"least": 1_500_000} if line["what"] == "numbers" else {}))
+            run.add(
+                OURS,
+                name,
+                "records/s",
+                line["records_s"],
+                **({"least": 1_500_000} if line["what"] == "numbers" else {}),
+            )
             if line["what"] == "numbers" and size == 4:
                 # Of the longer run, where less of the time is Spark's planning and starting.
-                run.add(OURS, "pipeline: kernels and Arrow, CPU, of the tasks' time", "%", line["made_pct"], limit=25)
+                run.add(
+                    OURS,
+                    "pipeline: kernels and Arrow, CPU, of the tasks' time",
+                    "%",
+                    line["made_pct"],
+                    limit=25,
+                )
                 run.add(OURS, "pipeline: reading the log, CPU, of the tasks' time", "%", line["file_pct"])
-                run.add(OURS, "pipeline: Python handing batches on, CPU, of the tasks' time", "%", line["handed_pct"])
+                run.add(
+                    OURS,
+                    "pipeline: Python handing batches on, CPU, of the tasks' time",
+                    "%",
+                    line["handed_pct"],
+                )
                 run.add(OURS, "pipeline: Java on the rows, CPU, of the tasks' time", "%", line["jvm_pct"])
             seconds.setdefault((line["what"], size), []).append(line["sec"])
     for one, four in zip(seconds["numbers", 1], seconds["numbers", 4], strict=True):
@@ -572,8 +900,15 @@ def bench_pipeline(run: Run) -> None:
         store_lines(run, OURS, fresh("store"), "fill", bytes=run.n(size << 30), size=1024)
         if size == 1:
             for _ in range(run.repeats):
-                run.add(OURS, "pipeline: the command audit, 1 KiB, 1 GiB", "s", command_seconds("pipeline", "audit", "--store", str(store)))
-                run.add(OURS, "pipeline: check_store of the same", "s", command_seconds("check_store", str(store)))
+                run.add(
+                    OURS,
+                    "pipeline: the command audit, 1 KiB, 1 GiB",
+                    "s",
+                    command_seconds("pipeline", "audit", "--store", str(store)),
+                )
+                run.add(
+                    OURS, "pipeline: check_store of the same", "s", command_seconds("check_store", str(store))
+                )
         for _ in range(run.repeats if size == 1 else 1):  # 4 GiB take two minutes
             line = pipeline_lines(run, store, "archive", out=str(fresh("archive")))[0]
             run.add(OURS, f"pipeline: archive to Parquet, 1 KiB, {size} GiB", "MB/s", line["MB_s"])
@@ -601,7 +936,9 @@ def bench_inside(run: Run) -> None:
     ):
         for _ in range(run.repeats):
             command = [sys.executable, "-m", f"tests.bench.{module}", str(fresh("inside")), mode]
-            done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
+            done = subprocess.run(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=600
+            )
             if done.returncode:
                 raise SystemExit(f"{mode} failed: {done.stderr.decode()[-3000:]}")
             line = run.keep(OURS, {"scenario": f"inside {mode}", **json.loads(done.stdout)})
@@ -610,9 +947,25 @@ def bench_inside(run: Run) -> None:
     fresh("inside")
 
 
-SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "doctor": bench_doctor, "clean": bench_clean,
-            "wire": bench_wire, "kinds": bench_kinds, "due": bench_due, "parked": bench_parked, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages, "many": bench_many,
-            "pipeline": bench_pipeline, "inside": bench_inside}
+SECTIONS = {
+    "put": bench_put,
+    "batch": bench_batch,
+    "sync": bench_sync,
+    "read": bench_read,
+    "recover": bench_recover,
+    "doctor": bench_doctor,
+    "clean": bench_clean,
+    "wire": bench_wire,
+    "kinds": bench_kinds,
+    "due": bench_due,
+    "parked": bench_parked,
+    "replay": bench_replay,
+    "memory": bench_memory,
+    "pages": bench_pages,
+    "many": bench_many,
+    "pipeline": bench_pipeline,
+    "inside": bench_inside,
+}
 
 
 # ---- the table
@@ -640,18 +993,50 @@ def bound_text(row: Row) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    head = ["figure", "unit", "ours: median (range)", f"Apache {JAVA_5}: median (range)", "ratio", "bound", ""]
-    cells = [[row.name, row.unit, spread(row.values[OURS]), spread(row.values[APACHE]), f"{row.ratio:.2f}" if row.ratio is not None else "", bound_text(row), row.verdict] for row in rows]
+    head = [
+        "figure",
+        "unit",
+        "ours: median (range)",
+        f"Apache {JAVA_5}: median (range)",
+        "ratio",
+        "bound",
+        "",
+    ]
+    cells = [
+        [
+            row.name,
+            row.unit,
+            spread(row.values[OURS]),
+            spread(row.values[APACHE]),
+            f"{row.ratio:.2f}" if row.ratio is not None else "",
+            bound_text(row),
+            row.verdict,
+        ]
+        for row in rows
+    ]
     widths = [max(len(line[i]) for line in [head, *cells]) for i in range(len(head))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in [head, *cells]]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in [head, *cells]
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
 
 
 def machine() -> str:
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.machine())
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, Linux {platform.release()}, Python {platform.python_version()}"
+    return (
+        f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, Linux {platform.release()}, Python "
+        f"{platform.python_version()}"
+    )
 
 
 def main() -> None:
@@ -659,7 +1044,9 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, between commas")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10, help="of each timed client scenario")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the messages: to see that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the messages: to see that everything works"
+    )
     parser.add_argument("--write", action="store_true", help="put the table into docs/BENCHMARKS.md")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
@@ -686,7 +1073,10 @@ def measure(run: Run, wanted: list[str], write: bool) -> None:
         text = table(list(run.rows.values())[seen:])
         print(f"\n{text}", flush=True)
         if write:
-            how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeat{'s' if run.repeats > 1 else ''}, load {load:.1f} before the run."
+            how = (
+                f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} "
+                f"repeat{'s' if run.repeats > 1 else ''}, load {load:.1f} before the run."
+            )
             path = ROOT / "docs" / "BENCHMARKS.md"
             path.write_text(renewed(path.read_text(), section, f"{how}\n\n{text}"))
 

@@ -40,7 +40,15 @@ def test_a_figure_of_one_side_has_no_ratio_and_no_verdict():
 
 def test_the_table_shows_median_and_range():
     text = table([row([1000, 3000, 2000], [500, 500, 500], bound=1.0)])
-    assert text.splitlines()[2].split("|")[1:-1] == [" figure ", " msg/s ", " 2,000 (1,000–3,000)  ", " 500 (500–500)                ", " 4.00  ", " ≥ 1   ", " met "]
+    assert text.splitlines()[2].split("|")[1:-1] == [
+        " figure ",
+        " msg/s ",
+        " 2,000 (1,000–3,000)  ",
+        " 500 (500–500)                ",
+        " 4.00  ",
+        " ≥ 1   ",
+        " met ",
+    ]
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -79,7 +87,18 @@ def test_memory_that_stays_free_ends_the_run(tmp_path, monkeypatch):
 
 def test_the_pipelines_rows_are_held_to_limits_of_their_own(monkeypatch, tmp_path):
     told = {
-        "scan": [{"what": what, "sec": 2.0, "records_s": 1_600_000.0, "made_pct": 18.0, "file_pct": 4.0, "handed_pct": 1.0, "jvm_pct": 12.0} for what in ("numbers", "by topic and queue")],
+        "scan": [
+            {
+                "what": what,
+                "sec": 2.0,
+                "records_s": 1_600_000.0,
+                "made_pct": 18.0,
+                "file_pct": 4.0,
+                "handed_pct": 1.0,
+                "jvm_pct": 12.0,
+            }
+            for what in ("numbers", "by topic and queue")
+        ],
         "audit": [{"sec": 30.0}],
         "archive": [{"sec": 21.0, "MB_s": 50.0}],
     }

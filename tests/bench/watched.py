@@ -1,13 +1,16 @@
-"""What it costs a broker that the Store pages are open: `python -m tests.bench.watched NAMESERVER BROKER_PORT WEB_PORT PID SESSION SECONDS FIRST`.
+"""What it costs a broker that the Store pages are open: `python -m tests.bench.watched NAMESERVER BROKER_PORT
+WEB_PORT PID SESSION SECONDS FIRST`.
 
-Browsers themselves would take the cores that the broker and its client run on. So this does what the pages' script does: it
-fetches each page that the Store's tabs lead to, reads from its elements which streams it watches and what it fetches again
-when a frame differs (static/js/live.js), and does that for five browsers, in a process of its own (`watch`). That has the lowest
-priority, since an operator's browser does not stand on the broker's machine.
+Browsers themselves would take the cores that the broker and its client run on. So this does what the pages'
+script does: it fetches each page that the Store's tabs lead to, reads from its elements which streams it
+watches and what it fetches again when a frame differs (static/js/live.js), and does that for five browsers,
+in a process of its own (`watch`). That has the lowest priority, since an operator's browser does not stand on
+the broker's machine.
 
-A round with and one without them, of which FIRST (with, without) comes first. Each sends at a fixed rate, over eight connections; after both come two as fast as 64 sends that
-wait for their answers allow. A time runs from just before a send is due to be written until its answer was read, so what holds
-up the broker holds up those behind it as well. Prints a JSON line for each of the two.
+A round with and one without them, of which FIRST (with, without) comes first. Each sends at a fixed rate,
+over eight connections; after both come two as fast as 64 sends that wait for their answers allow. A time runs
+from just before a send is due to be written until its answer was read, so what holds up the broker holds up
+those behind it as well. Prints a JSON line for each of the two.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ SETTLE_S = 3
 
 
 class Page(HTMLParser):
-    """What live.js would do with a page: `streams` it subscribes to, `renewed` what it fetches when a frame of one differs."""
+    """What live.js would do with a page: `streams` it subscribes to, `renewed` what it fetches when a frame
+    of one differs."""
 
     def __init__(self, html: str, path: str):
         super().__init__()
@@ -75,7 +79,11 @@ class Page(HTMLParser):
 def fetch(port: int, session: str, path: str, *, htmx: bool = False) -> str:
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request("GET", path, headers={"Cookie": f"mqadmin_session={session}"} | ({"HX-Request": "true"} if htmx else {}))
+        connection.request(
+            "GET",
+            path,
+            headers={"Cookie": f"mqadmin_session={session}"} | ({"HX-Request": "true"} if htmx else {}),
+        )
         answer = connection.getresponse()
         text = answer.read().decode()
         assert answer.status == 200, (path, answer.status)
@@ -85,8 +93,12 @@ def fetch(port: int, session: str, path: str, *, htmx: bool = False) -> str:
 
 
 async def watch(port: int, session: str) -> None:
-    """Five browsers with every Store page open; says READY when each stream gave its first frame, and ends when it is ended."""
-    pages = [Page(await asyncio.to_thread(fetch, port, session, path), path) for path in Page(fetch(port, session, "/store/"), "/store/").tabs]
+    """Five browsers with every Store page open; says READY when each stream gave its first frame, and ends
+    when it is ended."""
+    pages = [
+        Page(await asyncio.to_thread(fetch, port, session, path), path)
+        for path in Page(fetch(port, session, "/store/"), "/store/").tabs
+    ]
     streams = set().union(*(page.streams for page in pages))
     renewed = [one for page in pages for one in page.renewed]
     seen = asyncio.Queue()
@@ -101,7 +113,13 @@ async def watch(port: int, session: str) -> None:
 async def browse(port: int, session: str, streams: set, renewed: list, seen: asyncio.Queue) -> None:
     headers = {"Cookie": f"mqadmin_session={session}"}
     last: dict[tuple[str, str], str] = {}
-    async with connect(f"ws://127.0.0.1:{port}/ws/v1/", additional_headers=headers, origin=f"http://127.0.0.1:{port}", max_size=None, compression="deflate") as socket:
+    async with connect(
+        f"ws://127.0.0.1:{port}/ws/v1/",
+        additional_headers=headers,
+        origin=f"http://127.0.0.1:{port}",
+        max_size=None,
+        compression="deflate",
+    ) as socket:
         for stream, name in streams:
             await socket.send(json.dumps({"kind": "subscribe", "stream": stream, "name": name}))
         async for message in socket:
@@ -147,8 +165,24 @@ class Sender:
         self._number += 1
         number = self._number
         unique = f"UNIQ_KEY\x01{number:032X}\x02KEYS\x01k{number}\x02"
-        header = SendHeader("BenchGroup", TOPIC, "TBW102", 8, number % 4, 0, int(time.time() * 1000), 0, unique, 0, False, None, False)
-        frame = encode_frame(Command.request(int(RequestCode.SEND_MESSAGE_V2), write_send(header), BODY, opaque=number))
+        header = SendHeader(
+            "BenchGroup",
+            TOPIC,
+            "TBW102",
+            8,
+            number % 4,
+            0,
+            int(time.time() * 1000),
+            0,
+            unique,
+            0,
+            False,
+            None,
+            False,
+        )
+        frame = encode_frame(
+            Command.request(int(RequestCode.SEND_MESSAGE_V2), write_send(header), BODY, opaque=number)
+        )
         self._due_ns[number] = due_ns
         assert self._peers[number % CONNECTIONS].socket.send(frame) == len(frame)
 
@@ -159,7 +193,8 @@ class Sender:
             now_ns = time.perf_counter_ns()
             for answer in self._parsers[key.data].receive(data):
                 took_ns = now_ns - self._due_ns.pop(answer.opaque)
-                if answer.code == ResponseCode.SYSTEM_BUSY:  # it waited 200 ms, as when the disk holds up the writer
+                # It waited 200 ms, as when the disk holds up the writer
+                if answer.code == ResponseCode.SYSTEM_BUSY:
                     self.refused += 1
                     continue
                 assert answer.code == 0, answer
@@ -185,7 +220,12 @@ def at_a_rate(port: int, pid: int, seconds: float) -> dict:
     assert not sender.outstanding
     sender.close()
     times = sorted(sender.took_ns)
-    return {"cpu_ms_per_s": cpu_ms, "sends_s": len(times) / took_s, "refused": sender.refused, **{f"p{p}_us": times[len(times) * p // 100] / 1e3 for p in (50, 99)}}
+    return {
+        "cpu_ms_per_s": cpu_ms,
+        "sends_s": len(times) / took_s,
+        "refused": sender.refused,
+        **{f"p{p}_us": times[len(times) * p // 100] / 1e3 for p in (50, 99)},
+    }
 
 
 def at_full_speed(port: int) -> float:
@@ -206,7 +246,12 @@ def at_full_speed(port: int) -> float:
 @contextmanager
 def browsers(web_port: int, session: str) -> Iterator[list[str]]:
     """While `watch` runs; the streams that it watches."""
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.watched", "watch", str(web_port), session], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.watched", "watch", str(web_port), session],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
     try:
         streams = process.stdout.readline().split()[1:]
         assert streams, "the browsers did not get ready"
@@ -231,7 +276,8 @@ def main() -> None:
     at_a_rate(port, pid, 2)
     order = (False, True) if first == "without" else (True, False)
     lines = {watched: {"watched": watched} for watched in order}
-    # All at the rate before any at full speed: what that writes has the kernel make room in the file cache for seconds after.
+    # All at the rate before any at full speed: what that writes has the kernel make room in the file cache
+    # for seconds after.
     for watched in order:
         with browsers(web_port, session) if watched else nullcontext([]) as streams:
             lines[watched] |= {"streams": streams, **at_a_rate(port, pid, seconds)}

@@ -9,7 +9,13 @@ EXPIRE_MS, ONLINE_MS = 120_000, 300_000
 
 def make(*online: str) -> tuple[BroadcastOffsets, Offsets]:
     offsets = Offsets(clock=lambda: 1_000)
-    return BroadcastOffsets(offsets, online=lambda group: set(online), begin=lambda topic, queue_id: 77, expire_ms=EXPIRE_MS, expire_online_ms=ONLINE_MS), offsets
+    return BroadcastOffsets(
+        offsets,
+        online=lambda group: set(online),
+        begin=lambda topic, queue_id: 77,
+        expire_ms=EXPIRE_MS,
+        expire_online_ms=ONLINE_MS,
+    ), offsets
 
 
 def test_the_slowest_client_is_what_the_broker_keeps():

@@ -19,9 +19,23 @@ def clients():
     return Clients()
 
 
-def beat(clients, channel="ch1", client="c1", group="g", topics=("t",), version=1, now_ms=0, producers=(), **options):
-    consumer = ConsumerData(group, subscriptions=tuple(Subscription(topic, version=version) for topic in topics))
-    return clients.heartbeat(channel, Heartbeat(client, producers, (consumer,), **options), "JAVA", 479, now_ms)
+def beat(
+    clients,
+    channel="ch1",
+    client="c1",
+    group="g",
+    topics=("t",),
+    version=1,
+    now_ms=0,
+    producers=(),
+    **options,
+):
+    consumer = ConsumerData(
+        group, subscriptions=tuple(Subscription(topic, version=version) for topic in topics)
+    )
+    return clients.heartbeat(
+        channel, Heartbeat(client, producers, (consumer,), **options), "JAVA", 479, now_ms
+    )
 
 
 def test_members_of_a_group_are_listed(clients, told):

@@ -33,7 +33,11 @@ def world():
 def test_a_message_waits_in_the_queue_of_its_level(world):
     world.send(2)
     (waiting,) = world.store.messages(SCHEDULE_TOPIC, 1)
-    assert (waiting.properties["DELAY"], waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("2", "Orders", "3")
+    assert (
+        waiting.properties["DELAY"],
+        waiting.properties["REAL_TOPIC"],
+        waiting.properties["REAL_QID"],
+    ) == ("2", "Orders", "3")
 
 
 @pytest.mark.parametrize("position", [5, 100_000, (1 << 63) - 1])
@@ -41,7 +45,8 @@ def test_a_position_beyond_the_end_keeps_back_no_message_that_waits(world, posit
     """It was lowered to the end without a word: what waited never came."""
     for _ in range(4):
         world.send(2)
-        world.now_ms += 2_000  # the level waits 5 s: of four messages the last three are not due when the last is stored
+        # The level waits 5 s: of four messages the last three are not due when the last is stored
+        world.now_ms += 2_000
     world.delay.load(f'{{"offsetTable":{{2:{position}}}}}')
     told = world.delay.start()
     assert told == [f"delay level 2 was at {position:,} of its queue, which ends at 4: it goes on at 1"]
@@ -95,9 +100,13 @@ def test_a_step_over_many_levels_is_bounded_and_none_waits_for_the_others(world)
     done = []
     while world.delay.step(due_ms) is not None:
         done.append(world.delay.delivered)
-    assert max(now - then for then, now in zip([0, *done], done, strict=False)) < 2 * BATCH and done[-1] == 900
+    assert (
+        max(now - then for then, now in zip([0, *done], done, strict=False)) < 2 * BATCH and done[-1] == 900
+    )
     # After as many steps as there are levels each has had its turn.
-    assert {int(message.body) % len(LEVELS_MS) for message in world.delivered()[: done[len(LEVELS_MS) - 1]]} == set(range(len(LEVELS_MS)))
+    assert {
+        int(message.body) % len(LEVELS_MS) for message in world.delivered()[: done[len(LEVELS_MS) - 1]]
+    } == set(range(len(LEVELS_MS)))
 
 
 def test_what_the_store_refuses_is_tried_again(world):
@@ -140,7 +149,9 @@ def test_what_changed_on_the_disk_is_passed_over_and_counted_and_a_failed_read_i
     world.send(1, b"good")
     world.now_ms += 1_000
     get, status = world.store.get, GetStatus.READ_FAILED
-    world.store.get = lambda request, done: GetResult(status, 0, 0, 2) if request.offset == 0 else get(request, done)
+    world.store.get = lambda request, done: (
+        GetResult(status, 0, 0, 2) if request.offset == 0 else get(request, done)
+    )
     assert world.delay.step(world.now_ms) == world.now_ms + 100
     status = GetStatus.MESSAGE_DAMAGED
     while (due_ms := world.delay.step(world.now_ms + 100)) is not None:
@@ -175,7 +186,16 @@ def test_a_saved_position_outside_the_queue_is_brought_into_it(world):
     world.send(1)
     world.delay.load('{"offsetTable":{1:50}}')
     world.delay.start()
-    assert world.delay.facts() == [{"level": 1, "delay_ms": 1_000, "offset": 0, "max_offset": 1, "waiting": 1, "due_ms": world.now_ms + 1_000}]
+    assert world.delay.facts() == [
+        {
+            "level": 1,
+            "delay_ms": 1_000,
+            "offset": 0,
+            "max_offset": 1,
+            "waiting": 1,
+            "due_ms": world.now_ms + 1_000,
+        }
+    ]
 
 
 def test_what_waits_is_counted_by_level_and_says_when_the_first_is_due(world):
@@ -201,7 +221,14 @@ def test_a_file_that_cannot_be_read_is_named(world, text):
 
 def test_what_does_not_say_where_it_belongs_is_dropped_and_counted(world):
     world.store.put(Message(SCHEDULE_TOPIC, 0, b"x", b"DELAY\x011\x02"))
-    world.store.put(Message(SCHEDULE_TOPIC, 0, b"x", b"DELAY\x011\x02REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"))
+    world.store.put(
+        Message(
+            SCHEDULE_TOPIC,
+            0,
+            b"x",
+            b"DELAY\x011\x02REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02",
+        )
+    )
     world.send(1)
     world.delay.step(world.now_ms + 1_000)
     assert world.delay.dropped == 2 and len(world.delivered()) == 1

@@ -2,7 +2,13 @@
 
 import pytest
 
-from broker_store.broker.groups import SYSTEM_GROUPS, Groups, SubscriptionGroup, TooManyGroupsError, check_retry_policy
+from broker_store.broker.groups import (
+    SYSTEM_GROUPS,
+    Groups,
+    SubscriptionGroup,
+    TooManyGroupsError,
+    check_retry_policy,
+)
 from broker_store.errors import DamagedStoreError, FormatError, NameError_
 from broker_store.formats import config_json
 
@@ -32,25 +38,57 @@ def test_what_only_another_version_knows_of_a_group_is_kept():
     assert group.to_json() == dict(sorted((APACHES | {"somethingNew": {"a": 1}}).items()))
 
 
-@pytest.mark.parametrize("value", [5, {}, {"groupName": 7}, APACHES | {"retryMaxTimes": "3"}, APACHES | {"consumeEnable": 1}, APACHES | {"brokerId": 1 << 70}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        5,
+        {},
+        {"groupName": 7},
+        APACHES | {"retryMaxTimes": "3"},
+        APACHES | {"consumeEnable": 1},
+        APACHES | {"brokerId": 1 << 70},
+    ],
+)
 def test_a_group_with_wrong_fields_is_refused(value):
     with pytest.raises(FormatError):
         SubscriptionGroup.from_json(value)
 
 
-@pytest.mark.parametrize("policy", [
-    {}, {"type": "CUSTOMIZED"}, {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}},
-    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7_200_000, "multiplier": 2}},
-])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {},
+        {"type": "CUSTOMIZED"},
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}},
+        {
+            "type": "EXPONENTIAL",
+            "exponentialRetryPolicy": {"initial": 5000, "max": 7_200_000, "multiplier": 2},
+        },
+    ],
+)
 def test_a_retry_policy_is_kept_as_it_was_given(policy):
     check_retry_policy(policy)
-    assert SubscriptionGroup.from_json({"groupName": "g", "groupRetryPolicy": policy}).to_json()["groupRetryPolicy"] == policy
+    assert (
+        SubscriptionGroup.from_json({"groupName": "g", "groupRetryPolicy": policy}).to_json()[
+            "groupRetryPolicy"
+        ]
+        == policy
+    )
 
 
-@pytest.mark.parametrize("policy", [
-    {"type": 5}, {"type": "LINEAR"}, {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": []}}, {"customizedRetryPolicy": {"next": [-1]}}, {"customizedRetryPolicy": []},
-    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": "5000"}}, {"exponentialRetryPolicy": {"max": 1 << 63}}, {"exponentialRetryPolicy": {"max": True}},
-])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"type": 5},
+        {"type": "LINEAR"},
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": []}},
+        {"customizedRetryPolicy": {"next": [-1]}},
+        {"customizedRetryPolicy": []},
+        {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": "5000"}},
+        {"exponentialRetryPolicy": {"max": 1 << 63}},
+        {"exponentialRetryPolicy": {"max": True}},
+    ],
+)
 def test_a_retry_policy_that_nobody_could_read_is_refused(policy):
     with pytest.raises(FormatError):
         check_retry_policy(policy)
@@ -83,8 +121,15 @@ def test_the_file_comes_back():
     assert again.to_json() == groups.to_json()
 
 
-@pytest.mark.parametrize("table", ['{"subscriptionGroupTable":{"g":{}}}', '{"subscriptionGroupTable":{},"forbiddenTable":[1]}',
-                                   '{"subscriptionGroupTable":{},"forbiddenTable":{"g":5}}', '{"subscriptionGroupTable":{},"forbiddenTable":{"g":{"t":"4"}}}'])
+@pytest.mark.parametrize(
+    "table",
+    [
+        '{"subscriptionGroupTable":{"g":{}}}',
+        '{"subscriptionGroupTable":{},"forbiddenTable":[1]}',
+        '{"subscriptionGroupTable":{},"forbiddenTable":{"g":5}}',
+        '{"subscriptionGroupTable":{},"forbiddenTable":{"g":{"t":"4"}}}',
+    ],
+)
 def test_a_file_that_cannot_be_read_is_named(table):
     with pytest.raises(DamagedStoreError, match=r"config/subscriptionGroup\.json"):
         make().load(table)

@@ -30,12 +30,21 @@ def world(tmp_path):
             store.put(message(queue_id=number % 2))
         offsets, clients = Offsets(clock=clock), Clients()
         files = SampleFiles(Disk(), tmp_path / "samples")
-        yield SimpleNamespace(clock=clock, store=store, offsets=offsets, clients=clients, files=files, history=History(store, offsets, clients, files, clock=clock))
+        yield SimpleNamespace(
+            clock=clock,
+            store=store,
+            offsets=offsets,
+            clients=clients,
+            files=files,
+            history=History(store, offsets, clients, files, clock=clock),
+        )
 
 
 def beat(world, channel: str, group: str = "billing") -> None:
     consumer = ConsumerData(group, subscriptions=(Subscription("topic"),))
-    world.clients.heartbeat(channel, Heartbeat(f"client-{channel}", consumers=(consumer,)), "JAVA", 1, world.clock())
+    world.clients.heartbeat(
+        channel, Heartbeat(f"client-{channel}", consumers=(consumer,)), "JAVA", 1, world.clock()
+    )
 
 
 def every(name: str) -> bool:
@@ -67,13 +76,17 @@ def test_the_last_minutes_are_finer_and_what_is_older_is_by_the_minute(world):
         world.clock.advance(SAMPLE_MS)
     name = position_of("billing", "topic", 0)
     found = world.history.read(lambda one: one == name, 0)
-    assert [sample.values for sample in found] == [{name: (sample.at_ms - found[0].at_ms) // SAMPLE_MS} for sample in found]
+    assert [sample.values for sample in found] == [
+        {name: (sample.at_ms - found[0].at_ms) // SAMPLE_MS} for sample in found
+    ]
     gaps = [later.at_ms - earlier.at_ms for earlier, later in zip(found, found[1:], strict=False)]
     fine = FINE_MS // SAMPLE_MS
     assert set(gaps[-fine:]) == {SAMPLE_MS} and set(gaps[: -fine - 1]) == {WRITE_MS}
     assert {sample.step_ms for sample in found} == {SAMPLE_MS, WRITE_MS}
     # After a restart what was in memory only is gone, and nothing else.
-    assert [sample.at_ms for sample in world.files.read(every)] == [found[0].at_ms + number * WRITE_MS for number in range(steps * SAMPLE_MS // WRITE_MS)]
+    assert [sample.at_ms for sample in world.files.read(every)] == [
+        found[0].at_ms + number * WRITE_MS for number in range(steps * SAMPLE_MS // WRITE_MS)
+    ]
 
 
 def test_resets_and_members_are_noted_with_their_time_and_kept(world):
@@ -85,14 +98,22 @@ def test_resets_and_members_are_noted_with_their_time_and_kept(world):
     world.offsets.reset("billing", "topic", 0, 1)
     world.clients.channel_closed("b")
     noted = world.history.events("billing", 0)
-    assert [(event["at_ms"] - start, event["kind"], event.get("clients"), event.get("joined"), event.get("left")) for event in noted] == [
+    assert [
+        (event["at_ms"] - start, event["kind"], event.get("clients"), event.get("joined"), event.get("left"))
+        for event in noted
+    ] == [
         (0, "rebalance", 1, ["client-a"], []),
         (0, "rebalance", 2, ["client-b"], []),
         (1_000, "rebalance", 1, [], ["client-a"]),
         (1_000, "reset", None, None, None),
         (1_000, "rebalance", 0, [], ["client-b"]),
     ]
-    assert (noted[3]["topic"], noted[3]["queue_id"], noted[3]["before"], noted[3]["after"]) == ("topic", 0, 4, 1)
+    assert (noted[3]["topic"], noted[3]["queue_id"], noted[3]["before"], noted[3]["after"]) == (
+        "topic",
+        0,
+        4,
+        1,
+    )
     world.history.step(world.clock())
     assert world.files.events("billing") == noted == world.history.events("billing", 0)
     assert world.files.events("billing", start + 1) == noted[2:] and world.files.events("other") == []
@@ -105,14 +126,24 @@ def test_a_disk_that_is_full_costs_samples_and_no_note(world, tmp_path):
         if full and name == "append":
             raise DiskFullError("no room")
 
-    history = History(world.store, world.offsets, world.clients, SampleFiles(FailingDisk(on_call), tmp_path / "samples"), clock=world.clock)
+    history = History(
+        world.store,
+        world.offsets,
+        world.clients,
+        SampleFiles(FailingDisk(on_call), tmp_path / "samples"),
+        clock=world.clock,
+    )
     world.offsets.reset("billing", "topic", 0, 1)
     history.step(world.clock())
     assert "no room" in history.failed and len(history.events("billing", 0)) == 1
     full = False
     world.clock.advance(WRITE_MS)
     history.step(world.clock())
-    assert history.failed is None and len(world.files.events("billing")) == 1 and len(world.files.read(every)) == 1
+    assert (
+        history.failed is None
+        and len(world.files.events("billing")) == 1
+        and len(world.files.read(every)) == 1
+    )
 
 
 def test_more_series_than_there_is_room_for_are_left_out_and_counted(world, monkeypatch):
@@ -125,7 +156,11 @@ def test_more_series_than_there_is_room_for_are_left_out_and_counted(world, monk
 
 
 async def test_a_broker_takes_samples_and_keeps_its_last_notes_when_it_ends(tmp_path):
-    settings = load_settings(None, {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"}, store_root=tmp_path / "store")
+    settings = load_settings(
+        None,
+        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        store_root=tmp_path / "store",
+    )
     process = BrokerProcess(settings, with_name_server=False)
     await process.start()
     history = process.parts.history

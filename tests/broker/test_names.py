@@ -36,12 +36,18 @@ def test_names_are_in_order_by_kind_whatever_comes_and_goes(block, monkeypatch):
             for one in more:
                 held[one] = held.get(one, 0) + 1
         expected = sorted(held, key=by_letters)
-        assert list(names.all()) == expected and len(names.all()) == len(names) == names.count() == len(expected)
-        assert [names.all()[at : at + 3] for at in range(0, len(expected), 3)] == [expected[at : at + 3] for at in range(0, len(expected), 3)]
+        assert list(names.all()) == expected and len(names.all()) == len(names) == names.count() == len(
+            expected
+        )
+        assert [names.all()[at : at + 3] for at in range(0, len(expected), 3)] == [
+            expected[at : at + 3] for at in range(0, len(expected), 3)
+        ]
         for kind in ("normal", "retry"):
             assert list(names.all(kind)) == [name for name in expected if kind_of(name) == kind]
             assert names.count(kind) == len(names.all(kind))
     assert names.slice(2, 3) == expected[2:5]
     assert names.after(expected[3], 2) == expected[4:6] and names.after(None, 2) == expected[:2]
-    assert names.after("c", 500) == [name for name in expected if by_letters(name) > by_letters("c")], "also after a name that is not there"
+    assert names.after("c", 500) == [name for name in expected if by_letters(name) > by_letters("c")], (
+        "also after a name that is not there"
+    )
     assert names.after("zzz", 5) == [] and ("b" in names) == ("b" in held)

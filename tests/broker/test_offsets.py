@@ -51,7 +51,11 @@ def test_topics_and_groups_are_forgotten():
     offsets.commit("h", "t", 0, 3)
     offsets.reset("h", "t", 0, 1)
     offsets.forget_topic("t")
-    assert offsets.query("g", "t", 0) is None and offsets.take_reset("h", "t", 0) is None and offsets.groups() == []
+    assert (
+        offsets.query("g", "t", 0) is None
+        and offsets.take_reset("h", "t", 0) is None
+        and offsets.groups() == []
+    )
     offsets.commit("g", "t", 0, 1)
     offsets.forget_group("g")
     assert offsets.of_group("g") == {}
@@ -63,7 +67,11 @@ def test_what_broadcasting_groups_pulled_is_no_groups_offset_and_goes_with_its_t
         offsets.commit_broadcast(group, "t", 0, 9)
     offsets.commit("g", "t", 0, 3)
     assert (offsets.query("g", "t", 0), offsets.groups(), offsets.groups_of_topic("t")) == (3, ["g"], ["g"])
-    assert offsets.to_json()["offsetTable"] == {"t@g@broadcast": {0: 9}, "t@h@broadcast": {0: 9}, "t@g": {0: 3}}
+    assert offsets.to_json()["offsetTable"] == {
+        "t@g@broadcast": {0: 9},
+        "t@h@broadcast": {0: 9},
+        "t@g": {0: 3},
+    }
     again = make()
     again.load(offsets.picture()().decode())
     assert (again.of_broadcast("h"), again.groups()) == ({"t": {0: 9}}, ["g"])
@@ -92,7 +100,16 @@ def test_files_of_other_versions_are_read():
     assert offsets.of_group("CG") == {"T": {0: 5, 1: 7}}
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"offsetTable":{"T":{0:5}}}', '{"offsetTable":{"T@g":{"x":5}}}', '{"offsetTable":{"T@g":{0:"5"}}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"offsetTable":{"T":{0:5}}}',
+        '{"offsetTable":{"T@g":{"x":5}}}',
+        '{"offsetTable":{"T@g":{0:"5"}}}',
+    ],
+)
 def test_a_file_that_cannot_be_read_is_named(text):
     with pytest.raises(DamagedStoreError, match=r"config/consumerOffset\.json"):
         make().load(text)

@@ -10,7 +10,11 @@ class Watches:
         self.watched = set()
 
     def parked(self, **options) -> ParkedPulls:
-        return ParkedPulls(watch=lambda *queue: self.watched.add(queue), unwatch=lambda *queue: self.watched.remove(queue), **options)
+        return ParkedPulls(
+            watch=lambda *queue: self.watched.add(queue),
+            unwatch=lambda *queue: self.watched.remove(queue),
+            **options,
+        )
 
 
 def pull(queue=QUEUE, channel="ch", offset=0, deadline_ms=100) -> ParkedPull:

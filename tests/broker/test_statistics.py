@@ -52,7 +52,9 @@ def test_what_came_cold_is_told_beside_all_that_came():
         statistics.tick(second * 1_000)
     found = {read["group"]: read for read in statistics.reads()}
     expected = {"reads": 22, "messages": 440, "bytes": 4_400, "per_s": 40, "bytes_per_s": 400}
-    assert found["g"] == {"group": "g", "topic": "t"} | expected | {f"cold_{name}": value // (2 if name == "reads" else 4) for name, value in expected.items()}
+    assert found["g"] == {"group": "g", "topic": "t"} | expected | {
+        f"cold_{name}": value // (2 if name == "reads" else 4) for name, value in expected.items()
+    }
     assert (found["h"]["reads"], found["h"]["cold_reads"], found["h"]["cold_per_s"]) == (11, 0, 0)
     statistics.forget_group("g")
     statistics.delivered("g", "t", 1, 10)
@@ -69,7 +71,10 @@ def test_totals_of_the_day_begin_at_midnight():
     days = statistics.days()
     assert (days["msgPutTotalTodayMorning"], days["msgPutTotalTodayNow"]) == (5, 7)
     statistics.tick(now_ms + 2 * DAY_MS)
-    assert (statistics.days()["msgPutTotalYesterdayMorning"], statistics.days()["msgPutTotalTodayMorning"]) == (5, 7)
+    assert (
+        statistics.days()["msgPutTotalYesterdayMorning"],
+        statistics.days()["msgPutTotalTodayMorning"],
+    ) == (5, 7)
 
 
 def test_the_last_minute_hour_and_day_are_summed():
@@ -106,8 +111,12 @@ def test_a_tick_samples_what_moved_and_nothing_else():
     assert sum(1 for _ in statistics.tick_in_steps(1_000)) == 1_000 // STEP
     statistics.stored("t7", 5, 50)
     steps = [sum(1 for _ in statistics.tick_in_steps(second * 1_000)) for second in range(2, 30)]
-    assert [number for number in steps if number] == [999 // STEP], "once, when those of the first tick are no longer active"
-    assert len(statistics.topic("t8")._seconds) == 2, "the one it began with, and that of the tick after it moved"
+    assert [number for number in steps if number] == [999 // STEP], (
+        "once, when those of the first tick are no longer active"
+    )
+    assert len(statistics.topic("t8")._seconds) == 2, (
+        "the one it began with, and that of the tick after it moved"
+    )
 
 
 def test_rates_of_what_comes_now_and_then_are_those_of_samples_each_second():
@@ -122,7 +131,13 @@ def test_rates_of_what_comes_now_and_then_are_those_of_samples_each_second():
         if meter is not None and second > 20:
             assert meter.rates(1_000)[0] == came.get(second, 0)
             assert meter.rates(10_000)[0] == sum(came.get(second - ago, 0) for ago in range(10)) / 10
-            assert abs(meter.lately(second * 1_000, MINUTE_MS)[0] - sum(came.get(second - ago, 0) for ago in range(60))) <= 140
+            assert (
+                abs(
+                    meter.lately(second * 1_000, MINUTE_MS)[0]
+                    - sum(came.get(second - ago, 0) for ago in range(60))
+                )
+                <= 140
+            )
 
 
 def test_groups_and_topics_are_forgotten_from_both_sides():
@@ -136,6 +151,8 @@ def test_groups_and_topics_are_forgotten_from_both_sides():
     statistics.forget_topic("t")
     assert statistics.out_rate("t") == 0 and set(statistics.group("g")) == {"u"}
     statistics.forget_group("g")
-    assert [read["group"] for read in statistics.reads()] == ["h"] and statistics.sent_back_of("g", "u") is None
+    assert [read["group"] for read in statistics.reads()] == ["h"] and statistics.sent_back_of(
+        "g", "u"
+    ) is None
     statistics.forget_group("h")
     assert statistics.active_topics() == [] and statistics._topics_of == statistics._groups_of == {}

@@ -1,4 +1,5 @@
-"""broker.timer: messages with a time of delivery, over a store in memory and timer files on a simulated disk."""
+"""broker.timer: messages with a time of delivery, over a store in memory and timer files on a simulated
+disk."""
 
 import json
 
@@ -71,7 +72,7 @@ def world():
     return World()
 
 
-# Accepting ------------------------------------------------------------------------------------------------------------
+# Accepting ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,10 @@ def world():
         ({"TIMER_DELAY_MS": 700}, START_MS - 300),  # a whole second: the slot before it
         ({"TIMER_DELIVER_MS": START_MS + 10_001}, START_MS + 9_700),
         ({"TIMER_DELIVER_MS": START_MS + 10_700}, START_MS + 9_700),
-        ({"TIMER_DELIVER_MS": START_MS + 5, "TIMER_DELAY_MS": 9_000, "TIMER_DELAY_SEC": 20}, START_MS + 19_700),
+        (
+            {"TIMER_DELIVER_MS": START_MS + 5, "TIMER_DELAY_MS": 9_000, "TIMER_DELAY_SEC": 20},
+            START_MS + 19_700,
+        ),
         ({"TIMER_DELIVER_MS": START_MS + 5, "TIMER_DELAY_MS": 9_000}, START_MS + 8_700),
     ],
 )
@@ -94,7 +98,15 @@ def test_a_message_waits_in_the_timer_topic_for_its_second(world, asked, out_ms)
     assert all(told[name] == str(value) for name, value in asked.items())
 
 
-@pytest.mark.parametrize("asked", [{"TIMER_DELAY_SEC": 0}, {"TIMER_DELAY_MS": -5}, {"TIMER_DELIVER_MS": START_MS}, {"TIMER_DELIVER_MS": "+7"}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"TIMER_DELAY_SEC": 0},
+        {"TIMER_DELAY_MS": -5},
+        {"TIMER_DELIVER_MS": START_MS},
+        {"TIMER_DELIVER_MS": "+7"},
+    ],
+)
 def test_one_whose_time_is_over_goes_to_its_topic_at_once(world, asked):
     assert world.send(**asked) is None
     (message,) = world.delivered()
@@ -147,10 +159,12 @@ def test_a_message_that_has_its_slot_does_not_ask_again(world):
     assert not world.timer.asks({"DELAY": "3"})
 
 
-# Delivering -----------------------------------------------------------------------------------------------------------
+# Delivering ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [{"TIMER_DELAY_SEC": 2}, {"TIMER_DELAY_MS": 2_000}, {"TIMER_DELIVER_MS": START_MS + 2_000}])
+@pytest.mark.parametrize(
+    "asked", [{"TIMER_DELAY_SEC": 2}, {"TIMER_DELAY_MS": 2_000}, {"TIMER_DELIVER_MS": START_MS + 2_000}]
+)
 def test_it_comes_at_its_millisecond_and_not_before(world, asked):
     world.send(**asked)
     world.run(START_MS + 1_999)
@@ -178,7 +192,9 @@ def test_many_of_a_second_come_in_the_order_of_their_times_and_in_pieces(world):
         world.send(b"%d" % number, TIMER_DELIVER_MS=START_MS + 5_000 + (number * 7) % 900)
     before = len(world.store.put_calls)
     world.run(START_MS + 6_000)
-    assert world.bodies() == [b"%d" % number for number in sorted(range(300), key=lambda number: ((number * 7) % 900, number))]
+    assert world.bodies() == [
+        b"%d" % number for number in sorted(range(300), key=lambda number: ((number * 7) % 900, number))
+    ]
     assert max(world.store.put_calls[before:]) <= DELIVERED_A_STEP
     # Who has delivered rests for a moment, so that what becomes due meanwhile goes together.
     assert world.timer.facts()["late_ms"] < PAUSE_MS
@@ -189,12 +205,18 @@ def test_a_step_does_no_more_than_a_bound(world):
         world.send(b"%d" % number, TIMER_DELAY_SEC=1)
     reads = []
     get_records = world.store.get_records
-    world.store.get_records = lambda offsets, done: (reads.append(len(offsets)), get_records(offsets, done))[1]
+    world.store.get_records = lambda offsets, done: (reads.append(len(offsets)), get_records(offsets, done))[
+        1
+    ]
     steps = 0
     while len(world.delivered()) < 1_000:
         world.now_ms += 1 if world.timer.step(world.now_ms) != world.now_ms else 0
         steps += 1
-    assert max(reads) <= DELIVERED_A_STEP and max(world.store.put_calls[1_000:]) <= DELIVERED_A_STEP and steps > 1_000 // ENQUEUED_A_STEP
+    assert (
+        max(reads) <= DELIVERED_A_STEP
+        and max(world.store.put_calls[1_000:]) <= DELIVERED_A_STEP
+        and steps > 1_000 // ENQUEUED_A_STEP
+    )
 
 
 def test_what_comes_for_a_second_that_is_being_delivered_joins_it(world):
@@ -212,7 +234,9 @@ def test_what_comes_for_a_second_that_is_being_delivered_joins_it(world):
 def test_a_second_that_is_near_is_not_read_again_and_one_that_is_far_is(world):
     loads = []
     get_records = world.store.get_records
-    world.store.get_records = lambda offsets, done: (loads.append(world.now_ms), get_records(offsets, done))[1]
+    world.store.get_records = lambda offsets, done: (loads.append(world.now_ms), get_records(offsets, done))[
+        1
+    ]
     world.send(b"near", TIMER_DELAY_SEC=5)
     world.send(b"far", TIMER_DELAY_SEC=100)
     world.run(START_MS + 100_000)
@@ -280,7 +304,8 @@ def test_what_the_store_refuses_is_tried_again(world):
     assert len(world.delivered()) == 1
 
 
-@pytest.mark.parametrize(("seconds", "reads"), [(1, 2), (60, 3)])  # the queue, the slot when it was far ahead, the message
+# The queue, the slot when it was far ahead, the message
+@pytest.mark.parametrize(("seconds", "reads"), [(1, 2), (60, 3)])
 def test_cold_reads_are_waited_for(world, seconds, reads):
     world.send(TIMER_DELAY_SEC=seconds)
     world.store.cold = True
@@ -302,7 +327,9 @@ def test_a_read_that_failed_is_repeated_and_what_is_gone_or_damaged_is_passed_ov
     world.store.get_records = lambda offsets, done: done(None)
     world.now_ms += 800
     assert world.timer.step(world.now_ms) == world.now_ms + 100
-    world.store.get_records = lambda offsets, done: [None if offset == 0 else raw for offset, raw in zip(offsets, get_records(offsets, done))]  # noqa: B905
+    world.store.get_records = lambda offsets, done: [
+        None if offset == 0 else raw for offset, raw in zip(offsets, get_records(offsets, done), strict=True)
+    ]
     world.run(world.now_ms + 1_000)
     assert world.bodies() == [b"here"] and world.timer.counts["dropped"] == 1
     assert world.timer.facts()["waiting"] == 0
@@ -312,7 +339,9 @@ def test_a_damaged_message_of_the_queue_is_passed_over(world):
     world.send(b"bad", TIMER_DELAY_SEC=1)
     world.send(b"good", TIMER_DELAY_SEC=1)
     get = world.store.get
-    world.store.get = lambda request, done: GetResult(GetStatus.MESSAGE_DAMAGED, 0, 0, 2) if request.offset == 0 else get(request, done)
+    world.store.get = lambda request, done: (
+        GetResult(GetStatus.MESSAGE_DAMAGED, 0, 0, 2) if request.offset == 0 else get(request, done)
+    )
     world.run(world.now_ms + 2_000)
     assert world.bodies() == [b"good"]
 
@@ -356,7 +385,7 @@ def test_a_full_disk_keeps_messages_in_the_queue(world):
     assert len(world.delivered()) == 1
 
 
-# Rolling and deleting -------------------------------------------------------------------------------------------------
+# Rolling and deleting -----------------------------------------------------------------------------
 
 
 def test_a_message_beyond_the_window_is_stored_once_more_and_comes_at_its_time():
@@ -411,7 +440,7 @@ def test_a_request_to_delete_rolls_with_its_message():
     assert world.delivered() == [] and world.timer.counts["deleted"] == 1
 
 
-# Starting again -------------------------------------------------------------------------------------------------------
+# Starting again -----------------------------------------------------------------------------------
 
 
 def test_after_a_stop_in_order_nothing_is_lost_or_doubled(world):
@@ -511,7 +540,8 @@ def test_a_lost_timer_log_is_made_again_without_what_was_delivered(world):
 
 
 def test_what_became_due_while_the_broker_was_down_comes_also_where_the_timer_log_is_lost(world):
-    """The wheel was at the time of the start before the queue was read again, so all that was late counted as delivered."""
+    """The wheel was at the time of the start before the queue was read again, so all that was late counted as
+    delivered."""
     for second in (1, 20, 30, 400):
         world.send(b"%d" % second, TIMER_DELAY_SEC=second)
     lose_timer_log_at(world, START_MS + 5_000)
@@ -532,7 +562,7 @@ def test_read_time_is_not_older_than_the_wheel(world):
     assert world.timer.check().read_ms == (world.now_ms - 300) - (7 * 86_400 - 60) * 1_000
 
 
-# Facts ----------------------------------------------------------------------------------------------------------------
+# Facts --------------------------------------------------------------------------------------------
 
 
 def test_facts_say_what_waits_and_how_late_it_is(world):
@@ -559,7 +589,9 @@ def test_facts_say_what_waits_and_how_late_it_is(world):
 
 
 def test_the_file_of_metrics_says_how_many_wait_for_whoever_takes_the_store_over(world):
-    assert json.loads(world.timer.metrics_picture()())["timingCount"] == {}, "what another broker left is replaced by the first"
+    assert json.loads(world.timer.metrics_picture()())["timingCount"] == {}, (
+        "what another broker left is replaced by the first"
+    )
     assert world.timer.metrics_picture() is None
     world.send(TIMER_DELAY_SEC=1)
     world.send(TIMER_DELAY_SEC=5)
@@ -567,7 +599,10 @@ def test_the_file_of_metrics_says_how_many_wait_for_whoever_takes_the_store_over
     text = world.timer.metrics_picture()().decode()
     assert "\n" not in text and " " not in text
     value = json.loads(text)
-    assert value["timingCount"] == {"Orders": {"count": 2, "timeStamp": START_MS}} and value["dataVersion"]["counter"] == 2
+    assert (
+        value["timingCount"] == {"Orders": {"count": 2, "timeStamp": START_MS}}
+        and value["dataVersion"]["counter"] == 2
+    )
     world.run(START_MS + 1_500)
     assert json.loads(world.timer.metrics_picture()())["timingCount"]["Orders"]["count"] == 1
     world.restart()

@@ -4,11 +4,20 @@ import json
 
 import pytest
 
-from broker_store.broker.topics import AUTO_CREATE_TOPIC, FEW, SCHEDULE_TOPIC, TRACE_TOPIC, TooManyTopicsError, TopicConfig, Topics
+from broker_store.broker.topics import (
+    AUTO_CREATE_TOPIC,
+    FEW,
+    SCHEDULE_TOPIC,
+    TRACE_TOPIC,
+    TooManyTopicsError,
+    TopicConfig,
+    Topics,
+)
 from broker_store.errors import DamagedStoreError, NameError_
 from broker_store.formats import config_json
 
-# What a fresh 5.3.3 broker with the default settings has (docs/spec/store-format.md section 8): name, permission, queues.
+# What a fresh 5.3.3 broker with the default settings has (docs/spec/store-format.md section 8): name,
+# permission, queues.
 FRESH = {
     "TBW102": (7, 8), "DefaultCluster": (7, 16), "broker-a": (7, 1), "BenchmarkTest": (6, 1024), "SELF_TEST_TOPIC": (6, 1), "OFFSET_MOVED_EVENT": (6, 1),
     "SCHEDULE_TOPIC_XXXX": (6, 18), "DefaultCluster_REPLY_TOPIC": (6, 1), "rmq_sys_REVIVE_LOG_DefaultCluster": (6, 8),
@@ -26,7 +35,9 @@ def test_a_fresh_table_has_apaches_system_topics():
 
 
 def test_settings_decide_which_templates_there_are():
-    topics = make(auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True, default_queues=3)
+    topics = make(
+        auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True, default_queues=3
+    )
     assert topics.get(AUTO_CREATE_TOPIC) is None
     assert topics.get("DefaultCluster").perm == topics.get("broker-a").perm == 6
     assert topics.get("RMQ_SYS_TRACE_TOPIC") is not None
@@ -62,7 +73,9 @@ def test_topics_that_make_themselves_are_bounded_and_an_administrators_are_not()
     topics.auto_create("one", AUTO_CREATE_TOPIC, 4)
     with pytest.raises(TooManyTopicsError):
         topics.auto_create("two", AUTO_CREATE_TOPIC, 4)
-    assert topics.ensure_retry("group").name == "%RETRY%group", "groups have a bound of their own, and no consumer begins without it"
+    assert topics.ensure_retry("group").name == "%RETRY%group", (
+        "groups have a bound of their own, and no consumer begins without it"
+    )
     topics.put(TopicConfig("two"))
     topics = make(max_topics=len(FRESH))
     with pytest.raises(TooManyTopicsError) as refused:
@@ -83,7 +96,10 @@ def test_each_change_is_a_new_version_and_is_told():
 
 def test_kinds_of_topics():
     topics = make()
-    kinds = [topics.kind(name) for name in ("a", "%RETRY%g", "%DLQ%g", SCHEDULE_TOPIC, "TBW102", "rmq_sys_anything")]
+    kinds = [
+        topics.kind(name)
+        for name in ("a", "%RETRY%g", "%DLQ%g", SCHEDULE_TOPIC, "TBW102", "rmq_sys_anything")
+    ]
     assert kinds == ["normal", "retry", "dlq", "system", "system", "system"]
 
 
@@ -109,8 +125,19 @@ def test_the_file_has_apaches_layout_and_comes_back():
     assert not topics.dirty
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"topicConfigTable":[]}', '{"topicConfigTable":{"a":{"topicName":"../a"}}}',
-                                  '{"topicConfigTable":{"a":{"topicName":"' + "a" * 256 + '"}}}', '{"topicConfigTable":{"a":{"topicName":"a","perm":"x"}}}', '{"topicConfigTable":{"a":5}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"topicConfigTable":[]}',
+        '{"topicConfigTable":{"a":{"topicName":"../a"}}}',
+        # fmt: skip
+        '{"topicConfigTable":{"a":{"topicName":"' + "a" * 256 + '"}}}',
+        '{"topicConfigTable":{"a":{"topicName":"a","perm":"x"}}}',
+        '{"topicConfigTable":{"a":5}}',
+    ],
+)
 def test_a_file_that_cannot_be_read_is_named(text):
     with pytest.raises(DamagedStoreError, match="config/topics.json"):
         make().load(text)
@@ -141,7 +168,8 @@ def test_order_is_only_ever_switched_on():
 
 def test_a_topic_describes_itself_as_apache_prints_it():
     assert TopicConfig("TopicX", 4, 4, order=True).describe() == (
-        "TopicConfig [topicName=TopicX, readQueueNums=4, writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=true, attributes={}]"
+        "TopicConfig [topicName=TopicX, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+        "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=true, attributes={}]"
     )
 
 

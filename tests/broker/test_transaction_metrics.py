@@ -38,8 +38,15 @@ def test_there_are_never_fewer_than_none(metrics):
 @pytest.mark.parametrize(
     "text",
     [
-        "{", "[]", "{}", "7", '{"transactionCount":{"A":7}}', '{"transactionCount":{"A":{"count":"many","timeStamp":1}}}',
-        "[" * 100_000, '{"transactionCount":{"A":{"count":Infinity,"timeStamp":1}}}', '{"dataVersion":3,"transactionCount":{}}',
+        "{",
+        "[]",
+        "{}",
+        "7",
+        '{"transactionCount":{"A":7}}',
+        '{"transactionCount":{"A":{"count":"many","timeStamp":1}}}',
+        "[" * 100_000,
+        '{"transactionCount":{"A":{"count":Infinity,"timeStamp":1}}}',
+        '{"dataVersion":3,"transactionCount":{}}',
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_and_changes_nothing(metrics, text):

@@ -20,7 +20,13 @@ class World:
         self.store.now_ms = self.now_ms
         self.offsets = offsets or Offsets(clock=lambda: self.now_ms)
         self.transactions = Transactions(
-            self.store, self.offsets, clock=lambda: self.now_ms, timeout_ms=6_000, interval_ms=30_000, most_checks=3, reserved_ms=72 * 60 * MINUTE
+            self.store,
+            self.offsets,
+            clock=lambda: self.now_ms,
+            timeout_ms=6_000,
+            interval_ms=30_000,
+            most_checks=3,
+            reserved_ms=72 * 60 * MINUTE,
         )
         self.asked = []
         self.reads = True  # whether the producers of the group read what they are sent
@@ -29,7 +35,13 @@ class World:
         self.transactions.start()
 
     def send(self, key: str = "K1", body: bytes = b"x", **pairs) -> record.StoredMessage:
-        message = Message("Orders", 3, body, properties.encode({"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": key, **pairs}), born_timestamp=self.now_ms)
+        message = Message(
+            "Orders",
+            3,
+            body,
+            properties.encode({"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": key, **pairs}),
+            born_timestamp=self.now_ms,
+        )
         message.sys_flag = record.TRANSACTION_PREPARED
         self.transactions.prepare(message)
         result = self.store.put(message)
@@ -87,7 +99,12 @@ def test_a_half_is_stored_where_no_consumer_looks(world):
     half = world.send(KEYS="k")
     assert (half.topic, half.queue_id, half.sys_flag) == (HALF_TOPIC, 0, 0)
     told = half.properties
-    assert (told["REAL_TOPIC"], told["REAL_QID"], told["__transactionId__"], told["TRAN_MSG"]) == ("Orders", "3", "K1", "true")
+    assert (told["REAL_TOPIC"], told["REAL_QID"], told["__transactionId__"], told["TRAN_MSG"]) == (
+        "Orders",
+        "3",
+        "K1",
+        "true",
+    )
     assert world.store.messages("Orders", 3) == []
 
 
@@ -95,7 +112,11 @@ def test_a_commit_stores_the_message_at_its_place_and_notes_it(world):
     half = world.send(body=b"paid")
     assert world.commit(half)
     (message,) = world.store.messages("Orders", 3)
-    assert (message.body, message.sys_flag, message.prepared_transaction_offset) == (b"paid", record.TRANSACTION_COMMIT, half.log_offset)
+    assert (message.body, message.sys_flag, message.prepared_transaction_offset) == (
+        b"paid",
+        record.TRANSACTION_COMMIT,
+        half.log_offset,
+    )
     assert "REAL_TOPIC" not in message.properties and message.properties["TRAN_MSG"] == "true"
     world.run()
     (note,) = world.store.messages(OP_HALF_TOPIC)
@@ -124,11 +145,17 @@ def test_a_half_without_a_word_is_asked_about_after_its_time(world):
     world.later(30_000)
     ((again, result),) = world.asked
     assert result.queue_offset == 1 and properties.decode(again.properties)["TRANSACTION_CHECK_TIMES"] == "1"
-    assert [half.properties.get("TRANSACTION_CHECK_TIMES") for half in world.store.messages(HALF_TOPIC)] == [None, "1"]
+    assert [half.properties.get("TRANSACTION_CHECK_TIMES") for half in world.store.messages(HALF_TOPIC)] == [
+        None,
+        "1",
+    ]
     world.later(29_999)
     assert len(world.asked) == 1
     world.later(1)
-    assert [properties.decode(half.properties)["TRANSACTION_CHECK_TIMES"] for half, _ in world.asked] == ["1", "2"]
+    assert [properties.decode(half.properties)["TRANSACTION_CHECK_TIMES"] for half, _ in world.asked] == [
+        "1",
+        "2",
+    ]
 
 
 def test_a_young_half_is_left_in_peace(world):
@@ -141,11 +168,19 @@ def test_a_young_half_is_left_in_peace(world):
 def test_which_halves_wait_is_known_once_the_words_were_read(world):
     halves = [world.send(f"K{number}") for number in range(4)]
     world.commit(halves[1])
-    assert world.transactions.waiting_offsets(10) == [0, 2, 3] and world.transactions.waiting_offsets(2) == [0, 2]
+    assert world.transactions.waiting_offsets(10) == [0, 2, 3] and world.transactions.waiting_offsets(2) == [
+        0,
+        2,
+    ]
     assert [world.transactions.waits(half.queue_offset) for half in halves] == [True, False, True, True]
     world.run()
     again = world.restarted()
-    assert again.transactions.facts()["waiting"] is again.transactions.waiting_offsets(10) is again.transactions.waits(0) is None
+    assert (
+        again.transactions.facts()["waiting"]
+        is again.transactions.waiting_offsets(10)
+        is again.transactions.waits(0)
+        is None
+    )
     again.run()
     assert (again.transactions.facts()["waiting"], again.transactions.waiting_offsets(10)) == (3, [0, 2, 3])
     again.later(30_000)
@@ -156,7 +191,9 @@ def test_a_half_may_name_its_own_time(world):
     own = world.send("K1", CHECK_IMMUNITY_TIME_IN_SECONDS="50")
     world.send("K2")
     world.later(30_000)
-    assert [properties.decode(half.properties)["UNIQ_KEY"] for half, _ in world.asked] == ["K2"], "the one behind it is not held up"
+    assert [properties.decode(half.properties)["UNIQ_KEY"] for half, _ in world.asked] == ["K2"], (
+        "the one behind it is not held up"
+    )
     assert world.transactions.lateness(own) is None
     world.later(30_000)
     assert {properties.decode(half.properties)["UNIQ_KEY"] for half, _ in world.asked} == {"K1", "K2"}
@@ -178,8 +215,14 @@ def test_after_the_last_question_a_half_is_given_up(world):
         world.later(30_000)
     assert len(world.asked) == 3
     (given_up,) = world.store.messages(CHECK_MAX_TOPIC)
-    assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "3" and given_up.properties["REAL_TOPIC"] == "Orders"
-    assert world.transactions.facts() | {"half_offset": 4, "waiting": 0, "given_up": 1} == world.transactions.facts()
+    assert (
+        given_up.properties["TRANSACTION_CHECK_TIMES"] == "3"
+        and given_up.properties["REAL_TOPIC"] == "Orders"
+    )
+    assert (
+        world.transactions.facts() | {"half_offset": 4, "waiting": 0, "given_up": 1}
+        == world.transactions.facts()
+    )
 
 
 def test_one_that_was_given_up_may_begin_again(world):
@@ -189,7 +232,12 @@ def test_one_that_was_given_up_may_begin_again(world):
     (given_up,) = world.store.messages(CHECK_MAX_TOPIC)
     world.store.put(world.transactions.resumed(given_up))
     world.later(30_000)
-    assert [properties.decode(half.properties)["TRANSACTION_CHECK_TIMES"] for half, _ in world.asked] == ["1", "2", "3", "1"]
+    assert [properties.decode(half.properties)["TRANSACTION_CHECK_TIMES"] for half, _ in world.asked] == [
+        "1",
+        "2",
+        "3",
+        "1",
+    ]
 
 
 def test_positions_move_over_what_is_settled_and_no_further(world):
@@ -224,7 +272,7 @@ def test_notes_of_4_9_without_commas_are_read(world):
 def test_a_half_that_was_stored_again_is_asked_once_a_round_after_a_restart(world):
     world.send("K1")
     world.later(30_000)
-    again = World(world.store, Offsets(clock=lambda: world.now_ms))   # nothing was saved
+    again = World(world.store, Offsets(clock=lambda: world.now_ms))  # nothing was saved
     again.later(30_000)
     again.later(30_000)
     assert len(again.asked) == 2
@@ -276,12 +324,16 @@ def test_a_half_that_changed_on_the_disk_does_not_keep_back_those_behind_it(worl
     half = world.send("K2")
     get, status = world.store.get, GetStatus.READ_FAILED
     damaged = {(HALF_TOPIC, 0)}
-    world.store.get = lambda request, done: GetResult(status, 0, 0, 2) if (request.topic, request.offset) in damaged else get(request, done)
+    world.store.get = lambda request, done: (
+        GetResult(status, 0, 0, 2) if (request.topic, request.offset) in damaged else get(request, done)
+    )
     world.later(MINUTE)
     assert world.asked == []
     status = GetStatus.MESSAGE_DAMAGED
     world.later(MINUTE)
-    assert {properties.get(asked.properties, properties.UNIQUE_KEY) for asked, _ in world.asked} == {half.unique_key}
+    assert {properties.get(asked.properties, properties.UNIQUE_KEY) for asked, _ in world.asked} == {
+        half.unique_key
+    }
 
 
 def test_cold_reads_are_waited_for(world):
@@ -300,10 +352,14 @@ def test_a_step_asks_about_a_few_halves_and_rests_whatever_else_there_is_to_do(w
         world.send(f"K{number}")
     word = world.send("word")
     world.later(30_000)
-    assert len(world.asked) == MOST_AT_ONCE and world.store.put_calls[-1] == MOST_AT_ONCE, "they are stored again by one call"
+    assert len(world.asked) == MOST_AT_ONCE and world.store.put_calls[-1] == MOST_AT_ONCE, (
+        "they are stored again by one call"
+    )
     world.commit(word)
     world.run()
-    assert world.notes() == [b"96,"] and len(world.asked) == MOST_AT_ONCE, "a word is noted at once, and brings no questions forward"
+    assert world.notes() == [b"96,"] and len(world.asked) == MOST_AT_ONCE, (
+        "a word is noted at once, and brings no questions forward"
+    )
     assert world.transactions.step(world.now_ms) == world.now_ms + PAUSE_MS
     world.later(PAUSE_MS)
     assert len(world.asked) == 2 * MOST_AT_ONCE
@@ -331,7 +387,9 @@ def test_halves_nobody_reads_about_wait_for_the_next_round_and_come_first_there(
     world.send("K3")
     world.later(30_000)
     assert world.keys() == ["other", "K1", "K2", "other", "K3"]
-    assert [half.properties.get("TRANSACTION_CHECK_TIMES") for half in world.store.messages(HALF_TOPIC)][3:] == ["1", None, "1", "1", "2", "1"]
+    assert [half.properties.get("TRANSACTION_CHECK_TIMES") for half in world.store.messages(HALF_TOPIC)][
+        3:
+    ] == ["1", None, "1", "1", "2", "1"]
 
 
 def test_who_never_reads_is_counted_as_asked_in_each_second_round_until_the_last(world):
@@ -367,11 +425,17 @@ def test_halves_with_their_own_time_are_read_together_when_it_has_come(world):
     world.commit(halves[10])
     reads = []
     get = world.store.get
-    world.store.get = lambda request, done: reads.append((request.topic, request.offset, request.max_count)) or get(request, done)
+    world.store.get = lambda request, done: (
+        reads.append((request.topic, request.offset, request.max_count)) or get(request, done)
+    )
     world.later(30_000)
     world.rest()
     assert world.keys() == [f"K{number}" for number in range(50) if number != 10]
-    assert [(offset, count) for topic, offset, count in reads if topic == HALF_TOPIC and offset < 50] == [(0, 10), (11, 32), (43, 7)]
+    assert [(offset, count) for topic, offset, count in reads if topic == HALF_TOPIC and offset < 50] == [
+        (0, 10),
+        (11, 32),
+        (43, 7),
+    ]
 
 
 def test_what_ended_is_passed_over_by_so_many_a_step(world):
@@ -391,5 +455,7 @@ def test_a_half_that_is_refused_among_others_goes_on_waiting(world):
     room = record.MAX_PROPERTIES - len(world.send("K1", KEYS="k").raw_properties)
     world.send("K2", KEYS="k" * room), world.send("K3")
     world.later(30_000)
-    assert world.keys() == ["K1", "K3"] and world.transactions.counts["failures"] == 1, "its properties have no room for the count"
+    assert world.keys() == ["K1", "K3"] and world.transactions.counts["failures"] == 1, (
+        "its properties have no room for the count"
+    )
     assert world.transactions.facts()["waiting"] == 3 and world.positions()[0] == 1

@@ -1,4 +1,5 @@
-"""A whole cluster on loopback for the client to talk to: our name server and broker over a store in memory."""
+"""A whole cluster on loopback for the client to talk to: our name server and broker over a store in
+memory."""
 
 import asyncio
 import time
@@ -20,9 +21,16 @@ class Cluster:
         self.nameserver = NameServer(self.clock)
         self.nameserver_port = NameServerPort(self.nameserver, self.clock)
         self.store = MemoryStore(self.clock)
-        names = {"broker_name": "broker-a", "broker_cluster_name": "C", "broker_ip1": "127.0.0.1", "listen_port": 0}
+        names = {
+            "broker_name": "broker-a",
+            "broker_cluster_name": "C",
+            "broker_ip1": "127.0.0.1",
+            "listen_port": 0,
+        }
         settings = BrokerSettings(**(names | settings))
-        self.parts = build_parts(settings, StoreSettings(), self.store, self.clock, nameserver=self.nameserver)
+        self.parts = build_parts(
+            settings, StoreSettings(), self.store, self.clock, nameserver=self.nameserver
+        )
         self.broker = Broker(self.parts)
 
     def clock(self):

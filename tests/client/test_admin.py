@@ -37,7 +37,11 @@ async def test_the_cluster_is_shown(cluster, admin):
 async def test_a_topic_is_created_changed_listed_and_deleted(cluster, admin):
     await admin.create_topic("T", read_queues=3, write_queues=2, attributes={"message.type": "NORMAL"})
     config = (await admin.topic_configs(cluster.address))["T"]
-    assert (config.read_queue_nums, config.write_queue_nums, config.attributes) == (3, 2, {"message.type": "NORMAL"})
+    assert (config.read_queue_nums, config.write_queue_nums, config.attributes) == (
+        3,
+        2,
+        {"message.type": "NORMAL"},
+    )
     assert "T" in await admin.topics()
     assert (await admin.route("T")).queues[0].read_queue_nums == 3
     await admin.create_topic("T", read_queues=4, write_queues=4, perm=4, cluster="C", broker_name="broker-a")
@@ -81,10 +85,14 @@ async def a_retry_policy_is_told_and_does_not_act(nameservers):
 
     async def waiting():
         answer = await admin.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": "SCHEDULE_TOPIC_XXXX"})
-        return {queue.queue_id: offsets.max_offset for queue, offsets in decode_topic_stats(answer.body).items()}
+        return {
+            queue.queue_id: offsets.max_offset for queue, offsets in decode_topic_stats(answer.body).items()
+        }
 
     async with Admin(nameservers) as admin, Producer(nameservers) as producer:
-        ((address, *_),) = [list(broker.addresses.values()) for broker in (await admin.cluster_info()).brokers.values()]
+        ((address, *_),) = [
+            list(broker.addresses.values()) for broker in (await admin.cluster_info()).brokers.values()
+        ]
         for policy in RETRY_POLICIES:
             group = f"patient-{policy['type'].lower()}"
             await admin.create_group(group, groupRetryPolicy=policy)
@@ -92,7 +100,10 @@ async def a_retry_policy_is_told_and_does_not_act(nameservers):
             assert {name: told[name] for name in policy} == policy
             before = await waiting()
             await producer.send(f"of-{group}", b"x", queue_id=0)
-            async with PushConsumer(group, nameservers, consume_from="first").subscribe(f"of-{group}") as consumer, asyncio.timeout(20):
+            async with (
+                PushConsumer(group, nameservers, consume_from="first").subscribe(f"of-{group}") as consumer,
+                asyncio.timeout(20),
+            ):
                 await consumer.start(Inbox(failures=1))
                 while (after := await waiting()) == before:
                     await asyncio.sleep(0.02)

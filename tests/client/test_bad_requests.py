@@ -1,4 +1,5 @@
-"""What makes no sense of what a broker asks its clients: one answer each where there is one, and the client goes on as before."""
+"""What makes no sense of what a broker asks its clients: one answer each where there is one, and the client
+goes on as before."""
 
 import pytest
 
@@ -18,7 +19,8 @@ GOOD_FIELDS = {
     R.PUSH_REPLY_MESSAGE_TO_CLIENT: {"producerGroup": "pg", "topic": "T", "queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "bornHost": "127.0.0.1:1", "storeHost": "127.0.0.1:1",
                                      "storeTimestamp": "0", "properties": "CORRELATION_ID\x01none\x02"},
 }  # fmt: skip
-ONEWAY = (R.CHECK_TRANSACTION_STATE, R.NOTIFY_CONSUMER_IDS_CHANGED, R.RESET_CONSUMER_CLIENT_OFFSET)  # answered by no client
+# Answered by no client
+ONEWAY = (R.CHECK_TRANSACTION_STATE, R.NOTIFY_CONSUMER_IDS_CHANGED, R.RESET_CONSUMER_CLIENT_OFFSET)
 BAD_VALUES = ("", "x", "-1", "9" * 40, "../x", "\x00", "x" * 60_000, "\u202e")
 BAD_BODIES = (b"", b"{", b"[]", b"null", b"7", b"\xff" * 100, b"[" * 5_000, b'{"offsetTable":7}', b'{"offsetTable":{"x":"y"}}', b'{"offsetTable":[{"topic":7}]}', b"\x00" * 200,
               (100).to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + b"\xff" * 92)  # fmt: skip
@@ -29,8 +31,14 @@ async def test_each_bad_request_is_answered_and_harms_nothing(cluster, code, cap
     inbox, good = Inbox(), GOOD_FIELDS[code]
     bad = [({}, b""), *[(good, body) for body in BAD_BODIES]]
     for name in good:
-        bad += [({other: value for other, value in good.items() if other != name}, b""), *[(good | {name: value}, b"") for value in BAD_VALUES]]
-    async with TransactionProducer(cluster.nameservers, "pg", lambda message: None) as producer, PushConsumer("g", cluster.nameservers, consume_from="first") as consumer:
+        bad += [
+            ({other: value for other, value in good.items() if other != name}, b""),
+            *[(good | {name: value}, b"") for value in BAD_VALUES],
+        ]
+    async with (
+        TransactionProducer(cluster.nameservers, "pg", lambda message: None) as producer,
+        PushConsumer("g", cluster.nameservers, consume_from="first") as consumer,
+    ):
         await producer.send("T", b"before")
         await consumer.subscribe("T").start(inbox)
         await inbox.next()
@@ -43,8 +51,12 @@ async def test_each_bad_request_is_answered_and_harms_nothing(cluster, code, cap
                 else:
                     answer = await channel.request(Command.request(int(code), fields, body), 5)
                     assert "Traceback" not in (answer.remark or "")
-            assert (await channel.request(Command.request(0), 5)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "it lives"
-        assert not [record for record in caplog.records if record.name == "asyncio"], "nothing was raised that nobody caught"
+            assert (
+                await channel.request(Command.request(0), 5)
+            ).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "it lives"
+        assert not [record for record in caplog.records if record.name == "asyncio"], (
+            "nothing was raised that nobody caught"
+        )
         await producer.send("T", b"after")
         while (await inbox.next())[0].body != b"after":
             pass

@@ -1,4 +1,5 @@
-"""The client without asyncio; the scripts run in a thread, because the cluster they talk to lives in the test's loop."""
+"""The client without asyncio; the scripts run in a thread, because the cluster they talk to lives in the
+test's loop."""
 
 import asyncio
 import inspect
@@ -6,10 +7,24 @@ import threading
 
 import pytest
 
-from broker_store.client import Admin, NoRouteError, Producer, PullConsumer, PushConsumer, RetryLater, TransactionProducer, blocking
+from broker_store.client import (
+    Admin,
+    NoRouteError,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    RetryLater,
+    TransactionProducer,
+    blocking,
+)
 from broker_store.errors import MisuseError
 
-PAIRS = [(Producer, blocking.Producer), (PullConsumer, blocking.PullConsumer), (PushConsumer, blocking.PushConsumer), (Admin, blocking.Admin)]
+PAIRS = [
+    (Producer, blocking.Producer),
+    (PullConsumer, blocking.PullConsumer),
+    (PushConsumer, blocking.PushConsumer),
+    (Admin, blocking.Admin),
+]
 
 
 @pytest.fixture
@@ -103,7 +118,10 @@ async def test_a_coroutine_of_the_client_cannot_wait_for_itself(script):
     def program(nameservers):
         told, seen = threading.Event(), []
 
-        with blocking.Producer(nameservers) as producer, blocking.PushConsumer("g", nameservers).subscribe("T") as consumer:
+        with (
+            blocking.Producer(nameservers) as producer,
+            blocking.PushConsumer("g", nameservers).subscribe("T") as consumer,
+        ):
 
             async def handle(message):
                 try:
@@ -132,9 +150,14 @@ async def test_no_thread_is_left_behind(script):
     assert not (await script(program)).is_alive()
 
 
-@pytest.mark.parametrize(("with_asyncio", "without"), [*PAIRS, (TransactionProducer, blocking.TransactionProducer)])
+@pytest.mark.parametrize(
+    ("with_asyncio", "without"), [*PAIRS, (TransactionProducer, blocking.TransactionProducer)]
+)
 def test_whatever_can_be_awaited_can_be_waited_for(with_asyncio, without):
-    names = {name for name, _ in inspect.getmembers(with_asyncio, callable) if not name.startswith("_")} - {"start", "send_counted"}
+    names = {name for name, _ in inspect.getmembers(with_asyncio, callable) if not name.startswith("_")} - {
+        "start",
+        "send_counted",
+    }
     assert {name for name in names if not hasattr(without, name)} == set()
 
 

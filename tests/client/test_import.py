@@ -8,9 +8,12 @@ def test_the_client_pulls_in_neither_numba_nor_numpy_nor_django():
         "import broker_store.client\n"
         "heavy = {'numba', 'numpy', 'django', 'uvloop', 'pyspark'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))\n"
-        "print(sorted(name for name in sys.modules if name.startswith('broker_store.') and name.count('.') == 1))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('broker_store.') and "
+        "name.count('.') == 1))\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
+    )
     heavy, rooms = done.stdout.splitlines()
     assert heavy == "[]"
     allowed = {"client", "errors", "excerpts", "formats", "messages", "protocol"}

@@ -36,7 +36,9 @@ async def send(producer, count, **options):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_loop_gets_every_message_and_consumes_it_by_asking_for_the_next(cluster, producer, consumer_of, orderly):
+async def test_a_loop_gets_every_message_and_consumes_it_by_asking_for_the_next(
+    cluster, producer, consumer_of, orderly
+):
     await send(producer, 10, queue_id=1)
     bodies = []
     async with consumer_of(orderly=orderly) as consumer:
@@ -94,7 +96,9 @@ async def test_a_loop_can_have_a_message_come_again_or_go_to_the_dead_letters(cl
     assert cluster.parts.offsets.query("g", "T", 0) == 3
 
 
-async def test_an_orderly_loop_gets_a_message_again_before_the_next_one(cluster, producer, consumer_of, monkeypatch):
+async def test_an_orderly_loop_gets_a_message_again_before_the_next_one(
+    cluster, producer, consumer_of, monkeypatch
+):
     monkeypatch.setattr(module, "ORDERLY_PAUSE_S", 1_000)
     await send(producer, 3, queue_id=0)
     seen = []
@@ -112,7 +116,9 @@ async def test_an_orderly_loop_gets_a_message_again_before_the_next_one(cluster,
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_several_loops_share_the_messages_and_end_when_the_consumer_closes(producer, consumer_of, orderly):
+async def test_several_loops_share_the_messages_and_end_when_the_consumer_closes(
+    producer, consumer_of, orderly
+):
     await send(producer, 12)
     consumer = await consumer_of(orderly=orderly).start()
     seen = [[], [], []]
@@ -147,7 +153,11 @@ async def test_a_queue_that_goes_to_another_member_is_not_handed_to_the_loop(pro
     async with consumer_of(concurrency=2) as consumer:
         messages = aiter(consumer)
         assert (await anext(messages)).body == b"0"
-        (assigned,) = [assigned for queue, assigned in consumer._assigned.items() if (queue.topic, queue.queue_id) == ("T", 0)]
+        (assigned,) = [
+            assigned
+            for queue, assigned in consumer._assigned.items()
+            if (queue.topic, queue.queue_id) == ("T", 0)
+        ]
         await until(consumer._work.full)
         consumer._drop(assigned)
         with pytest.raises(TimeoutError):

@@ -4,7 +4,13 @@ from datetime import UTC, datetime
 import pytest
 
 from broker_store.client import message as client_message
-from broker_store.client.message import Outgoing, UniqueKeys, decode_messages, encode_batch_part, encode_properties
+from broker_store.client.message import (
+    Outgoing,
+    UniqueKeys,
+    decode_messages,
+    encode_batch_part,
+    encode_properties,
+)
 from broker_store.errors import FormatError, MisuseError
 from broker_store.formats import properties, record
 from broker_store.formats.message_id import decode_unique_id
@@ -13,7 +19,13 @@ from broker_store.messages import Message
 
 def stored(body=b"hello", sys_flag=0, topic="T", reconsume_times=0, **pairs):
     message = Message(
-        topic, 1, body, properties.encode(pairs), sys_flag=sys_flag, born_timestamp=7, reconsume_times=reconsume_times
+        topic,
+        1,
+        body,
+        properties.encode(pairs),
+        sys_flag=sys_flag,
+        born_timestamp=7,
+        reconsume_times=reconsume_times,
     )
     return record.encode(message, 5, 1000, 9)
 
@@ -92,8 +104,18 @@ def test_unique_keys_differ_and_can_be_taken_apart(monkeypatch):
 
 def test_a_received_message_shows_what_was_sent():
     (message,) = decode_messages(stored(TAGS="A", KEYS="k1 k2", UNIQ_KEY="UK"), "broker-a")
-    assert (message.body, message.tag, message.keys, message.message_id) == (b"hello", "A", ("k1", "k2"), "UK")
-    assert (message.topic, message.queue, message.queue_offset, message.attempt) == ("T", ("T", "broker-a", 1), 5, 1)
+    assert (message.body, message.tag, message.keys, message.message_id) == (
+        b"hello",
+        "A",
+        ("k1", "k2"),
+        "UK",
+    )
+    assert (message.topic, message.queue, message.queue_offset, message.attempt) == (
+        "T",
+        ("T", "broker-a", 1),
+        5,
+        1,
+    )
     assert (message.born_timestamp, message.store_timestamp) == (7, 9)
     assert message.offset_message_id == message.record.offset_id
 

@@ -25,13 +25,20 @@ async def producer(cluster):
 
 
 def stored(cluster, receipt):
-    (log_offset, _, _), *_ = cluster.store.read_units(receipt.topic, receipt.queue_id, receipt.queue_offset, 1)
+    (log_offset, _, _), *_ = cluster.store.read_units(
+        receipt.topic, receipt.queue_id, receipt.queue_offset, 1
+    )
     return decode_messages(cluster.store.record_at(log_offset), receipt.broker_name)[0]
 
 
 async def test_a_message_is_stored_as_it_was_given(cluster, producer):
     receipt = await producer.send("T", b"hello", tag="A", keys=["k1", "k2"], properties={"colour": "red"})
-    assert (receipt.status, receipt.topic, receipt.broker_name, receipt.queue_offset) == ("SEND_OK", "T", "broker-a", 0)
+    assert (receipt.status, receipt.topic, receipt.broker_name, receipt.queue_offset) == (
+        "SEND_OK",
+        "T",
+        "broker-a",
+        0,
+    )
     message = stored(cluster, receipt)
     assert (message.body, message.tag, message.keys, message.properties["colour"]) == (
         b"hello",
@@ -66,7 +73,9 @@ async def test_a_batch_stands_together_in_one_queue(cluster, producer):
     messages = [stored(cluster, receipt) for receipt in receipts]
     assert [message.body for message in messages] == [b"a", b"b"]
     assert [message.message_id for message in messages] == [receipt.message_id for receipt in receipts]
-    assert [message.offset_message_id for message in messages] == [receipt.offset_message_id for receipt in receipts]
+    assert [message.offset_message_id for message in messages] == [
+        receipt.offset_message_id for receipt in receipts
+    ]
     with pytest.raises(MisuseError):
         await producer.send_batch("T", [])
     with pytest.raises(MisuseError):
@@ -117,10 +126,14 @@ async def test_of_many_messages_the_receipts_of_those_that_were_sent_are_not_los
 
 async def test_messages_of_one_key_go_to_one_queue_the_same_as_javas(cluster, producer):
     for _ in range(3):
-        # "customer-2".hashCode() is -1581185533, whose remainder is -1 in Java; its selector takes the absolute value.
+        # "customer-2".hashCode() is -1581185533, whose remainder is -1 in Java; its selector takes the
+        # absolute value.
         assert (await producer.send("T", b"x", ordering_key="customer-2")).queue_id == 1
         assert (await producer.send("T", b"x", ordering_key="")).queue_id == 0
-    assert {receipt.queue_id for receipt in await producer.send_many("T", [b"x"] * 5, ordering_key="customer-2", batch_bytes=1)} == {1}
+    assert {
+        receipt.queue_id
+        for receipt in await producer.send_many("T", [b"x"] * 5, ordering_key="customer-2", batch_bytes=1)
+    } == {1}
     with pytest.raises(MisuseError):
         await producer.send("T", b"x", ordering_key="customer-2", queue_id=1)
 
@@ -179,17 +192,30 @@ async def test_a_message_is_recalled_at_the_broker_that_its_handle_names(produce
     address = producer._session.masters()[0]
     monkeypatch.setattr(producer._session, "ask", ask)
     assert await producer.recall("T", handle_of("broker-a")) == "UK"
-    assert asked == [(address, RequestCode.RECALL_MESSAGE, {"producerGroup": "pg", "topic": "T", "recallHandle": handle_of("broker-a")})]
+    assert asked == [
+        (
+            address,
+            RequestCode.RECALL_MESSAGE,
+            {"producerGroup": "pg", "topic": "T", "recallHandle": handle_of("broker-a")},
+        )
+    ]
     with pytest.raises(NoRouteError, match="broker-z"):
         await producer.recall("T", handle_of("broker-z"))
     with pytest.raises(MisuseError, match="a handle stands in the receipt"):
         await producer.recall("T", "djI=")
 
 
-@pytest.mark.parametrize(("code", "goes_on"), [(code, True) for code in (1, 2, 14, 16, 17, 204, 205, 1500)] + [(13, False), (29, False)])
-async def test_another_broker_is_asked_when_one_answers_with_a_code_of_javas_list(producer, monkeypatch, code, goes_on):
+@pytest.mark.parametrize(
+    ("code", "goes_on"),
+    [(code, True) for code in (1, 2, 14, 16, 17, 204, 205, 1500)] + [(13, False), (29, False)],
+)
+async def test_another_broker_is_asked_when_one_answers_with_a_code_of_javas_list(
+    producer, monkeypatch, code, goes_on
+):
     queues = tuple(QueueData(name, 1, 1, 6) for name in ("a", "b"))
-    producer._session.routes["T"] = TopicRoute(queues, tuple(BrokerData("C", name, {0: f"127.0.0.1:{port}"}) for name, port in (("a", 1), ("b", 2))))
+    producer._session.routes["T"] = TopicRoute(
+        queues, tuple(BrokerData("C", name, {0: f"127.0.0.1:{port}"}) for name, port in (("a", 1), ("b", 2)))
+    )
     producer._turns["T"] = iter([0, 0])
 
     async def ask(address, request, fields=None, body=b"", **more):
@@ -320,7 +346,9 @@ async def test_a_request_gets_the_reply_of_who_consumes_it(cluster, producer):
         await producer.reply(message, b"171.3 for " + message.body)
 
     await producer.send("Prices", b"first")
-    async with PushConsumer("quotes", cluster.nameservers, consume_from="first").subscribe("Prices", "ask") as consumer:
+    async with PushConsumer("quotes", cluster.nameservers, consume_from="first").subscribe(
+        "Prices", "ask"
+    ) as consumer:
         await consumer.start(answer)
         reply = await producer.request("Prices", b"AAPL", tag="ask", timeout=10)
     assert reply.body == b"171.3 for AAPL" and reply.properties["MSG_TYPE"] == "reply"

@@ -40,7 +40,9 @@ def queue(number, topic="T"):
 
 
 async def send(producer, count, first=0, **options):
-    return [await producer.send("T", str(number).encode(), **options) for number in range(first, first + count)]
+    return [
+        await producer.send("T", str(number).encode(), **options) for number in range(first, first + count)
+    ]
 
 
 async def test_every_message_is_handed_out_once(producer, consume):
@@ -132,7 +134,9 @@ async def test_after_its_last_retry_a_message_goes_to_the_dead_letters(cluster, 
     await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
 
 
-async def test_without_a_number_of_its_own_the_groups_settings_say_how_often_a_message_comes_again(cluster, producer, consume):
+async def test_without_a_number_of_its_own_the_groups_settings_say_how_often_a_message_comes_again(
+    cluster, producer, consume
+):
     await send(producer, 1)
     async with Admin(cluster.nameservers) as admin:
         await admin.create_group("g", retryMaxTimes=1)
@@ -157,7 +161,9 @@ async def test_a_handler_says_when_a_message_is_to_come_again_and_when_never(clu
 
     await send(producer, 2)
     await consume(handle)
-    await until(lambda: cluster.store.max_offset("%DLQ%g", 0) and cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 6))
+    await until(
+        lambda: cluster.store.max_offset("%DLQ%g", 0) and cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 6)
+    )
     cluster.advance(3 * 60_000)
     await until(lambda: len(handled) == 3)
     assert sorted(handled) == [(b"0", 1), (b"1", 1), (b"1", 2)]
@@ -173,12 +179,24 @@ def nobody_takes_back(monkeypatch):
     monkeypatch.setattr(giving_back.GivingBack, "_ask", refuse)
 
 
-async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(cluster, producer, consume, nobody_takes_back):
+async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(
+    cluster, producer, consume, nobody_takes_back
+):
     (sent,) = await send(producer, 1, tag="A", keys=["k"], properties={"colour": "red"})
     inbox = Inbox(failures=2)
     await consume(inbox)
-    first, second, third = [*await inbox.next(), *await _next_after(cluster, inbox, 2, 10_000), *await _next_after(cluster, inbox, 3, 30_000)]
-    assert (third.body, third.topic, third.tag, third.keys, third.properties["colour"]) == (b"0", "T", "A", ("k",), "red")
+    first, second, third = [
+        *await inbox.next(),
+        *await _next_after(cluster, inbox, 2, 10_000),
+        *await _next_after(cluster, inbox, 3, 30_000),
+    ]
+    assert (third.body, third.topic, third.tag, third.keys, third.properties["colour"]) == (
+        b"0",
+        "T",
+        "A",
+        ("k",),
+        "red",
+    )
     assert [message.attempt for message in (first, second, third)] == [1, 2, 3]
     assert {message.message_id for message in (first, second, third)} == {sent.message_id}
 
@@ -189,7 +207,9 @@ async def _next_after(cluster, inbox, queue_id, milliseconds):
     return await inbox.next()
 
 
-async def test_what_the_broker_does_not_take_back_goes_to_the_dead_letters_all_the_same(cluster, producer, consume, nobody_takes_back):
+async def test_what_the_broker_does_not_take_back_goes_to_the_dead_letters_all_the_same(
+    cluster, producer, consume, nobody_takes_back
+):
     async def handle(message):
         raise GiveUp
 
@@ -200,7 +220,9 @@ async def test_what_the_broker_does_not_take_back_goes_to_the_dead_letters_all_t
     assert (dead.body, dead.unique_key, dead.properties["RETRY_TOPIC"]) == (b"0", sent.message_id, "T")
 
 
-async def test_a_message_that_cannot_be_given_back_holds_the_groups_place(cluster, producer, consume, monkeypatch):
+async def test_a_message_that_cannot_be_given_back_holds_the_groups_place(
+    cluster, producer, consume, monkeypatch
+):
     monkeypatch.setattr(module, "FAILURE_PAUSES_S", (0.005,))
     await send(producer, 3, queue_id=0)
     inbox = Inbox(failures=1)
@@ -213,7 +235,9 @@ async def test_a_message_that_cannot_be_given_back_holds_the_groups_place(cluste
     await until(lambda: consumer._assigned[queue(0)].place == 3)
 
 
-async def test_orderly_messages_are_handled_one_by_one_and_a_failed_one_before_the_next(producer, consume, monkeypatch):
+async def test_orderly_messages_are_handled_one_by_one_and_a_failed_one_before_the_next(
+    producer, consume, monkeypatch
+):
     monkeypatch.setattr(module, "ORDERLY_PAUSE_S", 0.005)
     await send(producer, 5, queue_id=1)
     inbox = Inbox(failures=2)
@@ -245,7 +269,9 @@ async def test_an_orderly_queue_is_read_only_with_its_lock(cluster, producer, co
         assert queue(0) in again.assignment
 
 
-async def test_an_orderly_handler_says_how_long_to_pause_and_when_to_give_up(cluster, producer, consume, monkeypatch):
+async def test_an_orderly_handler_says_how_long_to_pause_and_when_to_give_up(
+    cluster, producer, consume, monkeypatch
+):
     monkeypatch.setattr(module, "ORDERLY_PAUSE_S", 1_000)
     handled = []
 
@@ -322,7 +348,9 @@ async def test_a_group_begins_where_it_is_told_to(cluster, producer, consume, mo
     for number, where in enumerate(["last", "first", soon_ms, datetime.fromtimestamp(soon_ms / 1000, UTC)]):
         await consume(inboxes[number], group=f"g{number}", consume_from=where)
     await send(producer, 1, 3, queue_id=0)
-    handed_out = [[message.body for message in await inbox.next(4 if inbox is inboxes[1] else 1)] for inbox in inboxes]
+    handed_out = [
+        [message.body for message in await inbox.next(4 if inbox is inboxes[1] else 1)] for inbox in inboxes
+    ]
     assert [len(bodies) for bodies in handed_out] == [1, 4, 1, 1]
     assert handed_out[0] == handed_out[2] == handed_out[3] == [b"3"]
 
@@ -352,7 +380,9 @@ async def test_a_reset_that_is_sent_to_the_consumer_is_obeyed(cluster, producer,
     assert [message.body for message in await inbox.next(2)] == [b"1", b"2"]
 
 
-async def test_an_administrator_can_look_at_a_consumer_and_have_it_handle_a_message(cluster, producer, consume):
+async def test_an_administrator_can_look_at_a_consumer_and_have_it_handle_a_message(
+    cluster, producer, consume
+):
     (receipt,) = await send(producer, 1, queue_id=0)
     inbox = Inbox()
     consumer = await consume(inbox)
@@ -371,7 +401,9 @@ async def test_an_administrator_can_look_at_a_consumer_and_have_it_handle_a_mess
         places = await admin.ask(
             cluster.address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "g"}
         )
-        assert fastjson.loads(places.body)["consumerTable"][consumer._session.client_id][queue(0).to_key()] == 1
+        assert (
+            fastjson.loads(places.body)["consumerTable"][consumer._session.client_id][queue(0).to_key()] == 1
+        )
 
 
 async def test_consuming_goes_on_after_a_lost_connection(cluster, producer, consume, monkeypatch):
@@ -428,13 +460,16 @@ async def test_closing_does_not_wait_for_ever_and_keeps_what_was_done(cluster, p
     assert cluster.parts.offsets.query("g", "T", 0) == 2
 
 
-async def test_a_queue_that_goes_to_another_is_committed_at_once_and_not_set_back_later(cluster, producer, consume):
+async def test_a_queue_that_goes_to_another_is_committed_at_once_and_not_set_back_later(
+    cluster, producer, consume
+):
     await send(producer, 3, queue_id=3)
     stuck = Stuck(b"2")
     consumer = await consume(stuck)
     await until(lambda: len(stuck.handled) == 2)
     consumer._drop(consumer._assigned[queue(3)])
-    # Though it still handles a message, the next reader begins behind what it has done, and may be further by the end.
+    # Though it still handles a message, the next reader begins behind what it has done, and may be further by
+    # the end.
     await until(lambda: cluster.parts.offsets.query("g", "T", 3) == 2)
     cluster.parts.offsets.commit("g", "T", 3, 9)
     stuck.go_on.set()
@@ -453,7 +488,13 @@ async def test_a_topic_may_be_subscribed_while_running(producer, consume):
 
 
 async def test_misuse_is_said(cluster, consume):
-    for options in ({"model": "both"}, {"concurrency": 0}, {"consume_from": "middle"}, {"consume_from": datetime(2030, 1, 1)}, {"max_retries": -1}):
+    for options in (
+        {"model": "both"},
+        {"concurrency": 0},
+        {"consume_from": "middle"},
+        {"consume_from": datetime(2030, 1, 1)},
+        {"max_retries": -1},
+    ):
         with pytest.raises(MisuseError):
             PushConsumer("g", cluster.nameservers, **options)
     with pytest.raises(MisuseError):

@@ -14,7 +14,7 @@ from tests.client.conftest import Cluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "PYTHON.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-NEEDS_TIMERS = [program for program in PROGRAMS if "recall(" in program]   # run beside Apache's broker too
+NEEDS_TIMERS = [program for program in PROGRAMS if "recall(" in program]  # run beside Apache's broker too
 
 
 def said(program: str) -> list[str]:
@@ -23,7 +23,12 @@ def said(program: str) -> list[str]:
 
 async def run(program: str, nameservers: str) -> list[str]:
     """What a program prints that is run as `python -m asyncio` does."""
-    code = compile(program.replace("127.0.0.1:9876", nameservers), str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(
+        program.replace("127.0.0.1:9876", nameservers),
+        str(PAGE),
+        "exec",
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+    )
     printed, names = io.StringIO(), {}
     with contextlib.redirect_stdout(printed):
         if code.co_flags & inspect.CO_COROUTINE:

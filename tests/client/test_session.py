@@ -127,7 +127,9 @@ async def test_a_server_that_sends_no_frames_is_left():
 
 
 async def test_brokers_are_told_who_we_are_and_told_again_after_the_connection_was_lost(cluster):
-    session = Session(cluster.nameservers, client_id="me", heartbeat=lambda: Heartbeat("me", producers=("pg",)))
+    session = Session(
+        cluster.nameservers, client_id="me", heartbeat=lambda: Heartbeat("me", producers=("pg",))
+    )
     session.start()
     await session.route("TBW102")
     await until(lambda: cluster.parts.clients.producers("pg"))
@@ -154,7 +156,9 @@ async def test_what_a_broker_asks_is_answered():
         return command.answer(0)
 
     server = await listen(handle, bind("127.0.0.1", 0))
-    session = Session(f"127.0.0.1:{server.port}", handlers={221: lambda command: command.answer(0, "now"), 307: later})
+    session = Session(
+        f"127.0.0.1:{server.port}", handlers={221: lambda command: command.answer(0, "now"), 307: later}
+    )
     await session.ask(session.nameservers[0], 106)
     (channel,) = server.channels
     for code in (221, 307, 999):

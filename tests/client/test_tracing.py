@@ -2,7 +2,15 @@ import asyncio
 
 import pytest
 
-from broker_store.client import GiveUp, Outgoing, Producer, PushConsumer, RequestTimeout, TransactionProducer, tracing
+from broker_store.client import (
+    GiveUp,
+    Outgoing,
+    Producer,
+    PushConsumer,
+    RequestTimeout,
+    TransactionProducer,
+    tracing,
+)
 from broker_store.client.tracing import Tracer
 from broker_store.formats import recall_handle, traces
 from broker_store.formats.recall_handle import RecallHandle
@@ -13,7 +21,11 @@ from tests.client.conftest import Inbox, until
 
 def records(cluster):
     """The fields of all trace records that are stored, and the keys of their messages."""
-    messages = [message for queue_id in cluster.store.queue_ids(tracing.TOPIC) for message in cluster.store.messages(tracing.TOPIC, queue_id)]
+    messages = [
+        message
+        for queue_id in cluster.store.queue_ids(tracing.TOPIC)
+        for message in cluster.store.messages(tracing.TOPIC, queue_id)
+    ]
     texts = [text for message in messages for text in message.body.decode().split("\x02")[:-1]]
     return [text.split("\x01") for text in texts], {key for message in messages for key in message.keys}
 
@@ -25,13 +37,29 @@ async def test_what_a_producer_sent_is_traced(cluster):
         later = await producer.send("T", b"later", delay_level=1)
     found, keys = records(cluster)
     pub, *others = found
-    assert pub[0] == "Pub" and pub[2:10] == ["DefaultRegion", "pg", "T", sent.message_id, "A", "k1 k2", cluster.address, "5"]
+    assert pub[0] == "Pub" and pub[2:10] == [
+        "DefaultRegion",
+        "pg",
+        "T",
+        sent.message_id,
+        "A",
+        "k1 k2",
+        cluster.address,
+        "5",
+    ]
     assert abs(int(pub[1]) - cluster.clock()) < 60_000 and 0 <= int(pub[10]) < 60_000
     assert pub[11:] == ["0", sent.offset_message_id, "true"]
     assert [line[5:8] + [line[9], line[11]] for line in others] == [
         [batch[0].message_id, "null", "k3", "1", "0"], [batch[1].message_id, "null", "null", "2", "0"], [later.message_id, "null", "null", "5", "3"]
     ]  # fmt: skip
-    assert keys == {"k1", "k2", "k3", sent.message_id, later.message_id, *(receipt.message_id for receipt in batch)}
+    assert keys == {
+        "k1",
+        "k2",
+        "k3",
+        sent.message_id,
+        later.message_id,
+        *(receipt.message_id for receipt in batch),
+    }
 
 
 async def test_the_word_for_a_transaction_is_traced(cluster):
@@ -44,7 +72,19 @@ async def test_the_word_for_a_transaction_is_traced(cluster):
     found, _ = records(cluster)
     assert [line[0] for line in found] == ["Pub", "EndTransaction", "Pub", "EndTransaction"]
     assert found[0][11] == "1"
-    assert found[1][2:] == ["DefaultRegion", "pg", "T", half.message_id, "A", "k", cluster.address, "2", half.message_id, "COMMIT_MESSAGE", "false"]
+    assert found[1][2:] == [
+        "DefaultRegion",
+        "pg",
+        "T",
+        half.message_id,
+        "A",
+        "k",
+        cluster.address,
+        "2",
+        half.message_id,
+        "COMMIT_MESSAGE",
+        "false",
+    ]
     assert found[3][11] == "ROLLBACK_MESSAGE"
 
 
@@ -54,10 +94,16 @@ async def test_what_was_recalled_is_traced(cluster, monkeypatch):
         ask = producer._session.ask
 
         async def answer_recalls(address, code, *more, **options):
-            return Command(0, fields={"msgId": sent.message_id}) if code == RequestCode.RECALL_MESSAGE else await ask(address, code, *more, **options)
+            return (
+                Command(0, fields={"msgId": sent.message_id})
+                if code == RequestCode.RECALL_MESSAGE
+                else await ask(address, code, *more, **options)
+            )
 
         monkeypatch.setattr(producer._session, "ask", answer_recalls)
-        await producer.recall("T", recall_handle.encode(RecallHandle("T", "broker-a", "1900000000001", sent.message_id)))
+        await producer.recall(
+            "T", recall_handle.encode(RecallHandle("T", "broker-a", "1900000000001", sent.message_id))
+        )
     found, _ = records(cluster)
     assert found[1][0] == "Recall" and found[1][2:] == ["DefaultRegion", "pg", "T", sent.message_id, "true"]
 
@@ -94,8 +140,13 @@ async def test_what_a_loop_did_is_traced(cluster):
             elif message.body == b"2":
                 break
     found, _ = records(cluster)
-    assert [line[5] for line in found if line[0] == "SubBefore"] == [receipt.message_id for receipt in receipts]
-    assert [(line[2], line[4]) for line in found if line[0] == "SubAfter"] == [(receipts[0].message_id, "true"), (receipts[1].message_id, "false")]
+    assert [line[5] for line in found if line[0] == "SubBefore"] == [
+        receipt.message_id for receipt in receipts
+    ]
+    assert [(line[2], line[4]) for line in found if line[0] == "SubAfter"] == [
+        (receipts[0].message_id, "true"),
+        (receipts[1].message_id, "false"),
+    ]
 
 
 async def test_the_dashboard_reads_what_was_traced(cluster):
@@ -106,7 +157,11 @@ async def test_the_dashboard_reads_what_was_traced(cluster):
         async for message in consumer:
             await consumer.ack(message)
             break
-    messages = [message for queue_id in cluster.store.queue_ids(tracing.TOPIC) for message in cluster.store.messages(tracing.TOPIC, queue_id)]
+    messages = [
+        message
+        for queue_id in cluster.store.queue_ids(tracing.TOPIC)
+        for message in cluster.store.messages(tracing.TOPIC, queue_id)
+    ]
     events = traces.in_order(event for message in messages for event in traces.decode(message.body))
     assert [(event.kind, event.message_id, event.group) for event in events] == [
         ("sent", half.message_id, "pg"), ("ended", half.message_id, "pg"), ("handed", half.message_id, "g"), ("consumed", half.message_id, "g")
@@ -114,7 +169,10 @@ async def test_the_dashboard_reads_what_was_traced(cluster):
 
 
 async def test_nothing_is_traced_unless_it_is_asked_for(cluster):
-    async with Producer(cluster.nameservers) as producer, PushConsumer("g", cluster.nameservers).subscribe("T") as consumer:
+    async with (
+        Producer(cluster.nameservers) as producer,
+        PushConsumer("g", cluster.nameservers).subscribe("T") as consumer,
+    ):
         await producer.send("T", b"x")
         inbox = Inbox()
         await consumer.start(inbox)
@@ -187,5 +245,8 @@ async def test_a_trace_that_cannot_be_sent_holds_up_nothing(caplog):
     for _ in range(tracing.MAX_WAITING + 7):
         ended(tracer, "T", "a")
     await asyncio.wait_for(tracer.close(), 5)
-    assert "7 trace records of g found no room" in caplog.text and "100 trace records of g are lost: told to fail" in caplog.text
+    assert (
+        "7 trace records of g found no room" in caplog.text
+        and "100 trace records of g are lost: told to fail" in caplog.text
+    )
     await tracer.close()

@@ -36,7 +36,11 @@ async def producer(cluster, ledger):
 
 
 def shown(cluster, topic="T"):
-    return [message.body for queue_id in cluster.store.queue_ids(topic) for message in cluster.store.messages(topic, queue_id)]
+    return [
+        message.body
+        for queue_id in cluster.store.queue_ids(topic)
+        for message in cluster.store.messages(topic, queue_id)
+    ]
 
 
 async def known(cluster):
@@ -48,7 +52,11 @@ async def test_a_message_is_shown_when_its_block_ends(cluster, producer):
     async with producer.transaction("T", b"paid", tag="A", keys=["order-1"]) as half:
         assert shown(cluster) == []
     assert shown(cluster) == [b"paid"]
-    (message,) = [message for queue_id in cluster.store.queue_ids("T") for message in cluster.store.messages("T", queue_id)]
+    (message,) = [
+        message
+        for queue_id in cluster.store.queue_ids("T")
+        for message in cluster.store.messages("T", queue_id)
+    ]
     assert (message.tags, message.keys, message.unique_key) == ("A", ("order-1",), half.message_id)
 
 
@@ -79,7 +87,7 @@ async def test_who_does_not_know_yet_is_asked_again(cluster, producer, ledger, c
     ledger.paid["order-1"] = None
     cluster.advance(INTERVAL_MS)
     await until(lambda: len(ledger.asked) == 1)
-    del ledger.paid["order-1"]   # check raises now, which is as good as not knowing
+    del ledger.paid["order-1"]  # check raises now, which is as good as not knowing
     cluster.advance(INTERVAL_MS)
     await until(lambda: len(ledger.asked) == 2)
     ledger.paid["order-1"] = True
@@ -115,7 +123,9 @@ async def test_a_plain_check_holds_up_nobody(cluster):
     assert threads and threading.current_thread() not in threads
 
 
-async def test_questions_beyond_what_a_slow_check_can_take_are_passed_over_and_asked_again(cluster, monkeypatch, caplog):
+async def test_questions_beyond_what_a_slow_check_can_take_are_passed_over_and_asked_again(
+    cluster, monkeypatch, caplog
+):
     monkeypatch.setattr("broker_store.client.transactions.MOST_HELD", 3)
     asked, ready = [], asyncio.Event()
 
@@ -159,7 +169,9 @@ async def test_a_word_that_gets_lost_is_no_error(cluster, producer, ledger):
     assert shown(cluster) == [b"paid"]
 
 
-async def test_a_half_that_is_not_safe_is_taken_back_and_the_block_does_not_run(cluster, producer, monkeypatch):
+async def test_a_half_that_is_not_safe_is_taken_back_and_the_block_does_not_run(
+    cluster, producer, monkeypatch
+):
     await producer.queues("T")
     put_many = cluster.store.put_many
 

@@ -3,11 +3,13 @@
 A reference has one of these forms, and may be broken over two lines:
 
     docs/NAME.md                          the file exists
-    docs/NAME.md section N.M              and has a heading with that number; also "sections N, M and K", "sections N to M"
+    docs/NAME.md section N.M              and has a heading with that number; also "sections N, M and K",
+                                          "sections N to M"
     docs/durability.md R13, S7 and G5     and has a row with that rule
     decision NN                           docs/decisions has a page with that number
 
-A name of a document that is not in the repository is an error, and so is a section without the name of its document.
+A name of a document that is not in the repository is an error, and so is a section without the name of its
+document.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ REFERENCE = re.compile(rf"docs/(?P<name>[\w./-]+\.md){_WHERE}")
 LINK = re.compile(rf"\[[^\]]*\]\((?P<target>[^)#:]+\.md)(?:#[\w-]+)?\){_WHERE}")
 DECISION = re.compile(rf"\b[Dd]ecisions?{_SPACE}(?P<numbers>\d+(?:{_MORE}\d+)*)")
 
-# Names of documents that a reader of the repository does not have. It is an error where `REFERENCE` and `LINK` are taken out.
+# Names of documents that a reader of the repository does not have. It is an error where `REFERENCE` and
+# `LINK` are taken out.
 _OUTSIDE = re.compile(
     "|".join(
         (
@@ -61,7 +64,11 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 yield first.lineno, "\n".join(lines[first.lineno - 1 : first.end_lineno])
     run: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -97,7 +104,9 @@ def wrong_in(found: re.Match[str], page: Path) -> str | None:
     if not page.is_file():
         return "no such file"
     if found["sections"]:
-        missing = [number for number in re.findall(_NUMBER, found["sections"]) if number not in sections(page)]
+        missing = [
+            number for number in re.findall(_NUMBER, found["sections"]) if number not in sections(page)
+        ]
         return f"no section {', '.join(missing)}" if missing else None
     if found["rules"]:
         missing = [rule for rule in re.findall(_RULE, found["rules"]) if rule not in rules(page)]
@@ -111,13 +120,16 @@ def wrong_references(text: str) -> Iterator[tuple[int, str]]:
         if (wrong := wrong_in(found, ROOT / "docs" / found["name"])) is not None:
             yield found.start(), f"{found[0]!r}: {wrong}"
     for found in DECISION.finditer(text):
-        missing = [number for number in re.findall(r"\d+", found["numbers"]) if int(number) not in decisions()]
+        missing = [
+            number for number in re.findall(r"\d+", found["numbers"]) if int(number) not in decisions()
+        ]
         if missing:
             yield found.start(), f"no decision {', '.join(missing)}"
 
 
 def without_a_document(text: str, known: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """(place in the text, words) of each reference to what is not in the repository; `known` references are left out."""
+    """(place in the text, words) of each reference to what is not in the repository; `known` references are
+    left out."""
     rest = known.sub(lambda found: " " * len(found[0]), text)
     for found in _OUTSIDE.finditer(rest):
         yield found.start(), found[0]
@@ -130,16 +142,29 @@ def places(file: Path, start: int, text: str, found: Iterator[tuple[int, str]]) 
 @functools.cache
 def all_texts() -> tuple[tuple[Path, int, str], ...]:
     sources = ((file, file.read_text()) for file in FILES if file != Path(__file__))
-    return tuple((file, line, text) for file, source in sources if _MAY_REFER.search(source) for line, text in texts_of(source))
+    return tuple(
+        (file, line, text)
+        for file, source in sources
+        if _MAY_REFER.search(source)
+        for line, text in texts_of(source)
+    )
 
 
 def test_each_reference_leads_to_a_file_a_section_or_a_rule():
-    wrong = [place for file, line, text in all_texts() for place in places(file, line, text, wrong_references(text))]
+    wrong = [
+        place
+        for file, line, text in all_texts()
+        for place in places(file, line, text, wrong_references(text))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_no_comment_names_a_document_that_is_not_in_the_repository():
-    wrong = [place for file, line, text in all_texts() for place in places(file, line, text, without_a_document(text, REFERENCE))]
+    wrong = [
+        place
+        for file, line, text in all_texts()
+        for place in places(file, line, text, without_a_document(text, REFERENCE))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -147,7 +172,9 @@ def test_no_comment_names_a_section_without_its_document():
     wrong = []
     for file, line, text in all_texts():
         rest = REFERENCE.sub(lambda found: " " * len(found[0]), text)
-        wrong += places(file, line, text, ((found.start(), found[0]) for found in _SECTION_ALONE.finditer(rest)))
+        wrong += places(
+            file, line, text, ((found.start(), found[0]) for found in _SECTION_ALONE.finditer(rest))
+        )
     assert not wrong, "\n".join(wrong)
 
 
@@ -158,7 +185,9 @@ def test_a_page_refers_to_what_is_there(page):
     for found in LINK.finditer(text):
         if (what := wrong_in(found, (page.parent / found["target"]).resolve())) is not None:
             wrong += places(page, 1, text, iter([(found.start(), f"{found[0]!r}: {what}")]))
-    known = re.compile(f"{LINK.pattern}|{REFERENCE.pattern}".replace("(?P<sections>", "(?:").replace("(?P<rules>", "(?:"))
+    known = re.compile(
+        f"{LINK.pattern}|{REFERENCE.pattern}".replace("(?P<sections>", "(?:").replace("(?P<rules>", "(?:")
+    )
     wrong += places(page, 1, text, without_a_document(text, known))
     assert not wrong, "\n".join(wrong)
 
@@ -174,8 +203,14 @@ def test_a_page_refers_to_what_is_there(page):
         ("# docs/spec/store-format.md\n# section 2.4", []),
         ("decision 4, and decisions 10 and 40", []),
         ("docs/none.md", ["'docs/none.md': no such file"]),
-        ("docs/spec/store-format.md section 2.99", ["'docs/spec/store-format.md section 2.99': no section 2.99"]),
-        ("docs/spec/store-format.md sections 2.4, 77 and 5", ["'docs/spec/store-format.md sections 2.4, 77 and 5': no section 77"]),
+        (
+            "docs/spec/store-format.md section 2.99",
+            ["'docs/spec/store-format.md section 2.99': no section 2.99"],
+        ),
+        (
+            "docs/spec/store-format.md sections 2.4, 77 and 5",
+            ["'docs/spec/store-format.md sections 2.4, 77 and 5': no section 77"],
+        ),
         ("docs/durability.md R5 and R99", ["'docs/durability.md R5 and R99': no rule R99"]),
         ("decisions 4 and 9999", ["no decision 9999"]),
     ],
@@ -203,4 +238,9 @@ def test_a_document_from_outside_is_seen(text, words):
 
 def test_docstrings_and_runs_of_comments_are_read():
     source = '"""One\ntwo."""\nx = 1  # three\n# four\n\n# five\ndef f():\n    """Six."""\n'
-    assert sorted(texts_of(source)) == [(1, '"""One\ntwo."""'), (3, "# three\n# four"), (6, "# five"), (8, '    """Six."""')]
+    assert sorted(texts_of(source)) == [
+        (1, '"""One\ntwo."""'),
+        (3, "# three\n# four"),
+        (6, "# five"),
+        (8, '    """Six."""'),
+    ]

@@ -16,9 +16,14 @@ _MOST_CHECKED = 3  # tests that lead hundreds of lives check each themselves
 
 @pytest.fixture
 def tmp_path(request):
-    """A directory in memory, where syncs cost nothing, unless there is no room or the test is of a real disk (mark `on_disk`)."""
+    """A directory in memory, where syncs cost nothing, unless there is no room or the test is of a real disk
+    (mark `on_disk`)."""
     memory = Path("/dev/shm")
-    on_disk = request.node.get_closest_marker("on_disk") or not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < _ROOM
+    on_disk = (
+        request.node.get_closest_marker("on_disk")
+        or not os.access(memory, os.W_OK)
+        or shutil.disk_usage(memory).free < _ROOM
+    )
     with tempfile.TemporaryDirectory(dir=None if on_disk else memory, prefix="broker-test-") as made:
         yield Path(made)
 
@@ -32,7 +37,8 @@ def directory(tmp_path):
 
 @pytest.fixture(autouse=True)
 def what_is_left_is_sound(monkeypatch, tmp_path):
-    """The stores that a test closed last, in order, are checked when it ends: whatever it did, it leaves them whole.
+    """The stores that a test closed last, in order, are checked when it ends: whatever it did, it leaves them
+    whole.
 
     `tmp_path` is asked for so that it is still there.
     """
@@ -60,7 +66,8 @@ def clock():
 
 @pytest.fixture
 def open_store(directory, clock):
-    """Opens and starts a store, always in the same directory; at the end the last is closed and its check finds nothing."""
+    """Opens and starts a store, always in the same directory; at the end the last is closed and its check
+    finds nothing."""
     opened = []
 
     def open_one(disk=None, **changes):

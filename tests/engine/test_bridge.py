@@ -1,4 +1,5 @@
-"""A damaged queue whose records include a bad one: the start stops, or bridges it when damage is accepted, with each loss named."""
+"""A damaged queue whose records include a bad one: the start stops, or bridges it when damage is accepted,
+with each loss named."""
 
 import shutil
 
@@ -16,7 +17,9 @@ from tests.support.hand_store import HandStore, small_settings
 def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory, clock, hurt, lost):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store)
-    places = [store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored]
+    places = [
+        store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored
+    ]
     store.close()
     root = store.root
     for at in places[40 : 40 + lost]:
@@ -34,7 +37,10 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
     gone = stored[40 : 40 + lost]
     if hurt == "removed":
         of_queue = [offset for topic, queue_id, offset, *_ in gone if (topic, queue_id) == ("T", 0)]
-        assert any(f"messages {of_queue[0]:,} to " in finding["what"] and finding["file"] == "consumequeue/T/0" for finding in errors), errors
+        assert any(
+            f"messages {of_queue[0]:,} to " in finding["what"] and finding["file"] == "consumequeue/T/0"
+            for finding in errors
+        ), errors
     for _ in range(2):
         for topic, queue_id, offset, body, _ in stored:
             result = store.get(GetRequest(topic, queue_id, offset, 1))
@@ -52,7 +58,8 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
 
 
 def damaged_by_number(directory, clock, change, number):
-    """(store root, what was stored, message `number` of T/0, which is changed): a record states another place, and the units of T/0 are gone."""
+    """(store root, what was stored, message `number` of T/0, which is changed): a record states another
+    place, and the units of T/0 are gone."""
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store)
     ours = [one for one in stored if one[:2] == ("T", 0)]
@@ -75,10 +82,15 @@ def change_number(path, at):
 
 @pytest.mark.parametrize("number", [20, 23], ids=["first of a queue file", "in a queue file"])
 @pytest.mark.parametrize("change", [change_topic, change_number])
-def test_a_record_that_states_another_place_hides_no_message_before_it_when_damage_is_accepted(directory, clock, change, number):
+def test_a_record_that_states_another_place_hides_no_message_before_it_when_damage_is_accepted(
+    directory, clock, change, number
+):
     root, stored, changed = damaged_by_number(directory, clock, change, number)
     store = HandStore(small_settings(root, accept_damage=True), clock).begin()
-    assert any(finding["severity"] == "error" and finding["file"] == "consumequeue/T/0" for finding in store.recovery_report()["findings"])
+    assert any(
+        finding["severity"] == "error" and finding["file"] == "consumequeue/T/0"
+        for finding in store.recovery_report()["findings"]
+    )
     for _ in range(2):
         assert store.min_offset("T", 0) == 0
         assert_served(store, [one for one in stored if one != changed])

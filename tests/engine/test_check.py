@@ -55,7 +55,10 @@ def test_a_store_of_the_real_broker_is_sound_and_shows_its_sizes(name, tmp_path)
     assert (report.ok, report.findings) == (True, [])
     sizes = stores.SIZES[name]
     assert report.sizes == CheckSizes(
-        sizes.mapped_file_size_commit_log, sizes.mapped_file_size_consume_queue, sizes.max_hash_slot_num, sizes.max_index_num
+        sizes.mapped_file_size_commit_log,
+        sizes.mapped_file_size_consume_queue,
+        sizes.max_hash_slot_num,
+        sizes.max_index_num,
     )
     assert check_store(root, sizes).findings == []
     store = ReferenceStore(root, sizes)
@@ -90,7 +93,9 @@ def test_what_was_done_to_a_crashed_store_is_named(variant, tmp_path):
         "abort-removed-torn": {"torn-tail"},
     }[variant]
     assert kinds(report) == expected
-    assert report.log_end == stores.facts("crash")["variants"][variant]["expected"]["commitLog"]["maxPhyOffset"]
+    assert (
+        report.log_end == stores.facts("crash")["variants"][variant]["expected"]["commitLog"]["maxPhyOffset"]
+    )
     # Only what the next start would not mend by itself is an error.
     assert report.ok == (variant not in ("bitflip-tail", "bitflip-early", "abort-removed-torn"))
 
@@ -103,35 +108,65 @@ def test_a_flipped_body_bit_is_named_with_its_record_and_what_follows(tmp_path):
     assert report.counts["records"] == 3105
 
 
-@pytest.mark.parametrize("part", ["total_size", "magic", "body_crc", "queue_id", "queue_offset", "log_offset", "topic", "keys"])
+@pytest.mark.parametrize(
+    "part", ["total_size", "magic", "body_crc", "queue_id", "queue_offset", "log_offset", "topic", "keys"]
+)
 def test_each_part_of_a_record_that_matters_is_watched(part, clean):
     store = ReferenceStore(clean, stores.SIZES["clean-small"])
-    message = next(m for m in store.walk.records if m.log_offset > 400_000 and m.topic == "FixB" and m.keys and m.sys_flag == 0 and m.body)
+    message = next(
+        m
+        for m in store.walk.records
+        if m.log_offset > 400_000 and m.topic == "FixB" and m.keys and m.sys_flag == 0 and m.body
+    )
     base = message.log_offset // 262144 * 262144
     at = message.log_offset - base
     raw = record.encode(
-        Message(message.topic, message.queue_id, message.body, message.raw_properties), message.queue_offset, message.log_offset, 0
+        Message(message.topic, message.queue_id, message.body, message.raw_properties),
+        message.queue_offset,
+        message.log_offset,
+        0,
     )
     place = record.FIXED_IPV4.offset.get(part)
-    place = raw.index(b"FixB") if part == "topic" else raw.index(b"KEYS\x01") + 6 if part == "keys" else place + 3
+    place = (
+        raw.index(b"FixB") if part == "topic" else raw.index(b"KEYS\x01") + 6 if part == "keys" else place + 3
+    )
     flip(clean / f"commitlog/{base:020}", at + place)
     report = check_store(clean)
     assert not report.ok
-    expected = {"queue_id": "queue-offset", "queue_offset": "queue-offset", "topic": "queue-offset", "keys": "index-missing"}
+    expected = {
+        "queue_id": "queue-offset",
+        "queue_offset": "queue-offset",
+        "topic": "queue-offset",
+        "keys": "index-missing",
+    }
     assert expected.get(part, "bad-record") in kinds(report)
 
 
-@pytest.mark.parametrize(("slice_bytes", "rest_bytes"), [(10_000, 8 << 20), (10_000, 100), (400, 8 << 20)], ids=["small", "rest-left", "less-than-a-record"])
+@pytest.mark.parametrize(
+    ("slice_bytes", "rest_bytes"),
+    [(10_000, 8 << 20), (10_000, 100), (400, 8 << 20)],
+    ids=["small", "rest-left", "less-than-a-record"],
+)
 @pytest.mark.parametrize("variant", ["bitflip-early", "torn-half", "none"])
-def test_slices_that_are_read_ahead_tell_what_one_slice_tells(variant, slice_bytes, rest_bytes, tmp_path, monkeypatch):
-    root = stores.unpack_variant(variant, tmp_path) if variant != "none" else stores.unpack("clean-small", tmp_path)
+def test_slices_that_are_read_ahead_tell_what_one_slice_tells(
+    variant, slice_bytes, rest_bytes, tmp_path, monkeypatch
+):
+    root = (
+        stores.unpack_variant(variant, tmp_path)
+        if variant != "none"
+        else stores.unpack("clean-small", tmp_path)
+    )
     whole = check_store(root)
     monkeypatch.setattr(check, "USUAL_SLICE_BYTES", slice_bytes)
     monkeypatch.setattr(check, "REST_BYTES", rest_bytes)
     monkeypatch.setattr(check_index, "ENTRIES_AT_ONCE", 50)
     monkeypatch.setattr(check_index, "SLOTS_AT_ONCE", 70)
     report = check_store(root)
-    assert report.findings == whole.findings and report.counts == whole.counts and report.log_end == whole.log_end
+    assert (
+        report.findings == whole.findings
+        and report.counts == whole.counts
+        and report.log_end == whole.log_end
+    )
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
@@ -148,7 +183,11 @@ def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
 @pytest.mark.parametrize("slice_bytes", [10_000, 400])
 def test_what_cannot_be_read_ahead_is_told_unless_it_is_not_asked_for(slice_bytes, clean, monkeypatch):
     monkeypatch.setattr(check, "USUAL_SLICE_BYTES", slice_bytes)
-    good = [found.log_offset for found in ReferenceStore(clean, stores.SIZES["clean-small"]).walk.records if 262144 < found.log_offset < 262144 + 99_000][-1]
+    good = [
+        found.log_offset
+        for found in ReferenceStore(clean, stores.SIZES["clean-small"]).walk.records
+        if 262144 < found.log_offset < 262144 + 99_000
+    ][-1]
     read_into = Reader.read_into
 
     def fails(reader, target, offset):
@@ -177,7 +216,11 @@ def test_any_flipped_bit_in_the_used_part_of_an_index_file_is_named(clean):
     path = sorted((clean / "index").iterdir())[1]
     used = IndexGeometry(500, 2000).file_bytes
     generator = random.Random(3)
-    places = [*range(40), *(generator.randrange(40, 2040) for _ in range(40)), *(generator.randrange(2060, used) for _ in range(80))]
+    places = [
+        *range(40),
+        *(generator.randrange(40, 2040) for _ in range(40)),
+        *(generator.randrange(2060, used) for _ in range(80)),
+    ]
     for place in places:
         bit = generator.randrange(8)
         flip(path, place, bit)
@@ -193,7 +236,12 @@ def test_a_hole_in_a_queue_is_an_error_and_a_queue_that_lags_after_a_crash_is_no
     poke(path, 60, bytes(40))
     report = check_store(clean)
     (finding,) = report.findings
-    assert (finding.severity, finding.kind, finding.file, finding.offset) == ("error", "unit-missing", str(path), 60)
+    assert (finding.severity, finding.kind, finding.file, finding.offset) == (
+        "error",
+        "unit-missing",
+        str(path),
+        60,
+    )
     assert "units 103 to 104 are missing" in finding.what
     last = sorted((clean / "consumequeue/FixC/2").iterdir())[-1]
     last.unlink()
@@ -209,7 +257,10 @@ def test_a_unit_without_a_record_is_named(clean):
     end = -(-len(used) // 20) * 20
     poke(path, end, queue_unit.encode(100, 50, 0) + queue_unit.encode(1 << 40, 50, 0))
     report = check_store(clean)
-    assert [(finding.kind, finding.offset) for finding in report.findings] == [("unit-extra", end + 20), ("unit-extra", end)]
+    assert [(finding.kind, finding.offset) for finding in report.findings] == [
+        ("unit-extra", end + 20),
+        ("unit-extra", end),
+    ]
 
 
 def test_a_queue_offset_given_twice_or_left_out_is_named(tmp_path):
@@ -237,13 +288,19 @@ def test_stray_missing_and_misshapen_files_are_named(clean):
     assert findings_of(report, "empty-file")[0].severity == "warning"
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"])
-@pytest.mark.parametrize("name", ["lock", "commitlog/00000000000001572864", "consumequeue/FixA/0/00000000000000004000"])
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"]
+)
+@pytest.mark.parametrize(
+    "name", ["lock", "commitlog/00000000000001572864", "consumequeue/FixA/0/00000000000000004000"]
+)
 def test_what_is_no_file_in_the_place_of_one_is_an_error(clean, name, make):
     (clean / name).unlink(missing_ok=True)
     make(clean / name)
     report = check_store(clean)
-    assert [finding.file for finding in findings_of(report, "unreadable")] == [str(clean / name)] and not report.ok
+    assert [finding.file for finding in findings_of(report, "unreadable")] == [
+        str(clean / name)
+    ] and not report.ok
 
 
 def test_a_log_file_of_another_length_is_an_error(clean):
@@ -284,7 +341,9 @@ def test_old_records_behind_a_log_that_was_cut_are_not_taken_for_damage(clean):
         kept = [unit for unit in units.values() if unit.log_offset < cut]
         for path in sorted((clean / f"consumequeue/{topic}/{queue_id}").iterdir()):
             first = int(path.name) // 20
-            path.write_bytes(b"".join(queue_unit.encode(*unit) for unit in kept[first : first + 100]).ljust(2000, b"\0"))
+            path.write_bytes(
+                b"".join(queue_unit.encode(*unit) for unit in kept[first : first + 100]).ljust(2000, b"\0")
+            )
     for path, model in zip(sorted((clean / "index").iterdir()), index_from_log(keep, 500, 2000), strict=True):
         path.write_bytes(model.to_bytes())
     report = check_store(clean)
@@ -296,7 +355,10 @@ def test_a_checkpoint_newer_than_the_log_is_an_error(clean):
     poke(clean / "checkpoint", 8, struct.pack(">q", 1 << 50))
     poke(clean / "checkpoint", 40, struct.pack(">q", 1 << 50))
     report = check_store(clean)
-    assert [(finding.kind, finding.offset) for finding in report.findings] == [("checkpoint-ahead", 8), ("checkpoint-ahead", 40)]
+    assert [(finding.kind, finding.offset) for finding in report.findings] == [
+        ("checkpoint-ahead", 8),
+        ("checkpoint-ahead", 40),
+    ]
     (clean / "checkpoint").write_bytes(b"short")
     assert kinds(check_store(clean)) == {"checkpoint"}
 
@@ -352,7 +414,8 @@ def test_the_sizes_of_an_unusual_index_are_found_from_its_entries(tmp_path):
 
 
 def test_the_last_entry_of_an_index_is_told_from_others_of_the_same_message(tmp_path):
-    # With 490 slots in place of 500 the entry of first-218 would lie where the last one is counted, and its slot would name it.
+    # With 490 slots in place of 500 the entry of first-218 would lie where the last one is counted, and its
+    # slot would name it.
     assert index_file.key_hash("topic#first-218") % 490 == index_file.key_hash("topic#last") % 500
     with opened(tmp_path, max_hash_slot_num=500, max_index_num=900) as store:
         store.put(message(keys=("a",)))
@@ -369,10 +432,13 @@ def test_an_empty_directory_is_an_empty_store_and_none_is_an_error(tmp_path):
 
 
 def write_store(root, keyed_offsets, slots=50, entries=200):
-    """A store of one queue whose records have these keys and queue offsets, made by formats and reference alone."""
+    """A store of one queue whose records have these keys and queue offsets, made by formats and reference
+    alone."""
     raw = b""
     for key, queue_offset in keyed_offsets:
-        raw += record.encode(Message("T", 0, b"body", f"KEYS\x01{key}\x02".encode()), queue_offset, len(raw), 1000)
+        raw += record.encode(
+            Message("T", 0, b"body", f"KEYS\x01{key}\x02".encode()), queue_offset, len(raw), 1000
+        )
     (root / "commitlog").mkdir(parents=True)
     (root / "index").mkdir()
     (root / "consumequeue/T/0").mkdir(parents=True)
@@ -392,7 +458,9 @@ def test_records_of_a_deleted_topic_have_no_units_and_that_is_no_damage(tmp_path
     log = (root / "commitlog/00000000000000000000").read_bytes()
     records = walk_log([(0, log)]).records
     queue = root / "consumequeue/T/0/00000000000000000000"
-    queue.write_bytes(b"".join(queue_unit.encode(m.log_offset, m.size, 0) for m in records[3:]).ljust(2000, b"\0"))
+    queue.write_bytes(
+        b"".join(queue_unit.encode(m.log_offset, m.size, 0) for m in records[3:]).ljust(2000, b"\0")
+    )
     report = check_store(root)  # as Apache leaves a topic that was deleted and made again
     assert report.ok and report.counts["records_of_deleted_topics"] == 3
     queue.unlink()
@@ -433,7 +501,12 @@ def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
             for number in range(8):
                 store.put(message(keys=[f"{step}-{done}-{number}"]))
 
-        report = check_store(tmp_path / "store", small_settings(tmp_path / "store", max_index_num=4000), on_progress=put_more, log_end=dispatched)
+        report = check_store(
+            tmp_path / "store",
+            small_settings(tmp_path / "store", max_index_num=4000),
+            on_progress=put_more,
+            log_end=dispatched,
+        )
         assert report.counts["records"] == 1 and store.positions()["dispatched"] > dispatched
     assert report.ok and not kinds(report)
 
@@ -441,21 +514,35 @@ def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
 def test_a_light_queue_is_compared_with_what_the_records_of_other_topics_say(tmp_path):
     root, unit = tmp_path / "store", queue_unit.SIZE
     with opened(root) as store:
-        put = [store.put(message(more={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": f"{number},{number + 7}"})) for number in range(3)]
+        put = [
+            store.put(
+                message(
+                    more={
+                        "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b",
+                        "INNER_MULTI_QUEUE_OFFSET": f"{number},{number + 7}",
+                    }
+                )
+            )
+            for number in range(3)
+        ]
     units = (root / "consumequeue/topic/0/00000000000000000000").read_bytes()
     light = root / "consumequeue/%LMQ%a/0/00000000000000000000"
     light.parent.mkdir(parents=True)
     light.write_bytes(units)
     report = check_store(root)
     assert report.findings == [] and report.counts["units"] == 6 and all(answer.ok for answer in put)
-    for wrong in (units[unit : 2 * unit], queue_unit.encode(5, 100, 0)):  # that of another number, and no record
+    # That of another number, and no record
+    for wrong in (units[unit : 2 * unit], queue_unit.encode(5, 100, 0)):
         poke(light, 0, wrong)
-        assert [(finding.kind, finding.file, finding.offset) for finding in check_store(root).findings] == [("unit-extra", str(light), 0)]
+        assert [(finding.kind, finding.file, finding.offset) for finding in check_store(root).findings] == [
+            ("unit-extra", str(light), 0)
+        ]
     poke(light, 0, units[:unit])
 
 
 def test_tombstones_are_read_as_a_start_reads_them(open_store):
-    """A number that is no log offset made the check blame sound units, and a repair take their queues away."""
+    """A number that is no log offset made the check blame sound units, and a repair take their queues
+    away."""
     store = open_store()
     for number in range(20):
         store.put(message("quiet", 0, b"%d" % number))
@@ -476,5 +563,7 @@ def test_a_bit_behind_the_end_of_a_queue_is_reported(open_store):
     path = store.root / "consumequeue/quiet/0" / ("0" * 20)
     content = path.read_bytes()
     path.write_bytes(content[:140] + b"\1" + content[141:])  # two units behind the end, in the offset alone
-    assert [(one.severity, one.kind, one.offset) for one in check_store(store.root).findings] == [("error", "unit-extra", 140)]
+    assert [(one.severity, one.kind, one.offset) for one in check_store(store.root).findings] == [
+        ("error", "unit-extra", 140)
+    ]
     path.write_bytes(content)

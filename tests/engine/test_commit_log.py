@@ -28,7 +28,10 @@ def test_eight_bytes_are_always_left_for_the_blank(open_store):
     result = store.put(message(body=b"x" * room))
     assert result.log_end == 16384 - record.BLANK_BYTES
     assert store.put(message(body=b"")).log_offset == 16384
-    assert walk_log([(file.base, store._disk.read_file(file.path)) for file in store.log.files]).end == store.log.wrote
+    assert (
+        walk_log([(file.base, store._disk.read_file(file.path)) for file in store.log.files]).end
+        == store.log.wrote
+    )
 
 
 def test_the_next_file_is_made_ahead_and_used(open_store):
@@ -36,7 +39,10 @@ def test_the_next_file_is_made_ahead_and_used(open_store):
     store.put(message(body=b"x" * 9000))
     store.prepare()
     prepared = store.log.prepared
-    assert prepared.base == 16384 and store._disk.list_names(store.log.directory) == [f"{0:020d}", f"{16384:020d}"]
+    assert prepared.base == 16384 and store._disk.list_names(store.log.directory) == [
+        f"{0:020d}",
+        f"{16384:020d}",
+    ]
     store.put(message(body=b"x" * 9000))
     assert store.log.current is prepared and store.log.prepared is None
 
@@ -78,7 +84,9 @@ def test_beside_syncs_of_single_groups_a_step_is_shorter_and_pages_come_singly(o
     store.put(message(body=b"x" * 9000))
     store.prepare()
     assert told() == [f"{0:020d}", f"{16384:020d}"]
-    assert [path.parent.parent.name for path in asked if path.parent.name != "commitlog"] == ["topic"], "and the file of the new queue"
+    assert [path.parent.parent.name for path in asked if path.parent.name != "commitlog"] == ["topic"], (
+        "and the file of the new queue"
+    )
 
 
 def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store):
@@ -102,10 +110,15 @@ def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store, mon
     assert len(closed) < 5  # not on the loop: that takes long
     store.prepare()
     assert closed[:5] == [file.path for file in store.log.files][:5]
-    assert all(store.record_at(found.log_offset) for found in walk_log([(f.base, store._disk.read_file(f.path)) for f in store.log.files]).records)
+    assert all(
+        store.record_at(found.log_offset)
+        for found in walk_log([(f.base, store._disk.read_file(f.path)) for f in store.log.files]).records
+    )
 
 
-def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is_room(open_store, monkeypatch):
+def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is_room(
+    open_store, monkeypatch
+):
     store = open_store()
     good = [store.put(message(body=b"x" * 5000)) for _ in range(3)]
     before = store._disk.read_file(store.log.files[0].path)
@@ -160,7 +173,8 @@ def test_a_sync_waits_for_one_that_another_thread_began(open_store, monkeypatch)
     def sync(region, offset, length):
         within.append(offset)
         if not others and region is store.log.files[0].region:
-            # Whoever syncs the log now cannot have it: the deletion of a topic on the loop, beside the flusher.
+            # Whoever syncs the log now cannot have it: the deletion of a topic on the loop, beside the
+            # flusher.
             other = threading.Thread(target=store.log.sync, args=(end,))
             others.append(other)
             other.start()

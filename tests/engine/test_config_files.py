@@ -1,4 +1,5 @@
-"""A file of config/ that is torn is taken from its .bak and said so; when both are bad the start stops for what messages depend on."""
+"""A file of config/ that is torn is taken from its .bak and said so; when both are bad the start stops for
+what messages depend on."""
 
 import json
 import os
@@ -62,8 +63,12 @@ class Tables:
             tombstones.FILE_NAME: Tombstones(None, None, None)._take,
         }
         self._number = {
-            topics.FILE_NAME: lambda: parts.topics.to_json()["topicConfigTable"].get("T", {}).get("readQueueNums"),
-            groups.FILE_NAME: lambda: parts.groups.to_json()["subscriptionGroupTable"].get("g", {}).get("retryMaxTimes"),
+            topics.FILE_NAME: lambda: (
+                parts.topics.to_json()["topicConfigTable"].get("T", {}).get("readQueueNums")
+            ),
+            groups.FILE_NAME: lambda: (
+                parts.groups.to_json()["subscriptionGroupTable"].get("g", {}).get("retryMaxTimes")
+            ),
             offsets.FILE_NAME: lambda: parts.offsets.query("g", "T", 0),
             delay.FILE_NAME: lambda: parts.delay._levels[0].offset or None,
             transaction_metrics.FILE_NAME: lambda: parts.transactions.metrics.count("T") or None,
@@ -86,7 +91,14 @@ def damaged(text: bytes) -> list[bytes]:
     """The file torn at several bytes, empty, zeros, and what is no text or no table."""
     places = sorted({0, 1, 2, len(text) // 4, len(text) // 2, len(text) - 20, len(text) - 2, len(text) - 1})
     torn = [text[:place] for place in places]
-    return [*torn, *(part + bytes(len(text) - len(part)) for part in torn), b"\xff" + text, b"[1]", b"null", text[: len(text) // 2] * 2]
+    return [
+        *torn,
+        *(part + bytes(len(text) - len(part)) for part in torn),
+        b"\xff" + text,
+        b"[1]",
+        b"null",
+        text[: len(text) // 2] * 2,
+    ]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -140,8 +152,16 @@ REFUSED = [
     (offsets.FILE_NAME, "{}", "must hold offsetTable, which is missing"),
     (offsets.FILE_NAME, '{"offsetTable": {"T@g": 5}}', "T@g must be an object: found 5"),
     (delay.FILE_NAME, "[]", "must be an object that holds offsetTable: found []"),
-    (transaction_metrics.FILE_NAME, "{}", "is no table of halves by topic (must hold transactionCount, which is missing)"),
-    (transaction_metrics.FILE_NAME, '{"transactionCount": {"T": 5}}', "is no table of halves by topic ('T' needs the integers count and timeStamp: found 5)"),
+    (
+        transaction_metrics.FILE_NAME,
+        "{}",
+        "is no table of halves by topic (must hold transactionCount, which is missing)",
+    ),
+    (
+        transaction_metrics.FILE_NAME,
+        '{"transactionCount": {"T": 5}}',
+        "is no table of halves by topic ('T' needs the integers count and timeStamp: found 5)",
+    ),
     (tombstones.FILE_NAME, "[]", "is no JSON table of log offsets by topic (no table: found [])"),
 ]
 
@@ -154,11 +174,26 @@ def test_a_refusal_says_once_what_is_wrong_and_what_to_do(root, name, text, what
         load(root, name)
     error = f"config/{name}: {what}; and {name}.bak has the same error"
     if name == transaction_metrics.FILE_NAME:
-        assert str(raised.value) == error  # of a file that is not needed: a start goes on and says that it counts again
+        # Of a file that is not needed: a start goes on and says that it counts again
+        assert str(raised.value) == error
     else:
         assert str(raised.value).startswith(f"{error}. Put a sound copy ") and str(raised.value).endswith(".")
-WRONG_SHAPES = [b"{}", b'"x"', b"{\"topicConfigTable\": 5}", b'{"topicConfigTable": {"T": 5}}', b'{"subscriptionGroupTable": {"g": []}}', b'{"offsetTable": {"T": {}}}',
-                b'{"offsetTable": {"x": 1}}', b'{"offsetTable": {1: "x"}}', b'{"transactionCount": {"T": 1}}', b'{"dataVersion": 1}', b"[" * 100_000]  # fmt: skip
+
+
+WRONG_SHAPES = [
+    b"{}",
+    b'"x"',
+    b'{"topicConfigTable": 5}',
+    b'{"topicConfigTable": {"T": 5}}',
+    b'{"subscriptionGroupTable": {"g": []}}',
+    b'{"offsetTable": {"T": {}}}',
+    # fmt: skip
+    b'{"offsetTable": {"x": 1}}',
+    b'{"offsetTable": {1: "x"}}',
+    b'{"transactionCount": {"T": 1}}',
+    b'{"dataVersion": 1}',
+    b"[" * 100_000,
+]
 
 
 @pytest.mark.parametrize("backup", [None, "bad", "good"])
@@ -179,7 +214,9 @@ def test_a_check_finds_wrong_what_a_start_refuses_and_nothing_else(root, name, b
         try:
             load_findings = load(root, name, is_needed=reader.is_needed)[1]
             is_sound = not load_findings
-            expected = [] if is_sound else [WARNING if "its .bak is taken" in load_findings[0]["what"] else NOTE]
+            expected = (
+                [] if is_sound else [WARNING if "its .bak is taken" in load_findings[0]["what"] else NOTE]
+            )
         except DamagedStoreError:
             expected = [ERROR]
         assert [finding.severity for finding in findings if finding.kind == "config"] == expected, content
@@ -201,7 +238,9 @@ def test_after_a_repair_a_start_reads_a_file_that_was_bad_as_its_backup_was(root
     assert findings == [] or not is_needed
     check = StoreCheck(root, config_readers=READERS)
     check.run()
-    assert [finding for finding in check.report.findings if finding.kind == "config" and finding.severity != NOTE] == []
+    assert [
+        finding for finding in check.report.findings if finding.kind == "config" and finding.severity != NOTE
+    ] == []
 
 
 def test_a_repair_does_not_write_lowered_offsets_into_a_table_that_a_start_refuses(root):
@@ -211,7 +250,10 @@ def test_a_repair_does_not_write_lowered_offsets_into_a_table_that_a_start_refus
     path.write_text('{"offsetTable":{"T@g":{"0":99},"U":{"0":1}}}')
     check = StoreCheck(root, config_readers=READERS)
     check.run()
-    assert {finding.kind for finding in check.report.findings if finding.severity != NOTE} == {"config", "offset-ahead"}
+    assert {finding.kind for finding in check.report.findings if finding.severity != NOTE} == {
+        "config",
+        "offset-ahead",
+    }
     Repair(make_plan(check, small_settings(root))).run()
     assert not path.exists() and load(root, offsets.FILE_NAME)[1] == []
 
@@ -221,29 +263,47 @@ def test_a_repair_does_not_write_lowered_offsets_into_a_table_that_a_start_refus
 def test_what_is_no_regular_file_is_refused_before_anything_is_written(root, name, kind):
     path = root / "config" / name
     (root / "config" / f"{name}.bak").write_text(text_of(name, 5))
-    path.mkdir() if kind == "directory" else os.mkfifo(path) if kind == "fifo" else path.symlink_to(f"{name}.bak")
+    path.mkdir() if kind == "directory" else os.mkfifo(path) if kind == "fifo" else path.symlink_to(
+        f"{name}.bak"
+    )
     names = sorted(path.name for path in root.rglob("*"))
-    with pytest.raises(DamagedStoreError, match=rf"config/{name}: is no regular file. Move it out of the store"):
+    with pytest.raises(
+        DamagedStoreError, match=rf"config/{name}: is no regular file. Move it out of the store"
+    ):
         load(root, name, is_needed=READERS[name].is_needed)
     assert sorted(path.name for path in root.rglob("*")) == names
     number, (finding,) = load(root, name, disk=InspectDisk())
     assert number == 5 and finding["what"].startswith("is no regular file; its .bak is taken")
-    (found,) = (one for one in StoreCheck(root, config_readers=READERS).run().findings if one.file == str(path))
+    (found,) = (
+        one for one in StoreCheck(root, config_readers=READERS).run().findings if one.file == str(path)
+    )
     assert (found.severity, found.kind) == (ERROR, "unreadable")
 
 
 def test_a_file_that_no_start_reads_is_not_called_an_error(root):
     for name in ("consumerFilter.json", "storeTimes.json"):
         (root / "config" / name).write_text("{")
-    found = [(Path(one.file).name, one.severity, one.what) for one in StoreCheck(root, config_readers=READERS).run().findings if one.kind == "config"]
-    assert [(name, severity) for name, severity, _ in found] == [("consumerFilter.json", NOTE), ("storeTimes.json", NOTE)]
-    assert "this broker does not read the file" in found[0][2] and "known only of what the start reads" in found[1][2]
+    found = [
+        (Path(one.file).name, one.severity, one.what)
+        for one in StoreCheck(root, config_readers=READERS).run().findings
+        if one.kind == "config"
+    ]
+    assert [(name, severity) for name, severity, _ in found] == [
+        ("consumerFilter.json", NOTE),
+        ("storeTimes.json", NOTE),
+    ]
+    assert (
+        "this broker does not read the file" in found[0][2]
+        and "known only of what the start reads" in found[1][2]
+    )
 
 
 def test_a_directory_in_the_place_of_the_note_of_store_times_is_named_and_ends_no_check(root):
     path = root / "config" / "storeTimes.json"
     path.mkdir()
-    (found,) = (one for one in StoreCheck(root, config_readers=READERS).run().findings if one.file == str(path))
+    (found,) = (
+        one for one in StoreCheck(root, config_readers=READERS).run().findings if one.file == str(path)
+    )
     assert (found.severity, found.kind, found.what) == (ERROR, "unreadable", "is no regular file")
 
 
@@ -271,7 +331,9 @@ def test_the_tombstones_of_deleted_topics_are_taken_from_their_backup_by_a_start
     (root / "config" / name).write_bytes((root / "config" / name).read_bytes()[:-3])
     store = HandStore(small_settings(root)).begin()
     assert set(json.loads(store.read_config(name))) == {"first"}
-    (finding,) = [finding for finding in store.recovery_report()["findings"] if finding["file"] == f"config/{name}"]
+    (finding,) = [
+        finding for finding in store.recovery_report()["findings"] if finding["file"] == f"config/{name}"
+    ]
     assert "its .bak is taken" in finding["what"]
     store.close()
 
@@ -300,7 +362,12 @@ def test_whatever_a_power_cut_leaves_of_a_replacement_one_of_the_two_texts_is_th
             after = disk_of(point, choice, clock)
             number, findings = load(root, name, disk=after)
             assert (number or 0) in (promised, promised + 1), (point.what, choice)
-            # A cut may leave the new text without its backup, or the backup alone before the first text: never a bad text.
-            assert all(finding["what"].startswith("is missing") for finding in findings), (point.what, choice, findings)
+            # A cut may leave the new text without its backup, or the backup alone before the first text:
+            # never a bad text.
+            assert all(finding["what"].startswith("is missing") for finding in findings), (
+                point.what,
+                choice,
+                findings,
+            )
             opened += 1
     assert opened > 200

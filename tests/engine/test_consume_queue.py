@@ -15,9 +15,13 @@ def test_units_fill_files_of_twenty_and_are_found_by_number(open_store):
     assert [file.path.name for file in queue.files] == [f"{base:020d}" for base in (0, 400, 800)]
     assert all(store._disk.size_of(file.path) == 400 for file in queue.files)
     for number, result in enumerate(results):
-        assert queue.unit(number) == queue_unit.QueueUnit(result.log_offset, result.log_end - result.log_offset, java_hash("a"))
+        assert queue.unit(number) == queue_unit.QueueUnit(
+            result.log_offset, result.log_end - result.log_offset, java_hash("a")
+        )
     assert (queue.unit(45), queue.unit(-1)) == (None, None)
-    assert [unit.log_offset for unit in store.read_units("topic", 0, 15, 100)] == [result.log_offset for result in results[15:20]]
+    assert [unit.log_offset for unit in store.read_units("topic", 0, 15, 100)] == [
+        result.log_offset for result in results[15:20]
+    ]
 
 
 def test_full_files_that_are_on_disk_are_unmapped(open_store):
@@ -27,7 +31,10 @@ def test_full_files_that_are_on_disk_are_unmapped(open_store):
     store.flush(), store.round()
     for _ in range(16):
         store.put(message(body=b"x" * 1000))
-    assert [file.region is not None for file in store.queue_table.find("topic", 0).files][:2] == [False, False]
+    assert [file.region is not None for file in store.queue_table.find("topic", 0).files][:2] == [
+        False,
+        False,
+    ]
 
 
 def test_no_file_is_made_before_the_first_message(open_store):
@@ -69,7 +76,14 @@ def test_a_file_that_does_not_belong_refuses_the_start_and_is_named(open_store, 
     assert open_store().max_offset("topic", 0) == 1
 
 
-@pytest.mark.parametrize("name", ["commitlog/00000000000000016384", "consumequeue/topic/0/00000000000000000400", "timerlog/00000000000000000000"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "commitlog/00000000000000016384",
+        "consumequeue/topic/0/00000000000000000400",
+        "timerlog/00000000000000000000",
+    ],
+)
 def test_a_directory_in_the_place_of_the_next_file_refuses_the_start(open_store, clock, name):
     """The file could not be made when the one before it is full."""
     store = open_store()
@@ -85,9 +99,14 @@ def test_a_directory_in_the_place_of_the_next_file_refuses_the_start(open_store,
 
 @pytest.mark.parametrize(
     ("setting", "field", "size"),
-    [("mappedFileSizeCommitLog", "mapped_file_size_commit_log", 32768), ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", 800)],
+    [
+        ("mappedFileSizeCommitLog", "mapped_file_size_commit_log", 32768),
+        ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", 800),
+    ],
 )
-def test_another_file_size_refuses_the_start_with_the_name_of_the_setting(open_store, clock, setting, field, size):
+def test_another_file_size_refuses_the_start_with_the_name_of_the_setting(
+    open_store, clock, setting, field, size
+):
     store = open_store()
     store.put(message())
     store.close()
@@ -115,7 +134,9 @@ def test_a_last_file_of_length_zero_is_removed(open_store):
     assert open_store().max_offset("topic", 0) == 1 and not empty.exists()
 
 
-def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before_the_checkpoint_says_so(open_store):
+def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before_the_checkpoint_says_so(
+    open_store,
+):
     store = open_store()
     store.put(message(topic="first"))
     synced = []
@@ -126,7 +147,9 @@ def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before
     assert synced == []
     store.flush(), store.round()
     queues = store.root / "consumequeue"
-    assert {queues, queues / "topic", *(queues / "topic" / str(queue_id) for queue_id in range(3))} <= set(synced)
+    assert {queues, queues / "topic", *(queues / "topic" / str(queue_id) for queue_id in range(3))} <= set(
+        synced
+    )
     assert store.positions()["checkpoint_position"] == store.log.wrote
 
 

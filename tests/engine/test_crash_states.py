@@ -1,8 +1,9 @@
 """Whatever a power cut leaves, the store keeps its word (docs/durability.md sections 2 and 3).
 
-Each run opens 20,000 states in the two flush modes, by five sets of rules of file systems (`tests/support/name_rules.py`).
-`CRASH_STATES` in the environment is another number; `python -m tests.support.explore_crashes` opens 10^6 states of random
-lives. A violation prints the command that makes its state again; its life goes into LIVES_THAT_FAILED when the cause is gone.
+Each run opens 20,000 states in the two flush modes, by five sets of rules of file systems
+(`tests/support/name_rules.py`). `CRASH_STATES` in the environment is another number; `python -m
+tests.support.explore_crashes` opens 10^6 states of random lives. A violation prints the command that makes
+its state again; its life goes into LIVES_THAT_FAILED when the cause is gone.
 """
 
 import os
@@ -17,8 +18,13 @@ STATES = int(os.environ.get("CRASH_STATES", "20000"))
 STATES_A_LIFE = 400
 STEPS = 60
 # (seed, steps, states): each of these once lost, altered or refused something.
-LIVES_THAT_FAILED = [(seed, 60, 120) for seed in (1, 2, 4, 5, 6, 8, 11, 14, 16, 17, 19)] + [(2004, 90, 1500), (2013, 90, 1500), (3018, 90, 1500)]
-# Seeds of lives whose queues lost a file among others: refused, or begun too late, so that acknowledged messages were gone.
+LIVES_THAT_FAILED = [(seed, 60, 120) for seed in (1, 2, 4, 5, 6, 8, 11, 14, 16, 17, 19)] + [
+    (2004, 90, 1500),
+    (2013, 90, 1500),
+    (3018, 90, 1500),
+]
+# Seeds of lives whose queues lost a file among others: refused, or begun too late, so that acknowledged
+# messages were gone.
 LIVES_THAT_ROLLED = (1, 3, 149)
 
 
@@ -28,7 +34,9 @@ LIVES_THAT_ROLLED = (1, 3, 149)
 def test_what_is_safe_survives_every_state_a_power_cut_may_leave(rules, flush):
     opened, seed = 0, 1000
     while opened < STATES // (2 * len(RULES)):
-        opened += explore(seed, flush, STEPS, STATES_A_LIFE, rules=rules, wide=seed % 2 == 1, rolls=seed % 3 != 0)
+        opened += explore(
+            seed, flush, STEPS, STATES_A_LIFE, rules=rules, wide=seed % 2 == 1, rolls=seed % 3 != 0
+        )
         seed += 1
     print(f"{opened} states of {seed - 1000} lives, {flush}, {rules}")
 

@@ -1,4 +1,5 @@
-"""Bytes that were on disk and have changed stop the start; what a crash tore does not (docs/durability.md section 5)."""
+"""Bytes that were on disk and have changed stop the start; what a crash tore does not (docs/durability.md
+section 5)."""
 
 import random
 
@@ -24,7 +25,11 @@ def written(root, count=12, step_ms=0):
     with opened(root, clock) as store:
         for number in range(count):
             clock.advance(step_ms)
-            places.append(store.put(Message("T", 0, bytes([65 + number]) * 100, f"KEYS\x01k{number}\x02".encode())).log_offset)
+            places.append(
+                store.put(
+                    Message("T", 0, bytes([65 + number]) * 100, f"KEYS\x01k{number}\x02".encode())
+                ).log_offset
+            )
     return places
 
 
@@ -40,13 +45,15 @@ def test_any_changed_bit_of_a_record_that_was_closed_in_order_stops_the_start(st
     root = tmp_path / "store"
     places = written(root, step_ms=step_ms)
     choose = random.Random(step_ms)
-    watched = [*range(12), *range(28, 36), *range(84, 84 + 4 + 100 + 1)]  # size, magic, CRC, own place, body, lengths
+    # size, magic, CRC, own place, body, lengths
+    watched = [*range(12), *range(28, 36), *range(84, 84 + 4 + 100 + 1)]
     for at in [places[-1], *choose.sample(places[:-1], 4)]:
         for place in choose.sample(watched, 12):
             bit = choose.randrange(8)
             flip(root, at + place, bit)
             lost_its_place = place in range(28, 36)
-            if not lost_its_place or (step_ms and at != places[-1]):  # else nothing tells it from what a crash tore
+            # Else nothing tells it from what a crash tore
+            if not lost_its_place or (step_ms and at != places[-1]):
                 with pytest.raises(DamagedStoreError) as raised:
                     HandStore(small_settings(root)).open()
                 assert raised.value.offset == at
@@ -65,7 +72,9 @@ def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_pat
     with opened(root, accept_damage=True) as store:
         assert store.max_offset("T", 0) == 12  # none of the offsets that were given is given again
         read = record.decode_all(store.get(GetRequest("T", 0, 0, 32)).body)
-        assert [found.body for found in read] == [bytes([65 + number]) * 100 for number in range(4)] + [b""] * 8
+        assert [found.body for found in read] == [bytes([65 + number]) * 100 for number in range(4)] + [
+            b""
+        ] * 8
         assert all("REPAIRED" in found.properties for found in read[4:])
         report = store.recovery_report()
         assert any(finding["severity"] == "error" for finding in report["findings"])
@@ -79,15 +88,25 @@ def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_pat
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(seed, tmp_path):
-    """The process was killed and nothing behind a byte had reached the log yet, though queues and index had it."""
+    """The process was killed and nothing behind a byte had reached the log yet, though queues and index had
+    it."""
     root = tmp_path / "store"
     store = HandStore(small_settings(root)).begin()
-    ends = [store.put(Message("T", 0, bytes([65 + number]) * (37 * number), f"KEYS\x01k{number}\x02".encode())).log_end for number in range(20)]
+    ends = [
+        store.put(
+            Message("T", 0, bytes([65 + number]) * (37 * number), f"KEYS\x01k{number}\x02".encode())
+        ).log_end
+        for number in range(20)
+    ]
     log = (root / "commitlog/00000000000000000000").read_bytes()
     everything = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     store.close()
     choose = random.Random(seed)
-    for cut in [*ends[-2:], *(end + choose.choice((-1, 1, 4, 8)) for end in ends[:-1]), *choose.sample(range(ends[-1]), 25)]:
+    for cut in [
+        *ends[-2:],
+        *(end + choose.choice((-1, 1, 4, 8)) for end in ends[:-1]),
+        *choose.sample(range(ends[-1]), 25),
+    ]:
         for path in root.rglob("*"):
             if path.is_file():
                 path.unlink()
@@ -140,8 +159,13 @@ def test_after_a_kill_a_bad_record_is_cut_only_above_what_was_recorded_as_synced
 
 def _killed(tmp_path, count=120):
     """A store that was killed before a checkpoint knew of any record, and the log offsets of its records."""
-    store = HandStore(small_settings(tmp_path / "store"), records=StartRecords(tmp_path / "recoveries", tmp_path / "store")).begin()
-    offsets = [store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset for number in range(count)]
+    store = HandStore(
+        small_settings(tmp_path / "store"), records=StartRecords(tmp_path / "recoveries", tmp_path / "store")
+    ).begin()
+    offsets = [
+        store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+        for number in range(count)
+    ]
     store.die()
     return store, offsets
 
@@ -155,13 +179,16 @@ HURTS = {
     "a bit of a body": lambda raw, at, size: raw.__setitem__(at + 100, raw[at + 100] ^ 1),
     "a record zeroed": lambda raw, at, size: raw.__setitem__(slice(at, at + size), bytes(size)),
     "its length": lambda raw, at, size: raw.__setitem__(slice(at, at + 4), b"\x7f\0\0\0"),
-    "all to the end of its file": lambda raw, at, size: raw.__setitem__(slice(at, len(raw)), bytes(len(raw) - at)),
+    "all to the end of its file": lambda raw, at, size: raw.__setitem__(
+        slice(at, len(raw)), bytes(len(raw) - at)
+    ),
 }
 
 
 @pytest.mark.parametrize("hurt", HURTS)
 def test_a_bad_record_before_good_ones_is_damage_where_the_machine_was_not_restarted(tmp_path, hurt):
-    """It was cut with all behind it, acknowledged messages of SYNC_FLUSH among them, and their numbers were given again."""
+    """It was cut with all behind it, acknowledged messages of SYNC_FLUSH among them, and their numbers were
+    given again."""
     store, offsets = _killed(tmp_path)
     path = sorted((store.root / "commitlog").iterdir())[1]
     bad = next(number for number, offset in enumerate(offsets) if offset > int(path.name) + 5_000)
@@ -169,7 +196,11 @@ def test_a_bad_record_before_good_ones_is_damage_where_the_machine_was_not_resta
     HURTS[hurt](raw, offsets[bad] - int(path.name), offsets[bad + 1] - offsets[bad])
     path.write_bytes(raw)
     before = {each.name: each.read_bytes() for each in (store.root / "commitlog").iterdir()}
-    with pytest.raises(DamagedStoreError, match=f"a good record follows at .*, and this machine was not restarted.*{path.name}|{path.name}.*this machine was not restarted"):
+    with pytest.raises(
+        DamagedStoreError,
+        match=f"a good record follows at .*, and this machine was not "
+        f"restarted.*{path.name}|{path.name}.*this machine was not restarted",
+    ):
         _started_again(store)
     assert {each.name: each.read_bytes() for each in (store.root / "commitlog").iterdir()} == before
     again = _started_again(store, accept_damage=True)
@@ -186,12 +217,18 @@ def test_after_a_restart_of_the_machine_the_same_may_be_what_a_power_cut_left(tm
     path.write_bytes(raw)
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
     again = _started_again(store)
-    assert "not known to have been on the disk" in again.recovery_report()["findings"][0]["what"] and again.max_offset("T", 0) == bad
+    assert (
+        "not known to have been on the disk" in again.recovery_report()["findings"][0]["what"]
+        and again.max_offset("T", 0) == bad
+    )
     again.close()
 
 
-def test_a_bad_record_before_good_ones_is_damage_in_a_closed_store_whose_checkpoint_and_ends_are_gone(tmp_path, monkeypatch):
-    """Nothing says any more which records were on the disk, so the log was cut as after a power cut. A close syncs all of it."""
+def test_a_bad_record_before_good_ones_is_damage_in_a_closed_store_whose_checkpoint_and_ends_are_gone(
+    tmp_path, monkeypatch
+):
+    """Nothing says any more which records were on the disk, so the log was cut as after a power cut. A close
+    syncs all of it."""
     store, offsets = _killed(tmp_path)
     _started_again(store).close()
     path = sorted((store.root / "commitlog").iterdir())[len(offsets) * 400 // 16384]
@@ -202,7 +239,10 @@ def test_a_bad_record_before_good_ones_is_damage_in_a_closed_store_whose_checkpo
     (store.root / "checkpoint").write_bytes(bytes((store.root / "checkpoint").stat().st_size))
     (store.root / "ends").write_bytes(b"")
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
-    with pytest.raises(DamagedStoreError, match=f"a good record follows at {offsets[bad + 1]:,}, and the store was closed in order"):
+    with pytest.raises(
+        DamagedStoreError,
+        match=f"a good record follows at {offsets[bad + 1]:,}, and the store was closed in order",
+    ):
         _started_again(store)
     again = _started_again(store, accept_damage=True)
     assert again.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
@@ -245,21 +285,37 @@ def _leave_in_log(store, offset, length):
 
 
 @pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])
-def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine_was_not_restarted(tmp_path, lose):
+def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine_was_not_restarted(
+    tmp_path, lose
+):
     """It was taken for the end that a crash leaves, and its numbers were given again."""
     store, offsets = _killed(tmp_path)
     lose(store, offsets)
-    before = {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"}
-    with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and this machine was not restarted"):
+    before = {
+        each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"
+    }
+    with pytest.raises(
+        DamagedStoreError, match="by the queues a record began at .*, and this machine was not restarted"
+    ):
         _started_again(store)
-    assert {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"} == before
+    assert {
+        each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"
+    } == before
     for is_same_boot in (True, False):
         check = StoreCheck(store.root, small_settings(store.root), last_start=LastStart(1, is_same_boot))
         check.run()
-        extra = {finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")}
+        extra = {
+            finding.severity
+            for finding in check.report.findings
+            if finding.kind in ("unit-extra", "torn-tail")
+        }
         assert extra == {"error" if is_same_boot else "warning"}, "the check says of it what the start does"
-    dry = dry_run(store.settings, records=StartRecords(store.root.parent / "recoveries", store.root, keeps=False))
-    assert dry["state"] == "failed" and "this machine was not restarted" in dry["error"], "so does a dry run that leaves no record"
+    dry = dry_run(
+        store.settings, records=StartRecords(store.root.parent / "recoveries", store.root, keeps=False)
+    )
+    assert dry["state"] == "failed" and "this machine was not restarted" in dry["error"], (
+        "so does a dry run that leaves no record"
+    )
     assert len(list((store.root.parent / "recoveries").iterdir())) == 2
     again = _started_again(store, accept_damage=True)
     assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
@@ -275,15 +331,20 @@ def _bit_of_last_record(store, offsets):
 
 @pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record, _bit_of_last_record])
 @pytest.mark.parametrize("is_sync", [True, False])
-def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its_record_was_there(tmp_path, monkeypatch, lose, is_sync):
-    """Its record was synced before. The log was cut, acknowledged messages with it, and their numbers were given again."""
+def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its_record_was_there(
+    tmp_path, monkeypatch, lose, is_sync
+):
+    """Its record was synced before. The log was cut, acknowledged messages with it, and their numbers were
+    given again."""
     store = HandStore(
         small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH" if is_sync else "ASYNC_FLUSH"),
         records=StartRecords(tmp_path / "recoveries", tmp_path / "store"),
     ).begin()
     offsets = []
     for number in range(120):
-        offsets.append(store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset)
+        offsets.append(
+            store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+        )
         store.flush()
     assert store.confirmed == store.log.wrote
     store.die()
@@ -292,30 +353,51 @@ def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its
     if not is_sync:
         _started_again(store).close()
         return
-    before = {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"}
-    with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and with SYNC_FLUSH a record is synced before its unit is written"):
+    before = {
+        each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"
+    }
+    with pytest.raises(
+        DamagedStoreError,
+        match="by the queues a record began at .*, and with SYNC_FLUSH a record is synced before its unit "
+        "is written",
+    ):
         _started_again(store)
-    assert {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"} == before
-    check = StoreCheck(store.root, small_settings(store.root), last_start=last_start(tmp_path / "recoveries", store.root))
+    assert {
+        each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"
+    } == before
+    check = StoreCheck(
+        store.root, small_settings(store.root), last_start=last_start(tmp_path / "recoveries", store.root)
+    )
     check.run()
-    assert {finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")} == {"error"}
+    assert {
+        finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")
+    } == {"error"}
     again = _started_again(store, accept_damage=True)
     assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
     again.close()
 
 
 @pytest.mark.parametrize("is_file_lost", [False, True])
-def test_with_sync_flush_later_units_prove_the_log_where_that_of_its_first_lost_record_is_gone(tmp_path, monkeypatch, is_file_lost):
-    """A power cut takes units that were not synced, of one queue and not of another; the records were synced before."""
+def test_with_sync_flush_later_units_prove_the_log_where_that_of_its_first_lost_record_is_gone(
+    tmp_path, monkeypatch, is_file_lost
+):
+    """A power cut takes units that were not synced, of one queue and not of another; the records were synced
+    before."""
     records = StartRecords(tmp_path / "recoveries", tmp_path / "store")
-    store = HandStore(small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH"), records=records).begin()
+    store = HandStore(
+        small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH"), records=records
+    ).begin()
     offsets = []
     for number in range(120):
-        offsets.append(store.put(message("T", number % 2, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset)
+        offsets.append(
+            store.put(message("T", number % 2, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+        )
         store.flush()
     store.die()
     newest = max((store.root / "commitlog").iterdir())
-    lost = next(number for number, at in enumerate(offsets) if at >= int(newest.name)) + (0 if is_file_lost else 3)
+    lost = next(number for number, at in enumerate(offsets) if at >= int(newest.name)) + (
+        0 if is_file_lost else 3
+    )
     if is_file_lost:
         newest.unlink()
     else:
@@ -330,7 +412,11 @@ def test_with_sync_flush_later_units_prove_the_log_where_that_of_its_first_lost_
     for later in [later for later in units.iterdir() if int(later.name) > at]:
         later.unlink()
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
-    with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and with SYNC_FLUSH a record is synced before its unit is written"):
+    with pytest.raises(
+        DamagedStoreError,
+        match="by the queues a record began at .*, and with SYNC_FLUSH a record is synced before its unit "
+        "is written",
+    ):
         _started_again(store)
 
 
@@ -343,7 +429,9 @@ def test_a_repair_names_what_was_behind_the_end_of_a_log_after_a_kill_and_the_st
     plan = make_plan(check, store.settings)
     Repair(plan).run()
     again = _started_again(store)
-    assert again.max_offset("T", 0) == len(offsets) and again.put(message("T", 0)).queue_offset == len(offsets)
+    assert again.max_offset("T", 0) == len(offsets) and again.put(message("T", 0)).queue_offset == len(
+        offsets
+    )
     assert plan.losses.messages == sum(offset >= check.log_end for offset in offsets)
     again.close()
 

@@ -10,7 +10,15 @@ import pytest
 
 from broker_store.engine import disk as disk_module
 from broker_store.engine.disk import PAGE, Disk, InspectDisk, StoreLock
-from broker_store.errors import DamagedStoreError, DiskFullError, MapLimitError, OtherDiskError, StoreError, StoreLockedError, SyncError
+from broker_store.errors import (
+    DamagedStoreError,
+    DiskFullError,
+    MapLimitError,
+    OtherDiskError,
+    StoreError,
+    StoreLockedError,
+    SyncError,
+)
 
 pytestmark = pytest.mark.on_disk
 
@@ -41,7 +49,11 @@ def test_what_is_written_is_in_the_file(disk, region):
     region.sync(PAGE - 2, 4)
     assert (region.read(PAGE - 2, 4), region.path.read_bytes()[PAGE - 2 : PAGE + 2]) == (b"abcd", b"abcd")
     with disk.open_reader(region.path) as reader:
-        assert (reader.read(PAGE, 2), reader.read(3 * PAGE + 98, 10), reader.size) == (b"cd", b"\0\0", 3 * PAGE + 100)
+        assert (reader.read(PAGE, 2), reader.read(3 * PAGE + 98, 10), reader.size) == (
+            b"cd",
+            b"\0\0",
+            3 * PAGE + 100,
+        )
         room = bytearray(b"x" * 4)
         assert (reader.read_into(memoryview(room), PAGE), bytes(room[:2])) == (4, b"cd")
         assert (reader.read_into(memoryview(room), 3 * PAGE + 98), bytes(room[:2])) == (2, b"\0\0")
@@ -90,7 +102,15 @@ def test_a_failed_sync_says_so(region, monkeypatch):
         region.sync(0, 5)
 
 
-@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, StoreError), (errno.EMFILE, StoreError)])
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, DiskFullError),
+        (errno.EDQUOT, DiskFullError),
+        (errno.EIO, StoreError),
+        (errno.EMFILE, StoreError),
+    ],
+)
 def test_errors_of_the_system_become_ours_with_the_file(disk, region, tmp_path, monkeypatch, number, kind):
     def fails(*_, **__):
         raise OSError(number, os.strerror(number))
@@ -128,10 +148,16 @@ def test_replacing_leaves_the_new_bytes_the_old_beside_and_no_third(disk, tmp_pa
     path, kept = tmp_path / "a.json", tmp_path / "a.json.bak"
     for data in (b"1", b"2", b"3"):
         disk.replace_file(path, data, kept)
-    assert (path.read_bytes(), kept.read_bytes(), disk.list_names(tmp_path)) == (b"3", b"2", ["a.json", "a.json.bak"])
+    assert (path.read_bytes(), kept.read_bytes(), disk.list_names(tmp_path)) == (
+        b"3",
+        b"2",
+        ["a.json", "a.json.bak"],
+    )
 
 
-def test_a_replacement_is_on_the_disk_before_its_name_and_the_name_before_it_is_over(disk, tmp_path, monkeypatch):
+def test_a_replacement_is_on_the_disk_before_its_name_and_the_name_before_it_is_over(
+    disk, tmp_path, monkeypatch
+):
     path, kept, calls = tmp_path / "a.json", tmp_path / "a.json.bak", []
     disk.replace_file(path, b"1", kept)
 
@@ -146,7 +172,12 @@ def test_a_replacement_is_on_the_disk_before_its_name_and_the_name_before_it_is_
     for name in ("fsync", "link", "replace"):
         monkeypatch.setattr(os, name, told(name, getattr(os, name)))
     disk.replace_file(path, b"2", kept)
-    assert calls == [("fsync", "a.json.tmp"), ("link", "a.json"), ("replace", "a.json.tmp"), ("fsync", tmp_path.name)]
+    assert calls == [
+        ("fsync", "a.json.tmp"),
+        ("link", "a.json"),
+        ("replace", "a.json.tmp"),
+        ("fsync", tmp_path.name),
+    ]
 
 
 def test_what_is_no_regular_file_is_refused(disk, tmp_path):
@@ -183,7 +214,10 @@ def test_a_part_of_a_region_is_copied(disk, region, tmp_path):
     assert (tmp_path / "copy").read_bytes() == (bytes(range(256)) * 40)[5:9005]
 
 
-_TRY = "import sys; from broker_store.engine.disk import *; from pathlib import Path; Disk().lock(Path(sys.argv[1]))"
+_TRY = (
+    "import sys; from broker_store.engine.disk import *; from pathlib import Path; "
+    "Disk().lock(Path(sys.argv[1]))"
+)
 
 
 def test_one_process_and_one_store_of_it_hold_the_lock(disk, tmp_path):
@@ -199,15 +233,23 @@ def test_one_process_and_one_store_of_it_hold_the_lock(disk, tmp_path):
     disk.lock(path).release()
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("abort", path)], ids=["directory", "FIFO", "link"])
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("abort", path)], ids=["directory", "FIFO", "link"]
+)
 def test_what_is_no_file_is_not_written_to(tmp_path, make):
     make(path := tmp_path / "abort")
     with pytest.raises(DamagedStoreError, match=f"{path}: is no regular file. Move it out of the store."):
         Disk().write_file(path, b"1")
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"])
-@pytest.mark.parametrize("take", [lambda path: Disk().lock(path), lambda path: InspectDisk().lock(path)], ids=["start", "inspection"])
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"]
+)
+@pytest.mark.parametrize(
+    "take",
+    [lambda path: Disk().lock(path), lambda path: InspectDisk().lock(path)],
+    ids=["start", "inspection"],
+)
 def test_what_is_no_file_in_the_place_of_the_lock_is_refused_by_its_name(tmp_path, make, take):
     path = tmp_path / "lock"
     make(path)
@@ -216,14 +258,19 @@ def test_what_is_no_file_in_the_place_of_the_lock_is_refused_by_its_name(tmp_pat
     assert os.path.lexists(path)
 
 
-_ASK = "import sys; from broker_store.engine.disk import *; from pathlib import Path; print(StoreLock.is_held(Path(sys.argv[1])))"
+_ASK = (
+    "import sys; from broker_store.engine.disk import *; from pathlib import Path; "
+    "print(StoreLock.is_held(Path(sys.argv[1])))"
+)
 
 
 def test_whether_somebody_has_the_lock_is_asked_without_taking_it(disk, tmp_path):
     path = tmp_path / "lock"
 
     def asked():
-        other = subprocess.run([sys.executable, "-c", _ASK, str(path)], capture_output=True, text=True, check=True)
+        other = subprocess.run(
+            [sys.executable, "-c", _ASK, str(path)], capture_output=True, text=True, check=True
+        )
         return StoreLock.is_held(path), other.stdout.strip()
 
     assert asked() == (False, "False") and not path.exists()
@@ -234,7 +281,8 @@ def test_whether_somebody_has_the_lock_is_asked_without_taking_it(disk, tmp_path
 
 
 def test_a_lock_that_was_released_is_not_taken_again(disk, tmp_path):
-    """A worker may look at the lock once more while the store closes; the file may be another process's by then."""
+    """A worker may look at the lock once more while the store closes; the file may be another process's by
+    then."""
     lock = disk.lock(tmp_path / "lock")
     lock.release()
     (tmp_path / "lock").unlink()
@@ -249,7 +297,9 @@ def test_a_reader_is_closed_with_its_last_reference(disk, region):
     assert len(os.listdir("/proc/self/fd")) == held - 20
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)], ids=["directory", "FIFO", "link"])
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)], ids=["directory", "FIFO", "link"]
+)
 def test_what_is_no_file_is_not_moved_to_another_file_system_and_stays(disk, tmp_path, monkeypatch, make):
     def elsewhere(source, target):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
@@ -257,7 +307,10 @@ def test_what_is_no_file_is_not_moved_to_another_file_system_and_stays(disk, tmp
     make(tmp_path / "odd")
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", elsewhere)
-        with pytest.raises(StoreError, match=r"odd: is no regular file, and .* on another file system\. Move it out of the store by hand"):
+        with pytest.raises(
+            StoreError,
+            match=r"odd: is no regular file, and .* on another file system\. Move it out of the store by hand",
+        ):
             disk.move(tmp_path / "odd", tmp_path / "other")
     assert disk.list_names(tmp_path) == ["odd"]
 
@@ -290,7 +343,10 @@ def test_a_map_that_the_system_refuses_says_what_to_raise(tmp_path, monkeypatch)
         disk.open_region(tmp_path / "file")
     monkeypatch.setattr(disk_module, "_max_maps", lambda: 5_000)
     monkeypatch.setattr(disk_module, "_mapped_files", lambda: 4_570)
-    with pytest.raises(MapLimitError, match=r"4,570 files are mapped, and the system allows a process 5,000 maps; raise it \(sysctl -w vm.max_map_count=20000\)"):
+    with pytest.raises(
+        MapLimitError,
+        match=r"4,570 files are mapped, and the system allows a process 5,000 maps; raise it \(sysctl -w vm.max_map_count=20000\)",
+    ):
         disk.open_region(tmp_path / "file")
 
 

@@ -1,4 +1,5 @@
-"""What a young store takes of the disk, with Apache's own file sizes (1 GiB logs, 420 MB index files): blocks come with the writing."""
+"""What a young store takes of the disk, with Apache's own file sizes (1 GiB logs, 420 MB index files): blocks
+come with the writing."""
 
 from pathlib import Path
 
@@ -19,7 +20,9 @@ def disk_bytes(root: Path) -> int:
 def write_one(store: HandStore, topic: str) -> None:
     """A message into each of as many queues as a topic is given when a send makes it."""
     for queue_id in range(BrokerSettings().default_topic_queue_nums):
-        assert store.put(message(topic=topic, queue_id=queue_id, keys=("key",), unique="unique", tag="tag")).ok
+        assert store.put(
+            message(topic=topic, queue_id=queue_id, keys=("key",), unique="unique", tag="tag")
+        ).ok
     store.prepare()
     store.flush()
     store.round()

@@ -1,4 +1,5 @@
-"""Every call to the disk fails once, and from some moment on for ever: no lie, no crash, and all is well afterwards."""
+"""Every call to the disk fails once, and from some moment on for ever: no lie, no crash, and all is well
+afterwards."""
 
 import random
 
@@ -16,11 +17,14 @@ WORKERS = ("log-flusher", "round-flusher", "preallocator")
 
 
 class Life:
-    """Opens a store, sends and syncs for a while and closes it; `confirmed` is what a producer was told to be stored."""
+    """Opens a store, sends and syncs for a while and closes it; `confirmed` is what a producer was told to be
+    stored."""
 
     def __init__(self, root, sync, on_call):
         self.root, self.clock = root, Clock()
-        self.settings = small_settings(root, flush_disk_type="SYNC_FLUSH" if sync else "ASYNC_FLUSH", max_index_num=600)
+        self.settings = small_settings(
+            root, flush_disk_type="SYNC_FLUSH" if sync else "ASYNC_FLUSH", max_index_num=600
+        )
         self.confirmed: dict[tuple[str, int], dict[int, bytes]] = {}
         self.store = HandStore(self.settings, self.clock, FailingDisk(on_call))
 
@@ -33,10 +37,14 @@ class Life:
             return
         for number in range(40):
             self.clock.advance(500)
-            message = Message(choose.choice("AB"), 0, f"{number}".encode() * choose.choice((1, 100, 500)), b"KEYS\x01k\x02")
+            message = Message(
+                choose.choice("AB"), 0, f"{number}".encode() * choose.choice((1, 100, 500)), b"KEYS\x01k\x02"
+            )
             result = store.put(message)
             if result.ok:
-                store.when_confirmed(result.log_end, lambda status, m=message, r=result: self.hear(status, m, r))
+                store.when_confirmed(
+                    result.log_end, lambda status, m=message, r=result: self.hear(status, m, r)
+                )
             else:
                 assert result.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED)
             for name in choose.sample(WORKERS, 2):
@@ -46,7 +54,9 @@ class Life:
 
     def hear(self, status, message, result):
         if status is PutStatus.PUT_OK:
-            self.confirmed.setdefault((message.topic, message.queue_id), {})[result.queue_offset] = message.body
+            self.confirmed.setdefault((message.topic, message.queue_id), {})[result.queue_offset] = (
+                message.body
+            )
 
     def look_back(self):
         """With a disk that works again: everything confirmed is there, the store is sound and goes on."""
@@ -76,7 +86,8 @@ def failing(at, error, names, for_ever):
 
 
 def each_call(directory, sync, error, names, for_ever, step=1):
-    """Let each call fail in turn until a whole life passes without reaching it; returns how many there were."""
+    """Let each call fail in turn until a whole life passes without reaching it; returns how many there
+    were."""
     at = 1
     while True:
         fails = failing(at, error, names, for_ever)
@@ -137,9 +148,13 @@ class LongLife(Life):
             return
         for number in range(30):
             self.clock.advance(900)
-            result = store.put(message := Message(choose.choice("ABC"), 0, b"%d" % number * 400, b"KEYS\x01k\x02"))
+            result = store.put(
+                message := Message(choose.choice("ABC"), 0, b"%d" % number * 400, b"KEYS\x01k\x02")
+            )
             if result.ok:
-                store.when_confirmed(result.log_end, lambda status, m=message, r=result: self.hear(status, m, r))
+                store.when_confirmed(
+                    result.log_end, lambda status, m=message, r=result: self.hear(status, m, r)
+                )
             for name in choose.sample(WORKERS, 2):
                 store.worker(name).run(self.clock())
             store.tick()
@@ -159,7 +174,11 @@ class LongLife(Life):
     def leave_a_crash(self):
         with opened(self.root, self.clock, max_index_num=600) as store:
             for number in range(25):
-                self.hear(PutStatus.PUT_OK, m := Message("AB"[number % 2], 0, b"%d" % number * 300, b"KEYS\x01k\x02"), store.put(m))
+                self.hear(
+                    PutStatus.PUT_OK,
+                    m := Message("AB"[number % 2], 0, b"%d" % number * 300, b"KEYS\x01k\x02"),
+                    store.put(m),
+                )
             store.flush()
             (self.root / "kept-abort").write_bytes(b"")
         (self.root / "kept-abort").rename(self.root / "abort")
@@ -194,7 +213,20 @@ class LongLife(Life):
 
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize(
-    "name", ["make_directory", "remove_directory", "copy_range", "open_region", "open_reader", "list_names", "size_of", "modified_ms", "usage", "rename", "unlink"]
+    "name",
+    [
+        "make_directory",
+        "remove_directory",
+        "copy_range",
+        "open_region",
+        "open_reader",
+        "list_names",
+        "size_of",
+        "modified_ms",
+        "usage",
+        "rename",
+        "unlink",
+    ],
 )
 def test_whatever_call_fails_the_answer_is_defined_and_nothing_is_lost(name, for_ever, directory):
     at = 1

@@ -21,7 +21,8 @@ def files(*pairs):
         ([files((0, 0), (100, 0), (200, 100))], None, 1, 100),
         ([files((0, 140))], None, 1, 140),
         ([files((0, 140))], 100, 1, 100),
-        ([files((0, 100), (100, 100))], 70, 1, 100),  # what was noted is of another store: the names do not agree
+        # What was noted is of another store: the names do not agree
+        ([files((0, 100), (100, 100))], 70, 1, 100),
         ([files((0, 60)), files((0, 60)), files((0, 80))], None, 20, 60),
         ([files((0, 67)), files((0, 60))], None, 20, 60),
         ([files((0, 0))], None, 1, None),

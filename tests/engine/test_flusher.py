@@ -38,9 +38,17 @@ class Queues(list):
 
 class Setup:
     def __init__(self, checkpoint: CheckpointFile, ends: Path):
-        self.context, self.log, self.queue, self.index, self.checkpoint = WriterContext(), Log(), Synced(), Synced(), checkpoint
+        self.context, self.log, self.queue, self.index, self.checkpoint = (
+            WriterContext(),
+            Log(),
+            Synced(),
+            Synced(),
+            checkpoint,
+        )
         self.ends = EndsFile(Disk(), ends)
-        self.flusher = RoundFlusher(self.context, self.log, Queues([self.queue]), self.index, checkpoint, self.ends, INTERVAL_MS)
+        self.flusher = RoundFlusher(
+            self.context, self.log, Queues([self.queue]), self.index, checkpoint, self.ends, INTERVAL_MS
+        )
 
     def dispatch_to(self, position: int, store_ms: int) -> None:
         self.context.view[c.DISPATCH_AT] = position
@@ -105,13 +113,19 @@ def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store,
         store.put(message(keys=(f"d{number}", f"e{number}", f"f{number}")))
     clock.advance(1000)
     round_flusher.run(clock())
-    assert (queue.files[0].flushed, store.index.files[0].synced, store.index.files[1].synced) == (queue.file_size, True, False)
+    assert (queue.files[0].flushed, store.index.files[0].synced, store.index.files[1].synced) == (
+        queue.file_size,
+        True,
+        False,
+    )
     assert store.positions()["checkpoint_position"] == 0 == store.positions()["flushed"]
 
 
 def test_a_round_comes_early_enough_for_thirty_seconds_whatever_is_set(setup, tmp_path):
     """Its look comes each second, and the log is there a look later."""
-    flusher = RoundFlusher(setup.context, setup.log, Queues([setup.queue]), setup.index, setup.checkpoint, setup.ends, 3_600_000)
+    flusher = RoundFlusher(
+        setup.context, setup.log, Queues([setup.queue]), setup.index, setup.checkpoint, setup.ends, 3_600_000
+    )
     setup.dispatch_to(1000, 5_000_001)
     setup.log.flushed = 1000
     assert flusher.step(100_000)

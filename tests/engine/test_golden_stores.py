@@ -1,12 +1,16 @@
-"""Every store of the real broker, and every crash variant, opened by the engine and compared with what the real store said.
+"""Every store of the real broker, and every crash variant, opened by the engine and compared with what the
+real store said.
 
 Where the engine decides otherwise than Apache (docs/durability.md sections 1 and 5) it is written here:
 
-- a bad record below the checkpoint's log stamp stops the start (`bitflip-early`); with accept_damage it is cut as Apache cuts;
-- the tail behind a cut is zeroed, Apache leaves it, so a log file that was cut is compared up to the end only;
+- a bad record below the checkpoint's log stamp stops the start (`bitflip-early`); with accept_damage it is
+  cut as Apache cuts;
+- the tail behind a cut is zeroed, Apache leaves it, so a log file that was cut is compared up to the end
+  only;
 - the checkpoint is a lower bound in both, its numbers differ;
-- after an unclean stop Apache deletes index files and writes new ones from where recovery starts; ours keeps the entries and
-  links them anew. So headers and names of index files differ, and ours answers each key query at least as completely;
+- after an unclean stop Apache deletes index files and writes new ones from where recovery starts; ours keeps
+  the entries and links them anew. So headers and names of index files differ, and ours answers each key query
+  at least as completely;
 - a torn or missing index is built again from the log, Apache does so only from the start file of recovery on.
 """
 
@@ -43,7 +47,9 @@ def files_of(root):
     paths = [path for path in root.rglob("*") if path.is_file() and path.name not in SKIPPED]
     files = {str(path.relative_to(root)): path.read_bytes() for path in paths}
     # The next log file is made ahead of time, in both brokers; empty it says nothing.
-    return {name: content for name, content in files.items() if any(content) or not name.startswith("commitlog/")}
+    return {
+        name: content for name, content in files.items() if any(content) or not name.startswith("commitlog/")
+    }
 
 
 def codes(expression):
@@ -56,7 +62,13 @@ def offsets_in(result):
 
 def assert_reads_as(store, facts):
     for fact in facts["getMessage"]:
-        request = GetRequest(fact["topic"], fact["queueId"], fact["offset"], fact["maxNums"], tag_codes=codes(fact["expression"]))
+        request = GetRequest(
+            fact["topic"],
+            fact["queueId"],
+            fact["offset"],
+            fact["maxNums"],
+            tag_codes=codes(fact["expression"]),
+        )
         for result in (store.get(request), store.get_blocking(request)):
             assert (result.status.name, result.next_offset, offsets_in(result)) == (
                 fact["status"],
@@ -69,7 +81,10 @@ def assert_reads_as(store, facts):
 def assert_queues_as(store, facts):
     for queue in facts["queues"]:
         name = queue["topic"], queue["queueId"]
-        assert (store.min_offset(*name), store.max_offset(*name)) == (queue["minOffset"], queue["maxOffset"]), queue
+        assert (store.min_offset(*name), store.max_offset(*name)) == (
+            queue["minOffset"],
+            queue["maxOffset"],
+        ), queue
         if queue["maxOffset"]:
             first = store.read_units(*name, queue["minOffset"], 1)[0].log_offset
             last = store.read_units(*name, queue["maxOffset"] - 1, 1)[0].log_offset
@@ -96,7 +111,10 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
     root = stores.unpack(name, tmp_path)
     with open_store(name, root) as store:
         positions = store.positions()
-        assert (positions["min"], positions["confirmed"]) == (facts["commitLog"]["minPhyOffset"], facts["commitLog"]["maxPhyOffset"])
+        assert (positions["min"], positions["confirmed"]) == (
+            facts["commitLog"]["minPhyOffset"],
+            facts["commitLog"]["maxPhyOffset"],
+        )
         assert_queues_as(store, facts)
         for unit in facts["consumeQueueUnits"]:
             (found,) = store.read_units(unit["topic"], unit["queueId"], unit["queueOffset"], 1)
@@ -104,7 +122,10 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
         assert_reads_as(store, facts)
         for fact in facts["offsetByTimestamp"]:
             queue = fact["topic"], fact["queueId"]
-            found = store.offset_by_time(*queue, fact["timestamp"]), store.offset_by_time(*queue, fact["timestamp"], upper=True)
+            found = (
+                store.offset_by_time(*queue, fact["timestamp"]),
+                store.offset_by_time(*queue, fact["timestamp"], upper=True),
+            )
             assert found == (fact["lower"], fact["upper"]), fact
         for fact in facts["queryByKey"]:
             result = store.query_keys(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"])
@@ -115,11 +136,23 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
             ), fact
             assert [record.decode(raw).log_offset for raw in result.records] == result.offsets
         for fact in facts["messages"]:
-            message = record.decode(store.record_at(fact["physicalOffset"]), log_offset=fact["physicalOffset"])
+            message = record.decode(
+                store.record_at(fact["physicalOffset"]), log_offset=fact["physicalOffset"]
+            )
             assert (message.offset_id, message.properties) == (fact["offsetMsgId"], fact["properties"])
-        found = [(f["begin_ms"], f["end_ms"], f["begin_offset"], f["end_offset"], f["slots_used"]) for f in store.index_files()]
+        found = [
+            (f["begin_ms"], f["end_ms"], f["begin_offset"], f["end_offset"], f["slots_used"])
+            for f in store.index_files()
+        ]
         assert found == [
-            (f["beginTimestamp"], f["endTimestamp"], f["beginPhyOffset"], f["endPhyOffset"], f["hashSlotCount"]) for f in facts["indexFilesAfter"]
+            (
+                f["beginTimestamp"],
+                f["endTimestamp"],
+                f["beginPhyOffset"],
+                f["endPhyOffset"],
+                f["hashSlotCount"],
+            )
+            for f in facts["indexFilesAfter"]
         ]
 
 
@@ -132,7 +165,12 @@ def test_every_message_of_the_golden_store_is_read_as_it_was_printed(tmp_path):
         for line in records:
             log_offset, size, topic, _, queue_id, _, queue_offset = line.split(" ")[:7]
             message = record.decode(store.record_at(int(log_offset)), log_offset=int(log_offset))
-            assert (message.size, message.topic, message.queue_id, message.queue_offset) == (int(size), topic, int(queue_id), int(queue_offset))
+            assert (message.size, message.topic, message.queue_id, message.queue_offset) == (
+                int(size),
+                topic,
+                int(queue_id),
+                int(queue_offset),
+            )
             result = store.get(GetRequest(topic, int(queue_id), int(queue_offset), 1))
             assert offsets_in(result) == [int(log_offset)]
 
@@ -143,11 +181,16 @@ def test_the_killed_golden_store_comes_back_whole(tmp_path):
     with open_store("golden-crash", root) as store:
         assert store.recovery_report()["kind"] == "abnormal"
         assert store.positions()["confirmed"] == 3189607
-        assert [(store.min_offset("Roll", queue), store.max_offset("Roll", queue)) for queue in (0, 1)] == [(0, 2160), (0, 2160)]
+        assert [(store.min_offset("Roll", queue), store.max_offset("Roll", queue)) for queue in (0, 1)] == [
+            (0, 2160),
+            (0, 2160),
+        ]
         for number in (0, 1, 777, 2159, 4319):
             for key in (f"k{number}", f"7F000001000118B4AAC2{number:012X}"):
                 found = [record.decode(raw) for raw in store.query_keys("Roll", key, 32).records]
-                bodies = [message.body.decode() for message in found if key in (*message.keys, message.unique_key)]
+                bodies = [
+                    message.body.decode() for message in found if key in (*message.keys, message.unique_key)
+                ]
                 assert bodies == [f"{number}-" * (60 + number % 97)], key
         time_999 = store.store_time_at("Roll", 0, 999)
         assert store.store_time_at("Roll", 0, 1000) == time_999
@@ -156,7 +199,9 @@ def test_the_killed_golden_store_comes_back_whole(tmp_path):
             assert store.offset_by_time("Roll", 0, time_ms) == lower
             assert store.offset_by_time("Roll", 0, time_ms, upper=True) == upper
     after = files_of(root)
-    assert {name for name in after if not name.startswith("index/")} == {name for name in before if not name.startswith("index/")}
+    assert {name for name in after if not name.startswith("index/")} == {
+        name for name in before if not name.startswith("index/")
+    }
     assert all(after[name] == content for name, content in before.items() if not name.startswith("index/"))
     assert check_store(root).findings == []
 
@@ -190,13 +235,17 @@ def test_a_crash_variant_is_recovered_to_what_the_real_store_made_of_it(variant,
         assert raised.value.offset == 2216 and raised.value.file.endswith("00000000000000262144")
         assert files_of(root) == before
     with open_store("crash", root, acceptDamage="true" if variant == "bitflip-early" else "false") as store:
-        assert store.recovery_report()["kind"] == ("normal" if variant == "abort-removed-torn" else "abnormal")
+        assert store.recovery_report()["kind"] == (
+            "normal" if variant == "abort-removed-torn" else "abnormal"
+        )
         assert store.positions()["confirmed"] == expected["commitLog"]["maxPhyOffset"]
         assert_queues_as(store, expected)
         assert_reads_as(store, expected)
         for fact in expected["queryByKey"]:
             result = store.query_keys(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"])
-            assert set(result.offsets) >= set(fact["physicalOffsets"]) or len(result.offsets) == fact["maxNum"], fact
+            assert (
+                set(result.offsets) >= set(fact["physicalOffsets"]) or len(result.offsets) == fact["maxNum"]
+            ), fact
             wanted = [message.log_offset for message in map(record.decode, result.records)]
             assert wanted == result.offsets == sorted(result.offsets)
     assert not (root / "abort").exists()
@@ -219,7 +268,9 @@ def assert_same_log_and_queues(root, expected):
         elif kind == "commitlog" or (kind == "consumequeue" and whole):
             assert hashlib.sha256(content).hexdigest() == wanted[name], name
     for topic, queue_id in reference.queues:
-        content = b"".join(path.read_bytes() for path in sorted((root / f"consumequeue/{topic}/{queue_id}").iterdir()))
+        content = b"".join(
+            path.read_bytes() for path in sorted((root / f"consumequeue/{topic}/{queue_id}").iterdir())
+        )
         assert content.ljust(2000, b"\0") == reference.queue_bytes(topic, queue_id)
 
 
@@ -243,7 +294,9 @@ def test_recovering_twice_is_recovering_once(variant, tmp_path):
 def test_a_real_store_goes_on_where_it_ended(name, tmp_path):
     root = stores.unpack(name, tmp_path)
     sizes = stores.SIZES[name]
-    topic, queue_id = next(queue for queue in ReferenceStore(root, sizes).queues if not queue[0].startswith("SCHEDULE"))
+    topic, queue_id = next(
+        queue for queue in ReferenceStore(root, sizes).queues if not queue[0].startswith("SCHEDULE")
+    )
     with open_store(name, root) as store:
         following, end = store.max_offset(topic, queue_id), store.positions()["wrote"]
         result = store.put(Message(topic, queue_id, b"one more", b"KEYS\x01a-new-key\x02TAGS\x01TagA\x02"))

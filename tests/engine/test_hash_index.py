@@ -25,11 +25,19 @@ def test_a_full_file_hands_its_end_on_as_the_begin_of_the_next(open_store, clock
         clock.advance(1000)
         store.put(message(keys=(f"k{number}",)))
     first, second = store.index_files()
-    assert (first["state"], first["entries"], second["state"], second["entries"]) == ("full", 63, "writing", 7)
+    assert (first["state"], first["entries"], second["state"], second["entries"]) == (
+        "full",
+        63,
+        "writing",
+        7,
+    )
     assert second["begin_ms"] == first["end_ms"] + 1000 and second["begin_offset"] > first["end_offset"]
 
 
-@pytest.mark.parametrize(("name", "length", "says"), [("2023111422132000", 1384, "17 digits"), ("20231114221320001", 1383, "expected 1384")])
+@pytest.mark.parametrize(
+    ("name", "length", "says"),
+    [("2023111422132000", 1384, "17 digits"), ("20231114221320001", 1383, "expected 1384")],
+)
 def test_a_file_that_does_not_belong_refuses_the_start_and_is_named(open_store, clock, name, length, says):
     store = open_store()
     store.put(message())
@@ -123,7 +131,9 @@ def test_the_store_at_a_glance_looks_at_the_newest_index_file_only(open_store, m
     assert len(store.index.files) > 1 and store.snapshot()["index"] == newest
 
 
-@pytest.mark.parametrize("damage", [(0, bytes(12)), (4, b"\1\2\3\4\5\6\7\0")], ids=["zero", "another log offset"])
+@pytest.mark.parametrize(
+    "damage", [(0, bytes(12)), (4, b"\1\2\3\4\5\6\7\0")], ids=["zero", "another log offset"]
+)
 def test_a_comparison_begins_before_a_record_of_whose_entries_some_are_damaged(open_store, damage):
     """Also where the damage lies at the end of a file, and the next file begins with whole entries."""
     store = open_store()
@@ -135,6 +145,9 @@ def test_a_comparison_begins_before_a_record_of_whose_entries_some_are_damaged(o
     at, raw = damage
     sound = bytes(first.map().read(first.geometry.entry_at(62) + at, len(raw)))
     first.map().write(first.geometry.entry_at(62) + at, raw)
-    for place in (store.index.whole_place_of(second.entry(2).log_offset, 0, lambda _: True), store.index.place_before(1)):
+    for place in (
+        store.index.whole_place_of(second.entry(2).log_offset, 0, lambda _: True),
+        store.index.place_before(1),
+    ):
         assert (place.file, place.entry) == (0, 61) and place.log_offset < torn
     first.map().write(first.geometry.entry_at(62) + at, sound)

@@ -12,7 +12,11 @@ NUMBERS = random.Random(11)
 
 
 def test_every_value_lies_between_the_bounds_of_its_bucket_and_buckets_are_narrow():
-    values = [*range(5_000), *(NUMBERS.randrange(1 << NUMBERS.randrange(1, 42)) for _ in range(5_000)), (1 << 42) - 1]
+    values = [
+        *range(5_000),
+        *(NUMBERS.randrange(1 << NUMBERS.randrange(1, 42)) for _ in range(5_000)),
+        (1 << 42) - 1,
+    ]
     for value in values:
         bucket = bucket_of(value)
         assert lowest_of(bucket) <= value < lowest_of(bucket + 1)
@@ -21,7 +25,14 @@ def test_every_value_lies_between_the_bounds_of_its_bucket_and_buckets_are_narro
     assert bucket_of(-1) == 0
 
 
-@pytest.mark.parametrize("make", [lambda: NUMBERS.randrange(3), lambda: NUMBERS.randrange(10_000), lambda: int(NUMBERS.lognormvariate(11, 2))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NUMBERS.randrange(3),
+        lambda: NUMBERS.randrange(10_000),
+        lambda: int(NUMBERS.lognormvariate(11, 2)),
+    ],
+)
 def test_percentiles_are_those_of_the_sorted_values_to_a_fourth(make):
     lines, values = Histograms(2), sorted(make() for _ in range(3_000))
     for value in values:

@@ -1,4 +1,5 @@
-"""A store that is opened to be looked at shows what a start would make of it and stays as it is, byte for byte."""
+"""A store that is opened to be looked at shows what a start would make of it and stays as it is, byte for
+byte."""
 
 import pytest
 
@@ -11,7 +12,10 @@ from tests.support import stores
 
 
 def tree(directory):
-    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None) for path in directory.rglob("*")}
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in directory.rglob("*")
+    }
 
 
 def look_into(name, root, **more):
@@ -34,9 +38,13 @@ def test_a_crashed_store_is_shown_recovered_and_left_untouched(variant, tmp_path
         assert (store.min_offset(*name), store.max_offset(*name)) == (queue["minOffset"], queue["maxOffset"])
         if queue["maxOffset"]:
             result = store.get(GetRequest(*name, queue["maxOffset"] - 1, 1))
-            assert [message.log_offset for message in record.decode_all(result.body)] == [queue["lastPhysicalOffset"]]
+            assert [message.log_offset for message in record.decode_all(result.body)] == [
+                queue["lastPhysicalOffset"]
+            ]
     for fact in expected["queryByKey"]:
-        found = store.query_keys(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"]).offsets
+        found = store.query_keys(
+            fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"]
+        ).offsets
         assert set(found) >= set(fact["physicalOffsets"]) or len(found) == fact["maxNum"]
     store.close()
     assert tree(tmp_path) == before

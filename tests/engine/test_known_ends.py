@@ -1,4 +1,5 @@
-"""No queue offset is given twice, and nothing that the log holds is missing, whatever was done to a store that was closed in order."""
+"""No queue offset is given twice, and nothing that the log holds is missing, whatever was done to a store
+that was closed in order."""
 
 import random
 import shutil
@@ -23,7 +24,9 @@ def filled(store, count=COUNT, queues=(("T", 0), ("T", 1), ("U", 0))):
     rng, stored = random.Random(7), []
     for number in range(count):
         topic, queue_id = queues[0] if number % 2 == 0 else queues[1 + number % (len(queues) - 1)]
-        sent = message(topic, queue_id, b"%d-" % number + rng.randbytes(60), tag=f"t{number % 3}", keys=(f"k{number}",))
+        sent = message(
+            topic, queue_id, b"%d-" % number + rng.randbytes(60), tag=f"t{number % 3}", keys=(f"k{number}",)
+        )
         result = store.put(sent)
         if not result.ok:
             store.flush(), store.look_at_disk()
@@ -65,10 +68,13 @@ def flip(path, at, bit):
 @pytest.mark.parametrize("level", ["4", "+4", "99"])
 @pytest.mark.parametrize(("byte", "bit"), [(12, 3), (15, 6), (19, 0)])
 def test_the_delivery_time_of_a_message_that_waits_is_made_again(tmp_path, level, byte, bit):
-    """The start said so, and left it: a unit within one sector was taken for what it should be, and messages came early."""
+    """The start said so, and left it: a unit within one sector was taken for what it should be, and messages
+    came early."""
     store = HandStore(small_settings(tmp_path / "store")).begin()
     for number in range(4):
-        store.put(message("SCHEDULE_TOPIC_XXXX", 3, b"later%d" % number, more={"DELAY": level, "REAL_TOPIC": "T"}))
+        store.put(
+            message("SCHEDULE_TOPIC_XXXX", 3, b"later%d" % number, more={"DELAY": level, "REAL_TOPIC": "T"})
+        )
         store.clock.advance(3)
     before = store.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4)
     store.close()
@@ -99,9 +105,15 @@ HURTS = {
     "the newest index file removed": lambda root: sorted((root / "index").iterdir())[-1].unlink(),
     "the first index file removed": lambda root: sorted((root / "index").iterdir())[0].unlink(),
     "an index file in the middle removed": lambda root: sorted((root / "index").iterdir())[2].unlink(),
-    "the newest index file zeroed": lambda root: poke(sorted((root / "index").iterdir())[-1], 0, bytes(40 + 16 * 4 + 64 * 20)),
-    "entries of the newest index file zeroed": lambda root: poke(sorted((root / "index").iterdir())[-1], 40 + 16 * 4 + 20, bytes(60)),
-    "slots of the newest index file zeroed": lambda root: poke(sorted((root / "index").iterdir())[-1], 40, bytes(16 * 4)),
+    "the newest index file zeroed": lambda root: poke(
+        sorted((root / "index").iterdir())[-1], 0, bytes(40 + 16 * 4 + 64 * 20)
+    ),
+    "entries of the newest index file zeroed": lambda root: poke(
+        sorted((root / "index").iterdir())[-1], 40 + 16 * 4 + 20, bytes(60)
+    ),
+    "slots of the newest index file zeroed": lambda root: poke(
+        sorted((root / "index").iterdir())[-1], 40, bytes(16 * 4)
+    ),
     "the newest index file short": lambda root: sorted((root / "index").iterdir())[-1].write_bytes(b"short"),
     "the index removed": lambda root: shutil.rmtree(root / "index"),
 }
@@ -114,7 +126,9 @@ def test_what_was_closed_in_order_and_is_damaged_is_made_again(open_store, hurt)
     assert store.max_offset("T", 0) == 119  # its newest file holds 19 units of 20
     store.close()
     root = store.root
-    everything = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and "consumequeue" in path.parts}
+    everything = {
+        path: path.read_bytes() for path in root.rglob("*") if path.is_file() and "consumequeue" in path.parts
+    }
     HURTS[hurt](root)
     store = open_store()
     report = store.recovery_report()
@@ -152,17 +166,27 @@ def log_emptied(root):
         path.unlink()
 
 
-LOSSES = {"newest file": newest_log_gone, "emptied": log_emptied, "not there": lambda root: shutil.rmtree(root / "commitlog")}
+LOSSES = {
+    "newest file": newest_log_gone,
+    "emptied": log_emptied,
+    "not there": lambda root: shutil.rmtree(root / "commitlog"),
+}
 
 
 def tree(root):
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
 
 
 @pytest.mark.parametrize("with_record", [True, False])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("crashed", [False, True])
-def test_a_log_that_is_not_there_stops_the_start_and_nothing_is_touched(open_store, clock, loss, crashed, with_record):
+def test_a_log_that_is_not_there_stops_the_start_and_nothing_is_touched(
+    open_store, clock, loss, crashed, with_record
+):
     store = open_store()
     filled(store)
     if crashed:
@@ -175,7 +199,9 @@ def test_a_log_that_is_not_there_stops_the_start_and_nothing_is_touched(open_sto
     kept = shutil.copytree(root, root.parent / "kept")
     LOSSES[loss](root)
     before = tree(root)
-    with pytest.raises(DamagedStoreError, match=r"(?s)commitlog.*(missing|not there).*messages.*accept-damage"):
+    with pytest.raises(
+        DamagedStoreError, match=r"(?s)commitlog.*(missing|not there).*messages.*accept-damage"
+    ):
         HandStore(small_settings(root), clock).open()
     assert tree(root) == before and not (root.parent / "lost+found").exists()
     shutil.rmtree(root)
@@ -183,7 +209,9 @@ def test_a_log_that_is_not_there_stops_the_start_and_nothing_is_touched(open_sto
 
 
 @pytest.mark.parametrize("record_of_ends", ["none", "stale"])
-def test_a_newest_log_file_of_zeros_is_missed_by_the_queues_after_a_stop_in_order(open_store, clock, record_of_ends):
+def test_a_newest_log_file_of_zeros_is_missed_by_the_queues_after_a_stop_in_order(
+    open_store, clock, record_of_ends
+):
     """As another broker may leave it: its checkpoint does not cover its last messages."""
     store = open_store()
     filled(store, 60)
@@ -202,7 +230,10 @@ def test_a_newest_log_file_of_zeros_is_missed_by_the_queues_after_a_stop_in_orde
     newest = sorted((root / "commitlog").iterdir())[-1]
     newest.write_bytes(bytes(newest.stat().st_size))
     before = tree(root)
-    with pytest.raises(DamagedStoreError, match=f"{newest.name} at 0: .*by the queues a record began.*messages are not there.*accept-damage"):
+    with pytest.raises(
+        DamagedStoreError,
+        match=f"{newest.name} at 0: .*by the queues a record began.*messages are not there.*accept-damage",
+    ):
         HandStore(small_settings(root), clock).open()
     assert tree(root) == before and not (root.parent / "lost+found").exists()
     shutil.rmtree(root)
@@ -227,7 +258,13 @@ def test_a_loss_that_is_accepted_gives_no_offset_twice(open_store, loss):
             assert found.queue_offset == offset
             assert found.body == body or (found.body == b"" and "REPAIRED" in found.properties)
     if loss == "newest file":
-        assert sum(record.decode(store.get(GetRequest(*place, 1)).body).body == body for *place, body, _ in stored) > COUNT // 2
+        assert (
+            sum(
+                record.decode(store.get(GetRequest(*place, 1)).body).body == body
+                for *place, body, _ in stored
+            )
+            > COUNT // 2
+        )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -252,15 +289,17 @@ def test_a_store_that_never_had_a_message_starts(open_store):
     open_store().put(message())
 
 
-
-
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_believed(open_store, clock, end):
-    """Each byte of the file, one bit: the record ends before the block that holds it, and nothing is lost or given twice."""
+    """Each byte of the file, one bit: the record ends before the block that holds it, and nothing is lost or
+    given twice."""
     store = open_store()
     stored = filled(store, 24)
     store.flush(), store.round()
-    stored += [("T", 0, store.put(sent).queue_offset, sent.body, "more") for sent in [message("T", 0, b"more", keys=("more",))]]
+    stored += [
+        ("T", 0, store.put(sent).queue_offset, sent.body, "more")
+        for sent in [message("T", 0, b"more", keys=("more",))]
+    ]
     store.flush(), store.round()
     store.close() if end == "closed" else store.die()
     root = store.root
@@ -272,7 +311,9 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
         poke(root / "ends", at, bytes([raw[at] ^ 1 << at % 8]))
         blocks.load()
         assert blocks.note and blocks.good_bytes <= at, at
-        assert blocks.position < position or blocks.queues != queues or not blocks.is_final or not blocks.found, at
+        assert (
+            blocks.position < position or blocks.queues != queues or not blocks.is_final or not blocks.found
+        ), at
     kept = shutil.copytree(root, root.parent / "kept")
     for at in range(0, len(raw), len(raw) // 8):
         shutil.rmtree(root)
@@ -280,7 +321,11 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
         (root / "ends").write_bytes(raw)
         flip(root / "ends", at, at % 8)
         store = HandStore(small_settings(root), clock).begin()
-        assert [one for one in store.recovery_report()["findings"] if one["file"] == "ends" and "whole block" in one["what"]], at
+        assert [
+            one
+            for one in store.recovery_report()["findings"]
+            if one["file"] == "ends" and "whole block" in one["what"]
+        ], at
         assert_served(store, stored)
         assert_next_is_new(store, stored)
         store.close()
@@ -288,9 +333,19 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
 
 
 @pytest.mark.parametrize("stop", ["close", "die"])
-@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b""), lambda path: path.write_bytes(path.read_bytes()[:-9])])
-def test_a_record_that_was_removed_or_cut_under_a_running_store_is_written_whole_again(open_store, change, stop):
-    """A block alone stood there, whose rows had names that were lost: no start, check or repair could read it."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    ],
+)
+def test_a_record_that_was_removed_or_cut_under_a_running_store_is_written_whole_again(
+    open_store, change, stop
+):
+    """A block alone stood there, whose rows had names that were lost: no start, check or repair could read
+    it."""
     store = open_store()
     stored = filled(store)
     store.flush(), store.round()
@@ -311,19 +366,29 @@ def test_a_block_without_those_before_it_is_not_believed(tmp_path):
     ends.load()
     ends.write(100, [QueueChange("a", 0, (FileEnd(0, 1, 100, 7),))], ())
     first = ends.good_bytes
-    ends.write(200, [QueueChange("b", 0, (FileEnd(0, 1, 200, 7),)), QueueChange("a", 0, (FileEnd(0, 2, 150, 7),))], ())
+    ends.write(
+        200,
+        [QueueChange("b", 0, (FileEnd(0, 1, 200, 7),)), QueueChange("a", 0, (FileEnd(0, 2, 150, 7),))],
+        (),
+    )
     ends.write(300, [QueueChange("c", 0, (FileEnd(0, 1, 300, 7),))], ())
     raw = (tmp_path / "ends").read_bytes()
     for begin, length in ((first, len(raw)), (first, first + 1)):
         (tmp_path / "ends").write_bytes(raw[begin:length])
         again = EndsFile(Disk(), tmp_path / "ends")
         again.load()
-        assert (again.found, again.queues, again.note) == (False, {}, "it begins with no whole block, so it says nothing")
+        assert (again.found, again.queues, again.note) == (
+            False,
+            {},
+            "it begins with no whole block, so it says nothing",
+        )
 
 
 @pytest.mark.parametrize("lives", [1, 2])
 @pytest.mark.parametrize("gone", [0, 1])
-def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_messages_are_lost(open_store, clock, lives, gone):
+def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_messages_are_lost(
+    open_store, clock, lives, gone
+):
     """The tombstone is of the life before, also when nothing but the next offset is left of the new one."""
     store = open_store()
     if gone:  # retention has removed a file
@@ -347,7 +412,8 @@ def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_me
 
 
 def test_a_file_of_another_queue_in_one_that_the_record_does_not_know_gives_no_number(open_store):
-    """Its first units lead to records before the place up to which the record knows the log, which a start does not compare."""
+    """Its first units lead to records before the place up to which the record knows the log, which a start
+    does not compare."""
     store = open_store()
     stored = filled(store, 20, queues=(("T", 0), ("T", 1)))
     store.flush(), store.round()
@@ -361,7 +427,10 @@ def test_a_file_of_another_queue_in_one_that_the_record_does_not_know_gives_no_n
     assert_served(store, [one for one in late if one[0] == "late"])
     assert_served(store, [one for one in stored if one[0] == "T" and one[1] == 0])
     assert_next_is_new(store, [one for one in late if one[0] == "late"])
-    assert any(finding["file"] == "consumequeue/late/0" and finding["severity"] == "warning" for finding in store.recovery_report()["findings"])
+    assert any(
+        finding["file"] == "consumequeue/late/0" and finding["severity"] == "warning"
+        for finding in store.recovery_report()["findings"]
+    )
 
 
 def lost_end(root):
@@ -383,7 +452,8 @@ QUIET_HURTS = {
 @pytest.mark.parametrize("hurt", QUIET_HURTS)
 @pytest.mark.parametrize("way", ["repaired", "accepted"])
 def test_a_queue_that_was_quiet_since_damage_was_given_up_is_made_again(open_store, way, hurt):
-    """A repair, and a start that accepts the loss of the log's end, leave in the record of ends only next offsets of all queues."""
+    """A repair, and a start that accepts the loss of the log's end, leave in the record of ends only next
+    offsets of all queues."""
     store = open_store()
     quiet = filled(store, 15, (("quiet", 0), ("quiet", 0)))
     filled(store)
@@ -404,7 +474,8 @@ def test_a_queue_that_was_quiet_since_damage_was_given_up_is_made_again(open_sto
 
 
 def test_a_queue_without_messages_whose_last_file_went_begins_where_it_ended(open_store):
-    """The file that its next message gets begins with blank units: it had the number of the recorded one, and the next start refused it."""
+    """The file that its next message gets begins with blank units: it had the number of the recorded one, and
+    the next start refused it."""
     store = open_store()
     filled(store, 15, (("gone", 0), ("gone", 0)))
     while len(store.log.files) < 3:
@@ -427,7 +498,9 @@ def test_a_queue_without_messages_whose_last_file_went_begins_where_it_ended(ope
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
-def test_an_index_file_that_is_filled_before_the_first_round_of_a_run_is_recorded_as_it_is_then(open_store, rounds):
+def test_an_index_file_that_is_filled_before_the_first_round_of_a_run_is_recorded_as_it_is_then(
+    open_store, rounds
+):
     """Its row of the last close stayed, and the next start took the file for damaged and made it again."""
     store = open_store()
     filled(store, 20)
@@ -443,7 +516,8 @@ def test_an_index_file_that_is_filled_before_the_first_round_of_a_run_is_recorde
 
 
 def test_a_topic_that_was_deleted_beyond_the_log_is_named(open_store):
-    """Of a store that was closed the table is damaged there, and hid all messages of the topic without a word."""
+    """Of a store that was closed the table is damaged there, and hid all messages of the topic without a
+    word."""
     store = open_store()
     filled(store, 20)
     store.delete_topic("U")
@@ -455,7 +529,11 @@ def test_a_topic_that_was_deleted_beyond_the_log_is_named(open_store):
     table.write_text('{"T": 99999999}')
     check = StoreCheck(store.root)
     check.run()
-    assert "beyond the log's end" in next(finding.what for finding in check.report.findings if finding.kind == "config")
+    assert "beyond the log's end" in next(
+        finding.what for finding in check.report.findings if finding.kind == "config"
+    )
     store = open_store()
-    (finding,) = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"]
+    (finding,) = [
+        finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"
+    ]
     assert "topic T was deleted at 99,999,999 by this file, beyond the log's end" in finding["what"]

@@ -1,4 +1,5 @@
-"""The live page tells other processes where the store is, and is believed only when it was written whole and lately."""
+"""The live page tells other processes where the store is, and is believed only when it was written whole and
+lately."""
 
 import struct
 import subprocess
@@ -22,7 +23,14 @@ def test_what_was_published_last_is_read(path):
     for number in (1, 2):
         page.publish(10, 60 + number, 50, 40, 30, 20, "recovering", 5, 9)
     found = read_live_page(Disk(), path)
-    assert (found.minimum, found.wrote, found.confirmed, found.dispatched, found.flushed, found.checkpointed) == (10, 62, 50, 40, 30, 20)
+    assert (
+        found.minimum,
+        found.wrote,
+        found.confirmed,
+        found.dispatched,
+        found.flushed,
+        found.checkpointed,
+    ) == (10, 62, 50, 40, 30, 20)
     assert (found.state, found.step_done, found.step_of, found.is_alive) == ("recovering", 5, 9, True)
     page.close()
     assert not path.exists() and read_live_page(Disk(), path) is None
@@ -46,7 +54,9 @@ def test_a_page_that_is_being_written_or_is_none_is_not_read(path):
 def test_a_page_of_a_dead_process_says_nothing(path):
     page = LivePage(Disk(), path)
     page.publish(0, 0, 0, 0, 0, 0, "running")
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True, text=True)
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True, text=True
+    )
     changed = bytearray(path.read_bytes())
     struct.pack_into("=q", changed, 16, int(dead.stdout))
     path.write_bytes(changed)
@@ -59,6 +69,11 @@ def test_a_store_publishes_at_each_tick_and_takes_the_page_away(tmp_path, path, 
     store.put(message())
     store.tick()
     found = read_live_page(Disk(), path)
-    assert (found.state, found.wrote, found.dispatched, found.flushed) == ("running", store.log.wrote, store.log.wrote, 0)
+    assert (found.state, found.wrote, found.dispatched, found.flushed) == (
+        "running",
+        store.log.wrote,
+        store.log.wrote,
+        0,
+    )
     store.close()
     assert not path.exists()

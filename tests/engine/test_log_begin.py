@@ -1,4 +1,5 @@
-"""Where the log begins is kept: a first log file that retention deleted is no damage, one that is missing stops the start."""
+"""Where the log begins is kept: a first log file that retention deleted is no damage, one that is missing
+stops the start."""
 
 import shutil
 
@@ -58,7 +59,9 @@ def test_first_log_files_that_are_missing_stop_the_start_and_nothing_is_touched(
     with pytest.raises(DamagedStoreError) as raised:
         HandStore(small_settings(root), clock).open()
     said = str(raised.value)
-    assert "00000000000000000000" in said and f"{gone * FILE_BYTES:,}" in said and "--accept-damage" in said, said
+    assert (
+        "00000000000000000000" in said and f"{gone * FILE_BYTES:,}" in said and "--accept-damage" in said
+    ), said
     assert f"{lost:,} messages" in said, (said, lost)
     assert tree(root) == before and not (root.parent / "lost+found").exists()
     shutil.rmtree(root)
@@ -68,7 +71,10 @@ def test_first_log_files_that_are_missing_stop_the_start_and_nothing_is_touched(
 
 def _records(root, stored, clock):
     with_all = HandStore(small_settings(shutil.copytree(root, root.parent / "read")), clock).begin()
-    raw = [bytes(with_all.get(GetRequest(topic, queue_id, offset, 1)).body) for topic, queue_id, offset, *_ in stored]
+    raw = [
+        bytes(with_all.get(GetRequest(topic, queue_id, offset, 1)).body)
+        for topic, queue_id, offset, *_ in stored
+    ]
     with_all.close()
     shutil.rmtree(with_all.root)
     return raw
@@ -85,7 +91,9 @@ def test_a_missing_first_file_that_is_accepted_is_named_and_no_offset_is_given_t
     assert "00000000000000000000" in findings[0]["what"] and "accepted" in findings[0]["what"]
     for topic, queue_id in {one[:2] for one in stored}:
         first = store.min_offset(topic, queue_id)
-        assert first > 0 and any(f"messages 0 to {first - 1:,} " in finding["what"] for finding in findings), (topic, queue_id, findings)
+        assert first > 0 and any(
+            f"messages 0 to {first - 1:,} " in finding["what"] for finding in findings
+        ), (topic, queue_id, findings)
     assert_served(store, left(stored, store))
     assert_next_is_new(store, stored)
     closed(store)
@@ -113,13 +121,18 @@ def zero_a_unit(one, _other):
 
 @pytest.mark.parametrize("damage", [swap, zero, remove, zero_a_unit])
 @pytest.mark.parametrize("end", ENDS)
-def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damaged_too(open_store, clock, end, damage):
-    """Damaged units did not show what was lost, and a start believed the units of another queue: it did not serve messages that can be read."""
+def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damaged_too(
+    open_store, clock, end, damage
+):
+    """Damaged units did not show what was lost, and a start believed the units of another queue: it did not
+    serve messages that can be read."""
     store = open_store()
     stored = filled(store)
     ENDS[end](store)
     log_files(store.root)[0].unlink()
-    copy = HandStore(small_settings(shutil.copytree(store.root, store.root.parent / "copy"), accept_damage=True), clock).begin()
+    copy = HandStore(
+        small_settings(shutil.copytree(store.root, store.root.parent / "copy"), accept_damage=True), clock
+    ).begin()
     queues = sorted({one[:2] for one in stored})
     begins = {queue: copy.min_offset(*queue) for queue in queues}
     copy.close()
@@ -128,8 +141,14 @@ def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damage
     findings = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
     for (topic, queue_id), first in begins.items():
         assert store.min_offset(topic, queue_id) == first
-        of_queue = [finding["what"] for finding in findings if finding["file"] == f"consumequeue/{topic}/{queue_id}"]
-        assert any(what.startswith(f"messages 0 to {first - 1:,} ") for what in of_queue), (topic, queue_id, findings)
+        of_queue = [
+            finding["what"] for finding in findings if finding["file"] == f"consumequeue/{topic}/{queue_id}"
+        ]
+        assert any(what.startswith(f"messages 0 to {first - 1:,} ") for what in of_queue), (
+            topic,
+            queue_id,
+            findings,
+        )
     held = [one for one in stored if one[2] >= begins[one[:2]]]
     assert_served(store, held)
     assert_next_is_new(store, stored)
@@ -151,7 +170,9 @@ def test_the_new_begin_is_on_the_disk_before_a_file_goes(open_store, monkeypatch
 
     monkeypatch.setattr(Disk, "unlink", noted)
     assert store.delete_expired(any_age=True, most=2) == 2
-    assert [name for name, _ in seen] == [0, FILE_BYTES] and all(minimum == 2 * FILE_BYTES for _, minimum in seen)
+    assert [name for name, _ in seen] == [0, FILE_BYTES] and all(
+        minimum == 2 * FILE_BYTES for _, minimum in seen
+    )
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -170,7 +191,9 @@ def test_what_retention_had_begun_to_delete_goes_at_the_next_start(open_store, e
         path.write_bytes(kept[path])
     store = open_store()
     findings = store.recovery_report()["findings"]
-    assert {finding["severity"] for finding in findings} == {"info"} and "retention" in findings[0]["what"], findings
+    assert {finding["severity"] for finding in findings} == {"info"} and "retention" in findings[0]["what"], (
+        findings
+    )
     assert int(log_files(store.root)[0].name) == 3 * FILE_BYTES == store.log.minimum
     assert left(stored, store) == remaining
     assert_served(store, remaining)
@@ -218,14 +241,18 @@ def test_files_that_another_brokers_retention_deleted_are_no_damage(open_store):
     store.close()
     (store.root / "ends").write_bytes(stale)
     store = open_store()
-    what = [finding["what"] for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"]
+    what = [
+        finding["what"] for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"
+    ]
     assert any("another broker" in one and f"{2 * FILE_BYTES:,}" in one for one in what), what
     assert_served(store, remaining)
     assert_next_is_new(store, stored + more)
 
 
 @pytest.mark.parametrize("record_of_ends", ["none", "damaged"])
-def test_without_a_record_the_log_begins_with_its_first_file_and_what_lay_before_is_counted(open_store, record_of_ends):
+def test_without_a_record_the_log_begins_with_its_first_file_and_what_lay_before_is_counted(
+    open_store, record_of_ends
+):
     store = open_store()
     stored = filled(store)
     store.close()
@@ -237,7 +264,9 @@ def test_without_a_record_the_log_begins_with_its_first_file_and_what_lay_before
     store = open_store()
     gone = len(stored) - len(left(stored, store))
     (finding,) = [one for one in store.recovery_report()["findings"] if one["file"] == "commitlog"]
-    assert f"begins at {FILE_BYTES:,}" in finding["what"] and f"{gone:,} messages before it" in finding["what"], finding
+    assert (
+        f"begins at {FILE_BYTES:,}" in finding["what"] and f"{gone:,} messages before it" in finding["what"]
+    ), finding
     assert finding["severity"] == ("info" if record_of_ends == "none" else "warning")
     assert_served(store, left(stored, store))
     assert_next_is_new(store, stored)
@@ -253,7 +282,9 @@ def test_a_damaged_record_says_nothing_of_another_broker(open_store, clock):
     kept = shutil.copytree(root, root.parent / "kept")
     poke(root / "ends", sound, bytes(20))
     log_files(root)[0].unlink()
-    with pytest.raises(DamagedStoreError, match="1 log file is missing, 00000000000000000000 .or retention removed them"):
+    with pytest.raises(
+        DamagedStoreError, match="1 log file is missing, 00000000000000000000 .or retention removed them"
+    ):
         HandStore(small_settings(root), clock).open()
     shutil.rmtree(root)
     shutil.move(kept, root)
@@ -279,7 +310,9 @@ def test_a_repair_names_what_went_with_the_first_file(open_store, clock, end):
     assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] == []
     for topic, queue_id in {one[:2] for one in stored}:
         assert lost[topic, queue_id] == (0, store.min_offset(topic, queue_id) - 1)
-    assert plan.losses.messages == sum(last + 1 for _, last in lost.values()) and plan.losses.unnamed_bytes == 0
+    assert (
+        plan.losses.messages == sum(last + 1 for _, last in lost.values()) and plan.losses.unnamed_bytes == 0
+    )
     assert_served(store, left(stored, store))
     assert_next_is_new(store, stored)
 

@@ -1,4 +1,5 @@
-"""A file that is removed, replaced or cut under a running store: nothing more is acknowledged, no other bytes are served, and a sentence says why."""
+"""A file that is removed, replaced or cut under a running store: nothing more is acknowledged, no other bytes
+are served, and a sentence says why."""
 
 import errno
 import os
@@ -37,7 +38,12 @@ def cut_behind_what_was_written(path):
     os.truncate(path, 8192)
 
 
-CASES = {removed: "the file is gone", directory_removed: "the file is gone", replaced_by_a_copy: "another file has this name", cut_behind_what_was_written: "the file has 8,192 bytes"}
+CASES = {
+    removed: "the file is gone",
+    directory_removed: "the file is gone",
+    replaced_by_a_copy: "another file has this name",
+    cut_behind_what_was_written: "the file has 8,192 bytes",
+}
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -109,7 +115,8 @@ def written(tmp_path):
 
 
 def test_an_older_log_file_that_was_cut_gives_no_other_bytes(tmp_path):
-    """The kernel read what lay after the map of the shorter file: zeros, other files of the process, or it was ended by SIGSEGV."""
+    """The kernel read what lay after the map of the shorter file: zeros, other files of the process, or it
+    was ended by SIGSEGV."""
     store, bodies = written(tmp_path)
     try:
         whole = record.decode(store.get_blocking(GetRequest("topic", 0, 20, 1)).body)
@@ -124,13 +131,16 @@ def test_an_older_log_file_that_was_cut_gives_no_other_bytes(tmp_path):
             if number < 20:
                 assert store.query_keys("topic", f"k{number}", 4).offsets
         assert result.status is GetStatus.FOUND  # of a later file
-        assert "made shorter" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
+        assert "made shorter" in next(
+            flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"
+        )
     finally:
         store.die()
 
 
 def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path):
-    """Units after the end of the map were read as zero: a consumer was told that nothing is there, and waited for ever."""
+    """Units after the end of the map were read as zero: a consumer was told that nothing is there, and waited
+    for ever."""
     store, bodies = written(tmp_path)
     try:
         first = store.queue_table.find("topic", 0).files[0]
@@ -141,10 +151,14 @@ def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path)
             with pytest.raises(StoreError, match="made shorter"):
                 store.get(GetRequest("topic", 0, number, 1))
         assert record.decode(store.get(GetRequest("topic", 0, 20, 1)).body).body == bodies[20]
-        assert "made shorter" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
+        assert "made shorter" in next(
+            flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"
+        )
     finally:
         store.die()
-    with pytest.raises(StoreError, match="or move it out of the store: a queue's files are made again from the log"):
+    with pytest.raises(
+        StoreError, match="or move it out of the store: a queue's files are made again from the log"
+    ):
         HandStore(small_settings(tmp_path / "store"), store.clock).begin()
     first.path.rename(tmp_path / "moved")  # as the start says
     again = HandStore(small_settings(tmp_path / "store"), store.clock).begin()
@@ -177,7 +191,11 @@ def test_a_lock_that_cannot_be_made_again_sets_a_flag_and_is_tried_once_more(tmp
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwrite", no_room)
             store.look_at_disk()
-        assert [flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "lock_gone" and "no room on the disk" in flag["cause"]]
+        assert [
+            flag["cause"]
+            for flag in store.snapshot()["flags"]
+            if flag["name"] == "lock_gone" and "no room on the disk" in flag["cause"]
+        ]
         assert store.put(message()).ok
         store.look_at_disk()
         assert (store.root / "lock").exists() and store.snapshot()["flags"] == [] and store.put(message()).ok
@@ -190,7 +208,10 @@ def test_a_store_whose_lock_was_removed_is_not_opened_by_another_process(tmp_pat
     store, _ = written(tmp_path)
     try:
         (store.root / "lock").unlink()
-        assert f"lock was removed, but process {os.getpid()} still has the store open: stop it first" in _tries_to_open(store.root)
+        assert (
+            f"lock was removed, but process {os.getpid()} still has the store open: stop it first"
+            in _tries_to_open(store.root)
+        )
         assert not (store.root / "lock").exists()
     finally:
         store.die()
@@ -202,7 +223,10 @@ def test_a_store_stops_writing_where_another_process_took_its_lock(tmp_path):
         (store.root / "lock").unlink()
         (store.root / "lock").write_bytes(b"lock")
         store.look_at_disk()
-        assert store.state == "read_only" and "another file has this name now, so another process may write the store" in why(store)
+        assert (
+            store.state == "read_only"
+            and "another file has this name now, so another process may write the store" in why(store)
+        )
         assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     finally:
         store.die()
@@ -210,5 +234,10 @@ def test_a_store_stops_writing_where_another_process_took_its_lock(tmp_path):
 
 def _tries_to_open(root) -> str:
     """What another process is told that takes the lock."""
-    code = "import sys, pathlib; from broker_store.engine.disk import Disk\ntry: Disk().lock(pathlib.Path(sys.argv[1]))\nexcept Exception as error: print(error)"
-    return subprocess.run([sys.executable, "-c", code, str(root / "lock")], capture_output=True, text=True, check=True).stdout.strip()
+    code = (
+        "import sys, pathlib; from broker_store.engine.disk import Disk\ntry: "
+        "Disk().lock(pathlib.Path(sys.argv[1]))\nexcept Exception as error: print(error)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(root / "lock")], capture_output=True, text=True, check=True
+    ).stdout.strip()

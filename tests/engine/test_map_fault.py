@@ -1,4 +1,5 @@
-"""A mapped file of the store that becomes unusable stops the process with one sentence and exit code 70; the live page never does."""
+"""A mapped file of the store that becomes unusable stops the process with one sentence and exit code 70; the
+live page never does."""
 
 import os
 import re
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[2]
 EXIT_CODE = 70
-SENTENCE = re.compile(r"store failed: (\S+), byte (\d+): this mapped page can no longer be read or written\. .* The process stops with exit code 70\.\n")
+SENTENCE = re.compile(
+    r"store failed: (\S+), byte (\d+): this mapped page can no longer be read or written\. .* The process stops with exit code 70\.\n"
+)
 QUEUE, LOG = "consumequeue/topic/0/" + "0" * 20, "commitlog/" + "0" * 20
 
 
@@ -31,7 +34,14 @@ class Child:
 
     def __init__(self, root: Path, what: str):
         command = [sys.executable, "-m", "tests.support.write_until_stopped", str(root), what]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=PROJECT,
+        )
         self.said = []
         for line in self._process.stdout:
             if line == "ready\n":
@@ -105,10 +115,13 @@ def test_a_reader_through_a_map_that_was_cut_stops_too(root):
 def test_blocks_are_not_given_to_a_file_that_was_cut(root, tmp_path):
     """They would make it long again, with zeros in the place of what was written."""
     code = (
-        "import os, sys; from pathlib import Path; from broker_store.engine.disk import Disk; path = Path(sys.argv[1]);"
+        "import os, sys; from pathlib import Path; from broker_store.engine.disk import Disk; path = "
+        "Path(sys.argv[1]);"
         "region = Disk().create_region(path, 1 << 20); os.truncate(path, 4096); region.allocate(0, 8192)"
     )
-    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "file"], capture_output=True, text=True, cwd=PROJECT)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "file"], capture_output=True, text=True, cwd=PROJECT
+    )
     assert (ended.returncode, SENTENCE.fullmatch(ended.stderr)[2]) == (EXIT_CODE, str((1 << 20) - 1))
     assert (tmp_path / "file").stat().st_size == 4096
 
@@ -123,7 +136,19 @@ def test_a_full_tmpfs_under_a_hole_stops_the_process(tmp_path):
     script = 'mount -t tmpfs -o size=1m tmpfs "$1" || exit 99; exec "$2" -c "$3" "$1"'
     if shutil.which("unshare") is None:
         pytest.skip("unshare (util-linux) is not here")
-    command = ["unshare", "--user", "--mount", "--map-root-user", "sh", "-c", script, "sh", tmp_path / "small", sys.executable, code]
+    command = [
+        "unshare",
+        "--user",
+        "--mount",
+        "--map-root-user",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        tmp_path / "small",
+        sys.executable,
+        code,
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)
     if ended.returncode == 99 or "unshare" in ended.stderr:
         pytest.skip(f"a tmpfs cannot be mounted here: {ended.stderr.strip()}")
@@ -158,11 +183,14 @@ def test_a_live_page_that_cannot_be_written_is_a_flag_and_no_more(root, tmp_path
 def run_with_fault(tmp_path: Path, fault: str, *options: str) -> subprocess.CompletedProcess:
     code = (
         "import mmap, os, signal, sys; from pathlib import Path; from broker_store.engine.disk import Disk;"
-        "path = Path(sys.argv[1]) / 'file'; path.unlink(missing_ok=True); region = Disk().create_region(path, 4096);"
+        "path = Path(sys.argv[1]) / 'file'; path.unlink(missing_ok=True); region = "
+        "Disk().create_region(path, 4096);"
         "foreign = open(Path(sys.argv[1]) / 'foreign', 'w+b'); foreign.truncate(4096);"
         f"other = mmap.mmap(foreign.fileno(), 4096); foreign.truncate(0); {fault}"
     )
-    return subprocess.run([sys.executable, *options, "-c", code, tmp_path], capture_output=True, text=True, cwd=PROJECT)
+    return subprocess.run(
+        [sys.executable, *options, "-c", code, tmp_path], capture_output=True, text=True, cwd=PROJECT
+    )
 
 
 @pytest.mark.parametrize("fault", ["other[0]", "os.kill(os.getpid(), signal.SIGBUS)"])
@@ -192,7 +220,8 @@ def test_the_sentence_has_room_for_the_longest_path(tmp_path):
         deep /= "d" * 100
     deep.mkdir(parents=True)
     code = (
-        "import os, sys; from pathlib import Path; from broker_store.engine.disk import Disk; path = Path(sys.argv[1]) / 'file';"
+        "import os, sys; from pathlib import Path; from broker_store.engine.disk import Disk; path = "
+        "Path(sys.argv[1]) / 'file';"
         "region = Disk().create_region(path, 1 << 40); os.truncate(path, 0); region.read((1 << 40) - 1, 1)"
     )
     ended = subprocess.run([sys.executable, "-c", code, deep], capture_output=True, text=True, cwd=PROJECT)

@@ -1,4 +1,5 @@
-"""A name that a start needs is of another kind: inspection and start refuse it, with advice, and the check says so."""
+"""A name that a start needs is of another kind: inspection and start refuse it, with advice, and the check
+says so."""
 
 import os
 import shutil
@@ -20,8 +21,14 @@ KINDS = {
 DIRECTORIES = ("config", "index", "commitlog", "consumequeue", "consumequeue/T", "consumequeue/T/0")
 CASES = [(name, kind) for name in DIRECTORIES for kind in ("link", "file", "fifo")]
 CASES += [("abort", kind) for kind in ("directory", "link", "fifo")]
-CASES += [("timerlog", kind) for kind in ("link", "file", "fifo")] + [("timerwheel", kind) for kind in ("directory", "link", "fifo")]
-CASES += [(name, kind) for name in ("checkpoint", "ends", "config/timercheck") for kind in ("directory", "link", "fifo")]
+CASES += [("timerlog", kind) for kind in ("link", "file", "fifo")] + [
+    ("timerwheel", kind) for kind in ("directory", "link", "fifo")
+]
+CASES += [
+    (name, kind)
+    for name in ("checkpoint", "ends", "config/timercheck")
+    for kind in ("directory", "link", "fifo")
+]
 CASES += [(name, "directory") for name in ("checkpoint.tmp", "ends.tmp", "config/topics.json.tmp")]
 
 
@@ -30,7 +37,11 @@ def kinds_of(root):
 
 
 def contents_of(root):
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
 
 
 @pytest.fixture
@@ -67,7 +78,11 @@ def test_a_name_of_another_kind_is_refused_and_reported(root, clock, name, kind)
     except DamagedStoreError as error:
         assert error.file == str(path)
     else:
-        assert [finding.what for finding in check.report.findings if finding.file == str(path) and finding.severity == "error"]
+        assert [
+            finding.what
+            for finding in check.report.findings
+            if finding.file == str(path) and finding.severity == "error"
+        ]
         plan = make_plan(check, settings)
         assert any(path.name in sentence for sentence in plan.left)
         before = contents_of(root)
@@ -83,12 +98,21 @@ def test_a_lost_and_found_of_another_kind_is_refused_before_the_start_notes_that
     with pytest.raises(DamagedStoreError) as refused:
         store.begin()
     store.die()
-    assert refused.value.file == str(path) and "out of the store" in refused.value.advice and not (root / "abort").exists()
-    inspecting = HandStore(replace(small_settings(root), inspect=True), clock).begin()  # which takes nothing away
+    assert (
+        refused.value.file == str(path)
+        and "out of the store" in refused.value.advice
+        and not (root / "abort").exists()
+    )
+    # Which takes nothing away
+    inspecting = HandStore(replace(small_settings(root), inspect=True), clock).begin()
     inspecting.die()
     check = StoreCheck(root)
     check.run()
-    assert [finding.what for finding in check.report.findings if finding.file == str(path) and finding.severity == "error"]
+    assert [
+        finding.what
+        for finding in check.report.findings
+        if finding.file == str(path) and finding.severity == "error"
+    ]
     assert any(path.name in sentence for sentence in make_plan(check, small_settings(root)).left)
     path.unlink()
 

@@ -1,4 +1,5 @@
-"""Reading: what may be touched on the loop and what not, records across borders, limits by distance, keys of any text."""
+"""Reading: what may be touched on the loop and what not, records across borders, limits by distance, keys of
+any text."""
 
 import ctypes
 import random
@@ -33,7 +34,9 @@ class Memory:
             self.asked += 1
             self.asked_of_index += region.path.parent.name == "index"
             pages = -(-min(length, region.size - offset) // PAGE)
-            told = bytes(self.is_there(region.path.parent.name, offset // PAGE + page) for page in range(pages))
+            told = bytes(
+                self.is_there(region.path.parent.name, offset // PAGE + page) for page in range(pages)
+            )
             ctypes.memmove(answers, told, pages)
             return True
 
@@ -56,7 +59,10 @@ def reopened(open_store, messages, **changes):
 
 def read(store, offset, queue_id=0, **more):
     result = store.get(GetRequest("topic", queue_id, offset, **more))
-    assert sum(len(raw) for raw in split(result.body)) == len(result.body) and len(split(result.body)) == result.count
+    assert (
+        sum(len(raw) for raw in split(result.body)) == len(result.body)
+        and len(split(result.body)) == result.count
+    )
     return result
 
 
@@ -78,7 +84,7 @@ def cold_gets(store):
     return store.snapshot()["totals"]["cold_gets"]
 
 
-# What is in memory ---------------------------------------------------------------------------------------------------
+# What is in memory --------------------------------------------------------------------------------
 
 
 def test_of_what_this_run_wrote_only_the_index_is_asked_about(open_store, memory):
@@ -105,13 +111,17 @@ def test_older_pages_are_asked_about_once_a_second(open_store, memory, clock):
 
 
 def test_a_page_that_is_not_in_memory_is_not_touched_and_is_asked_about_again(open_store, memory):
-    store = reopened(open_store, [message(body=b"%d" % number * 1000, keys=(f"k{number}",)) for number in range(10)])
+    store = reopened(
+        open_store, [message(body=b"%d" % number * 1000, keys=(f"k{number}",)) for number in range(10)]
+    )
     places = [store.query_keys("topic", f"k{number}", 1).offsets[0] for number in range(10)]
     memory.is_there = lambda name, page: not (name == "commitlog" and page == places[5] // PAGE)
     store.reads.tick(1 << 40)
     before = places[5] // PAGE * PAGE
     whole = [number for number in range(9) if places[number + 1] <= before]
-    assert whole and bodies(read(store, 0, max_count=len(whole))) == [b"%d" % number * 1000 for number in whole]
+    assert whole and bodies(read(store, 0, max_count=len(whole))) == [
+        b"%d" % number * 1000 for number in whole
+    ]
     assert cold_gets(store) == 0
     # What needs the page is read as a whole by position, a key's record too.
     assert len(bodies(read(store, 0))) == 10 and cold_gets(store) == 1
@@ -150,7 +160,10 @@ def test_what_was_heard_goes_with_the_map(open_store, memory):
     assert len(store.query_keys("topic", "k1", 1).records) == 1 and memory.asked == asked + 2
     store.flush(), store.round()
     assert store.delete_expired(any_age=True, most=1) == 1
-    assert store.query_keys("topic", "k1", 1).records == [] and read(store, 0).status is GetStatus.OFFSET_TOO_SMALL
+    assert (
+        store.query_keys("topic", "k1", 1).records == []
+        and read(store, 0).status is GetStatus.OFFSET_TOO_SMALL
+    )
     assert cold_gets(store) == 0
 
 
@@ -166,13 +179,17 @@ def test_a_queue_file_that_was_unmapped_is_entered_again(open_store):
     assert bodies(read(store, 3, max_count=1)) == [b"3"]
 
 
-# Across borders ------------------------------------------------------------------------------------------------------
+# Across borders -----------------------------------------------------------------------------------
 
 
 def test_records_across_blocks_and_log_files_are_read_whole(open_store, memory):
     changes = {"mapped_file_size_commit_log": 1 << 20, "max_index_num": 400}
     sizes = [70_000 + 977 * number for number in range(40)]
-    store = reopened(open_store, [message(body=bytes([number]) * size, queue_id=number % 2) for number, size in enumerate(sizes)], **changes)
+    store = reopened(
+        open_store,
+        [message(body=bytes([number]) * size, queue_id=number % 2) for number, size in enumerate(sizes)],
+        **changes,
+    )
     assert len(store.log.files) > 3
     for queue_id in (0, 1):
         wanted = [(number, size) for number, size in enumerate(sizes) if number % 2 == queue_id]
@@ -192,7 +209,10 @@ def test_records_across_blocks_and_log_files_are_read_whole(open_store, memory):
 def test_a_record_is_given_when_it_ends_at_the_limit_and_not_when_a_byte_is_missing(open_store, is_reopened):
     store = open_store()
     # Neighbours in the log are copied together; those of two queues are not neighbours.
-    ends = [store.put(message(body=b"x" * (100 + number), queue_id=number % 3 // 2)).log_end for number in range(12)]
+    ends = [
+        store.put(message(body=b"x" * (100 + number), queue_id=number % 3 // 2)).log_end
+        for number in range(12)
+    ]
     sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     own = [size for number, size in enumerate(sizes) if number % 3 < 2]
     if is_reopened:
@@ -224,7 +244,9 @@ def test_nothing_of_a_cold_read_is_read_on_the_loop(open_store, monkeypatch):
     monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     readers = set()
     open_reader = Disk.open_reader
-    monkeypatch.setattr(Disk, "open_reader", lambda *call: readers.add(threading.current_thread()) or open_reader(*call))
+    monkeypatch.setattr(
+        Disk, "open_reader", lambda *call: readers.add(threading.current_thread()) or open_reader(*call)
+    )
     given = []
     assert store.get(GetRequest("topic", 0, 0), given.append) is None
     store.reads.close()
@@ -252,7 +274,7 @@ def test_a_read_from_another_thread_is_answered_by_position_and_touches_no_map(o
     assert memory.asked == 0
 
 
-# Keys ----------------------------------------------------------------------------------------------------------------
+# Keys ---------------------------------------------------------------------------------------------
 
 TEXTS = ("k", "ключ", "鍵", "k\u00e9y", "😀" * 5, "a" * 300, "Ä")
 
@@ -262,7 +284,9 @@ def test_keys_of_any_text_are_found(open_store):
     for number, text in enumerate(TEXTS):
         store.put(message(body=b"%d" % number, keys=(text,)))
     for number, text in enumerate(TEXTS):
-        assert [record.decode(raw).body for raw in store.query_keys("topic", text, 9).records] == [b"%d" % number]
+        assert [record.decode(raw).body for raw in store.query_keys("topic", text, 9).records] == [
+            b"%d" % number
+        ]
         assert store.query_keys("tópico", text, 9).records == []
     assert store.query_keys("topic", "", 9).records == []
     with pytest.raises(UnicodeEncodeError):
@@ -270,10 +294,18 @@ def test_keys_of_any_text_are_found(open_store):
 
 
 def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatch):
-    store = reopened(open_store, [message(body=b"x" * (number * 37 % 900), keys=(f"g{number % 7}",)) for number in range(150)])
+    store = reopened(
+        open_store,
+        [message(body=b"x" * (number * 37 % 900), keys=(f"g{number % 7}",)) for number in range(150)],
+    )
     store.flush(), store.round()
     assert store.delete_expired(any_age=True, most=2) == 2
-    questions = [(f"g{number}", most, begin, begin + 1000) for number in range(8) for most in (1, 5, 64) for begin in (0, 1_700_000_000_000)]
+    questions = [
+        (f"g{number}", most, begin, begin + 1000)
+        for number in range(8)
+        for most in (1, 5, 64)
+        for begin in (0, 1_700_000_000_000)
+    ]
     by_map = [store.query_keys("topic", *question) for question in questions]
     monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     store.reads.tick(1 << 40)
@@ -282,7 +314,9 @@ def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatc
     assert max(len(result.records) for result in by_map) > 10
 
 
-@pytest.mark.parametrize(("at", "damage"), [(0, b"\0\0\0\5"), (0, b"\x7f\0\0\0"), (4, b"\0"), (28, b"\1"), (35, b"\1")])
+@pytest.mark.parametrize(
+    ("at", "damage"), [(0, b"\0\0\0\5"), (0, b"\x7f\0\0\0"), (4, b"\0"), (28, b"\1"), (35, b"\1")]
+)
 def test_an_entry_whose_record_is_not_sound_is_left_out_and_named(open_store, at, damage):
     store = open_store()
     places = [store.put(message(body=b"x" * 50, keys=("k",))).log_offset for _ in range(3)]
@@ -308,7 +342,7 @@ def test_index_files_that_come_and_go_are_noticed(open_store):
             assert store.query_keys("topic", "u0", 9).records == []
 
 
-# Damage --------------------------------------------------------------------------------------------------------------
+# Damage -------------------------------------------------------------------------------------------
 
 
 def change(store, at, bit):
@@ -326,12 +360,19 @@ def flags(store):
 
 @pytest.fixture(params=["in memory", "cold"])
 def old(request, open_store, monkeypatch):
-    """A store of which the first of three files was written by an earlier run; recovery looks at the last only."""
-    store = reopened(open_store, [message(body=b"%03d" % number * 100, keys=(f"k{number}",)) for number in range(100)])
+    """A store of which the first of three files was written by an earlier run; recovery looks at the last
+    only."""
+    store = reopened(
+        open_store, [message(body=b"%03d" % number * 100, keys=(f"k{number}",)) for number in range(100)]
+    )
     assert len(store.log.files) == 3
     if request.param == "cold":
         monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
-    store.places = [place for number in range(30) for place in store.index.walk("topic", f"k{number}", 1, 0, 1 << 62).find()[0]]
+    store.places = [
+        place
+        for number in range(30)
+        for place in store.index.walk("topic", f"k{number}", 1, 0, 1 << 62).find()[0]
+    ]
     return store
 
 
@@ -339,7 +380,8 @@ def old(request, open_store, monkeypatch):
 def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
     rng = random.Random(seed)
     number = rng.randrange(30)
-    watched = [*range(12), *range(28, 36), *range(84, 84 + 4 + 300 + 1)]  # size, magic, CRC, its own place, body and the lengths around
+    # size, magic, CRC, its own place, body and the lengths around
+    watched = [*range(12), *range(28, 36), *range(84, 84 + 4 + 300 + 1)]
     at, bit = old.places[number] + rng.choice(watched), rng.randrange(8)
     change(old, at, bit)
     seen, offset = [], 0
@@ -351,7 +393,10 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
     for result in (old.get(GetRequest("topic", 0, number)), old.get_blocking(GetRequest("topic", 0, number))):
         assert (result.status, result.next_offset, result.body) == (GetStatus.MESSAGE_DAMAGED, number, b"")
     found = old.query_keys("topic", f"k{number}", 9)
-    assert (found.records, [one.log_offset for one in found.damaged]) == ([], [old.places[number]]) and old.record_at(old.places[number]) is None
+    assert (found.records, [one.log_offset for one in found.damaged]) == (
+        [],
+        [old.places[number]],
+    ) and old.record_at(old.places[number]) is None
     assert bodies(read(old, number + 1))[0] == b"%03d" % (number + 1) * 100
     assert flags(old) == ["damage_found"] and str(old.places[number]) in old.snapshot()["flags"][0]["cause"]
     assert old.put(message(body=b"goes on")).ok
@@ -361,7 +406,13 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
 
 def tagged(open_store, count=60):
     """A store of which the first files were written by an earlier run; odd messages have another tag."""
-    return reopened(open_store, [message(body=b"%03d" % number * 200, tag="odd" if number % 2 else "even", keys=(f"k{number}",)) for number in range(count)])
+    return reopened(
+        open_store,
+        [
+            message(body=b"%03d" % number * 200, tag="odd" if number % 2 else "even", keys=(f"k{number}",))
+            for number in range(count)
+        ],
+    )
 
 
 @pytest.fixture(params=["in memory", "cold"])
@@ -373,7 +424,8 @@ def tags(request, open_store, monkeypatch):
 
 
 def changed_places(raw):
-    """Bytes of a record that its body's CRC does not cover and its unit contradicts: (name, position, bit)."""
+    """Bytes of a record that its body's CRC does not cover and its unit contradicts: (name, position,
+    bit)."""
     end, fields = len(raw), record.FIXED_IPV4.offset
     properties_at = end - len(record.decode(raw).raw_properties)
     return [
@@ -389,7 +441,11 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
     place = tags.read_units("topic", 0, 7, 1)[0].log_offset
     name, at, bit = changed_places(tags.record_at(place))[which]
     change(tags, place + at, bit)
-    for result in (tags.get(GetRequest("topic", 0, 7)), tags.get(GetRequest("topic", 0, 7)), tags.get_blocking(GetRequest("topic", 0, 7))):
+    for result in (
+        tags.get(GetRequest("topic", 0, 7)),
+        tags.get(GetRequest("topic", 0, 7)),
+        tags.get_blocking(GetRequest("topic", 0, 7)),
+    ):
         assert (result.status, result.next_offset) == (GetStatus.MESSAGE_DAMAGED, 7), name
     assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
     assert bodies(read(tags, 8))[0] == b"008" * 200
@@ -398,12 +454,19 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
 
 
 @pytest.mark.parametrize("reads_first", [False, True])
-@pytest.mark.parametrize(("which", "said"), list(enumerate((
-    "it states offset 7 of topic/1, which is not there",
-    "it states offset 39 of topic/0, whose unit leads to",
-    "its topic or its keys are not those of the index entry",
-    "its tag is not that of its unit, offset 7 of topic/0",
-))))
+@pytest.mark.parametrize(
+    ("which", "said"),
+    list(
+        enumerate(
+            (
+                "it states offset 7 of topic/1, which is not there",
+                "it states offset 39 of topic/0, whose unit leads to",
+                "its topic or its keys are not those of the index entry",
+                "its tag is not that of its unit, offset 7 of topic/0",
+            )
+        )
+    ),
+)
 def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, which, said, reads_first):
     place = tags.read_units("topic", 0, 7, 1)[0].log_offset
     name, at, bit = changed_places(tags.record_at(place))[which]
@@ -413,9 +476,13 @@ def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, whi
     for key, wanted in (("k7", []), ("k7", []), ("k8", [b"008" * 200])):
         found = tags.query_keys("topic", key, 9)
         assert [record.decode(raw).body for raw in found.records] == wanted, name
-        assert [(one.log_offset, one.damage.startswith(said)) for one in found.damaged] == [(place, True)] * (not wanted), found.damaged
+        assert [(one.log_offset, one.damage.startswith(said)) for one in found.damaged] == [(place, True)] * (
+            not wanted
+        ), found.damaged
     assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
-    assert tags.get(GetRequest("topic", 0, 7)).status is GetStatus.MESSAGE_DAMAGED, "the lookup had it taken for sound"
+    assert tags.get(GetRequest("topic", 0, 7)).status is GetStatus.MESSAGE_DAMAGED, (
+        "the lookup had it taken for sound"
+    )
     change(tags, place + at, bit)
     found = tags.query_keys("topic", "k7", 9)
     assert [record.decode(raw).body for raw in found.records] == [b"007" * 200] and found.damaged == ()
@@ -426,10 +493,14 @@ def test_a_record_whose_key_has_changed_is_named_by_a_lookup_that_compares_keys(
     raw = tags.record_at(place)
     at = place + raw.index(b"KEYS\1k7") + 6
     change(tags, at, 0)
-    assert all(b"k7" not in raw for raw in tags.query_keys("topic", "k7", 9).records)  # who asks sees that, and asks again
+    # Who asks sees that, and asks again
+    assert all(b"k7" not in raw for raw in tags.query_keys("topic", "k7", 9).records)
     found = tags.query_compared("topic", "k7", 9).result(10)
     change(tags, at, 0)
-    assert (found.records, found.damaged) == ([], ((place, "its topic or its keys are not those of the index entry that leads to it"),))
+    assert (found.records, found.damaged) == (
+        [],
+        ((place, "its topic or its keys are not those of the index entry that leads to it"),),
+    )
     assert tags.query_compared("topic", "k8", 9).result(10).damaged == ()
 
 
@@ -437,7 +508,11 @@ def test_records_of_a_deleted_topic_are_found_by_key(tags):
     place = tags.read_units("topic", 0, 7, 1)[0].log_offset
     tags.delete_topic("topic")
     found = tags.query_compared("topic", "k7", 9).result(10)
-    assert found.offsets == [place] and found.damaged == () and tags.query_keys("topic", "k7", 9).offsets == [place]
+    assert (
+        found.offsets == [place]
+        and found.damaged == ()
+        and tags.query_keys("topic", "k7", 9).offsets == [place]
+    )
 
 
 @pytest.mark.parametrize("which", range(4))
@@ -447,7 +522,12 @@ def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, 
     assert record.decode(sound).body == b"007" * 200 and tags.damage_at(place) is None
     _, at, bit = changed_places(sound)[which]
     change(tags, place + at, bit)
-    said = ("it states offset 7 of topic/1, which is not there", "it states offset 39 of topic/0, whose unit leads to", "it states offset 7 of", "its tag is not that of its unit, offset 7 of topic/0")
+    said = (
+        "it states offset 7 of topic/1, which is not there",
+        "it states offset 39 of topic/0, whose unit leads to",
+        "it states offset 7 of",
+        "its tag is not that of its unit, offset 7 of topic/0",
+    )
     damage = tags.record_by_id(place).result(10)
     assert damage.startswith(said[which]) and tags.damage_at(place) == damage
     tags.tick()
@@ -477,7 +557,8 @@ def test_a_changed_tag_in_a_unit_does_not_give_the_message_to_whom_it_is_not_for
 
 
 def test_a_message_that_a_changed_tag_hides_is_damage_where_its_record_is_in_memory(open_store):
-    """The pages of a message that the filter passes over are not asked for; those beside what was read are known."""
+    """The pages of a message that the filter passes over are not asked for; those beside what was read are
+    known."""
     store = tagged(open_store)
     path = store.queue_table.find("topic", 0).files[0].path
     whole = path.read_bytes()
@@ -501,13 +582,19 @@ def test_units_of_a_light_queue_may_lead_to_records_of_other_topics(open_store):
     (light / f"{0:020}").write_bytes(b"".join(queue_unit.encode(*unit) for unit in units).ljust(size, b"\0"))
     again = open_store()
     for _ in range(2):
-        assert [found.queue_offset for found in record.decode_all(again.get(GetRequest("%LMQ%a", 0, 0)).body)] == [0, 1, 2]
+        assert [
+            found.queue_offset for found in record.decode_all(again.get(GetRequest("%LMQ%a", 0, 0)).body)
+        ] == [0, 1, 2]
     (light / f"{0:020}").write_bytes(bytes(size))
 
 
 def test_a_record_with_a_crc_of_all_of_it_is_checked_with_that(open_store):
     """A changed key: no length, body, topic, place or tag is another then."""
-    store = reopened(open_store, [message(body=b"%03d" % number * 200, keys=("key",)) for number in range(60)], enabled_append_prop_crc=True)
+    store = reopened(
+        open_store,
+        [message(body=b"%03d" % number * 200, keys=("key",)) for number in range(60)],
+        enabled_append_prop_crc=True,
+    )
     place = store.read_units("topic", 0, 7, 1)[0].log_offset
     raw = store.record_at(place)
     change(store, place + raw.index(b"KEYS") + 6, 1)
@@ -552,7 +639,7 @@ def test_a_disk_that_does_not_give_what_is_read_is_an_error_and_a_flag(open_stor
     assert flags(store) == ["damage_found"] and "input/output error" in store.snapshot()["flags"][0]["cause"]
 
 
-# Keys that are cold --------------------------------------------------------------------------------------------------
+# Keys that are cold -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -623,7 +710,10 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
             store.tick()
         return given.pop()
 
-    assert bodies(store.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None] and given == []
+    assert (
+        bodies(store.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None]
+        and given == []
+    )
     memory.is_there = lambda name, page: False
     store.reads.tick(1 << 40)
     assert store.get_records([*places, places[0] + 4], given.append) is None
@@ -636,7 +726,9 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
         patch.setattr(Reader, "read", fails)
         assert store.get_records(places, given.append) is None
         assert until_given() is None
-    assert "the disk is gone" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
+    assert "the disk is gone" in next(
+        flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"
+    )
 
 
 def test_what_the_disk_refuses_a_cold_lookup_comes_to_who_asked(open_store, memory, monkeypatch):
@@ -665,7 +757,9 @@ def test_index_files_may_go_while_a_cold_lookup_is_under_way(open_store, memory,
     assert old.result(10).records == [] and len(new.result(10).records) == 1
 
 
-def test_entries_that_come_while_a_cold_lookup_is_under_way_do_not_hide_those_that_were_there(open_store, memory, monkeypatch):
+def test_entries_that_come_while_a_cold_lookup_is_under_way_do_not_hide_those_that_were_there(
+    open_store, memory, monkeypatch
+):
     store = reopened(open_store, [message(body=b"old", keys=("k",))])
     memory.is_there = lambda name, page: name != "index"
     read_by_position = Reader.read
@@ -681,7 +775,7 @@ def test_entries_that_come_while_a_cold_lookup_is_under_way_do_not_hide_those_th
     assert [record.decode(raw).body for raw in found.records] == [b"old", b"new"]
 
 
-# The doors -----------------------------------------------------------------------------------------------------------
+# The doors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [(), (1, 2), (1, "a", 3, 4, 5, 6, 7), (1, 2.5, 3, 4, 5, 6, 7)])
@@ -736,5 +830,11 @@ def test_one_record_with_a_wrong_time_leads_no_search_elsewhere(open_store, cloc
     place = store.read_units("topic", 0, 32, 1)[0].log_offset + record.FIXED_IPV4.offset["store_timestamp"]
     for bit in (0, 6):
         change(store, place + 2, bit)  # years back or ahead
-        assert [store.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)] == [3, 20, 30, 40, 60]
+        assert [store.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)] == [
+            3,
+            20,
+            30,
+            40,
+            60,
+        ]
         change(store, place + 2, bit)

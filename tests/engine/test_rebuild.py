@@ -33,7 +33,10 @@ def test_the_new_index_finds_what_the_old_one_found_and_what_came_meanwhile(stor
     assert store.rebuild_state()["state"] == "done"
     store.put(message(keys=("k151",)))
     assert found(store) == list(range(152))
-    assert set(store._disk.list_names(store.root)) >= {"index"} and not {"index.old", "index.rebuilding"} & set(store._disk.list_names(store.root))
+    assert set(store._disk.list_names(store.root)) >= {"index"} and not {
+        "index.old",
+        "index.rebuilding",
+    } & set(store._disk.list_names(store.root))
 
 
 def test_a_rebuild_that_is_cancelled_or_interrupted_leaves_the_index_as_it_was(store, open_store):
@@ -48,7 +51,8 @@ def test_a_rebuild_that_is_cancelled_or_interrupted_leaves_the_index_as_it_was(s
 
 
 def test_a_file_made_ahead_by_the_old_index_takes_none_of_the_new_that_has_its_name(store, open_store, clock):
-    """Both are named by the time when they were made, and the clock may stand where it did, or be put back."""
+    """Both are named by the time when they were made, and the clock may stand where it did, or be put
+    back."""
     store.index._add_spare()
     name = store.index.spares[0].name
     clock.advance(int(name) - int(store.index.files[0].name))
@@ -104,7 +108,9 @@ def test_it_is_refused_where_there_is_no_index_or_nothing_may_be_written(store, 
 
 
 @pytest.mark.parametrize(("at", "raw"), [("head", bytes(8)), ("topic", b"\xff")])
-def test_a_log_that_cannot_be_read_fails_the_rebuild_alone_and_lookups_say_so(directory, clock, monkeypatch, at, raw):
+def test_a_log_that_cannot_be_read_fails_the_rebuild_alone_and_lookups_say_so(
+    directory, clock, monkeypatch, at, raw
+):
     monkeypatch.setattr(store_module, "Worker", HandWorker)
     store = HandStore(small_settings(directory / "store"), clock).begin()
     places = [store.put(message(body=b"x" * 300, keys=(f"k{number}",))).log_offset for number in range(20)]
@@ -118,7 +124,11 @@ def test_a_log_that_cannot_be_read_fails_the_rebuild_alone_and_lookups_say_so(di
     assert "is being built again" in store.index_doubt
     work(store)
     state = store.rebuild_state()
-    assert state["state"] == "failed" and f"{path} at {place}: no good record begins here" in state["error"], state
-    assert f"index/{name}" in store.index_doubt and f"was not built again: {state['error']}" in store.index_doubt
+    assert (
+        state["state"] == "failed" and f"{path} at {place}: no good record begins here" in state["error"]
+    ), state
+    assert (
+        f"index/{name}" in store.index_doubt and f"was not built again: {state['error']}" in store.index_doubt
+    )
     assert store.is_writable and store.put(message()).ok
     store.close()

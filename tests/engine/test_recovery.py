@@ -1,4 +1,5 @@
-"""After kill -9 everything that was acknowledged is there, and whatever is wrong with a directory is said in a sentence."""
+"""After kill -9 everything that was acknowledged is there, and whatever is wrong with a directory is said in
+a sentence."""
 
 import random
 import shutil
@@ -24,10 +25,19 @@ def fill(store, count=150, seed=1):
     rng, stored = random.Random(seed), []
 
     def keep(sent, result, number):
-        return lambda status: stored.append((sent.topic, sent.queue_id, result.queue_offset, sent.body, f"k{seed}-{number}")) if status is PutStatus.PUT_OK else None
+        return lambda status: (
+            stored.append((sent.topic, sent.queue_id, result.queue_offset, sent.body, f"k{seed}-{number}"))
+            if status is PutStatus.PUT_OK
+            else None
+        )
 
     for number in range(count):
-        sent = message(rng.choice("ABC"), rng.randrange(2), rng.randbytes(rng.choice((5, 300, 2500))), keys=(f"k{seed}-{number}",))
+        sent = message(
+            rng.choice("ABC"),
+            rng.randrange(2),
+            rng.randbytes(rng.choice((5, 300, 2500))),
+            keys=(f"k{seed}-{number}",),
+        )
         result = store.put(sent)
         if not result.ok:
             store.flush(), store.look_at_disk()
@@ -49,13 +59,17 @@ def all_there(store, stored):
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_copy_taken_while_the_store_runs_opens_with_everything_acknowledged(open_store, clock, directory, flush):
+def test_a_copy_taken_while_the_store_runs_opens_with_everything_acknowledged(
+    open_store, clock, directory, flush
+):
     store = open_store(flush_disk_type=flush)
     stored = fill(store)
     for copy in range(4):
         stored += fill(store, 30, seed=copy)
         shutil.copytree(store.root, directory / f"copy-{copy}" / "store")
-        again = HandStore(small_settings(directory / f"copy-{copy}" / "store", flush_disk_type=flush), clock).begin()
+        again = HandStore(
+            small_settings(directory / f"copy-{copy}" / "store", flush_disk_type=flush), clock
+        ).begin()
         assert again.recovery_report()["kind"] == "abnormal"
         all_there(again, stored)
         for topic, queue_id in again.queues():
@@ -74,14 +88,21 @@ def test_a_clean_stop_and_start_scans_little_and_changes_nothing(open_store):
     store = open_store()
     assert (store.root / "abort").exists()
     report = store.recovery_report()
-    assert (report["kind"], report["redispatched"], report["cut_bytes"], report["findings"]) == ("normal", 0, 0, [])
+    assert (report["kind"], report["redispatched"], report["cut_bytes"], report["findings"]) == (
+        "normal",
+        0,
+        0,
+        [],
+    )
     assert report["scanned_bytes"] <= 16384
     all_there(store, stored)
     store.close()
     assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("parts", [("consumequeue",), ("index",), ("checkpoint",), ("consumequeue", "index", "checkpoint")])
+@pytest.mark.parametrize(
+    "parts", [("consumequeue",), ("index",), ("checkpoint",), ("consumequeue", "index", "checkpoint")]
+)
 def test_all_but_the_log_can_be_made_again(open_store, parts):
     store = open_store()
     stored = fill(store)
@@ -106,7 +127,11 @@ def test_a_queue_with_a_hole_at_any_unit_is_made_again_from_the_log(open_store, 
 
 def derived(store):
     """What queues and index hold, without what their names and room ahead have of chance."""
-    queues = {path.relative_to(store.root): path.read_bytes() for path in (store.root / "consumequeue").rglob("0*") if path.is_file()}
+    queues = {
+        path.relative_to(store.root): path.read_bytes()
+        for path in (store.root / "consumequeue").rglob("0*")
+        if path.is_file()
+    }
     return queues, [path.read_bytes() for path in sorted((store.root / "index").iterdir())]
 
 
@@ -121,7 +146,9 @@ def test_whatever_byte_of_a_queue_or_of_the_index_a_crash_changed_is_made_right(
     before = derived(store)
     for _ in range(rng.choice((1, 1, 3))):
         if rng.random() < 0.5:
-            path = rng.choice(sorted(path for path in (store.root / "consumequeue").rglob("0*") if path.is_file()))
+            path = rng.choice(
+                sorted(path for path in (store.root / "consumequeue").rglob("0*") if path.is_file())
+            )
             used = range(20 * units[path.parts[-3:-1]] - int(path.name))
         else:
             number, path = rng.choice(list(enumerate(sorted((store.root / "index").iterdir()))))
@@ -137,14 +164,25 @@ def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_st
     store = open_store()
     stored = fill(store)
     store.die()
-    before = {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file() and path.name != STORE_TIMES}
+    before = {
+        path: path.read_bytes()
+        for path in store.root.rglob("*/*")
+        if path.is_file() and path.name != STORE_TIMES
+    }
     store = open_store()
     report = store.recovery_report()
     steps = {step["name"]: step["detail"] for step in report["steps"]}
-    assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked again; goes on from {report['log_end']:,}"
+    assert (
+        steps["mend the index"]
+        == f"0 entries and 0 files taken out, 0 files linked again; goes on from {report['log_end']:,}"
+    )
     assert steps["cut the log at its end"] == f"the log ends at {report['log_end']:,}"
     assert (report["kind"], report["redispatched"], report["findings"]) == ("abnormal", 0, [])
-    assert {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file() and path.name != STORE_TIMES} == before
+    assert {
+        path: path.read_bytes()
+        for path in store.root.rglob("*/*")
+        if path.is_file() and path.name != STORE_TIMES
+    } == before
     all_there(store, stored)
 
 
@@ -153,11 +191,21 @@ def test_dispatch_goes_on_where_a_killed_process_stopped(open_store):
     store = open_store()
     stored = fill(store, 60)
     half = store.log.wrote
-    before = {path: path.read_bytes() for part in ("consumequeue", "index") for path in (store.root / part).rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes()
+        for part in ("consumequeue", "index")
+        for path in (store.root / part).rglob("*")
+        if path.is_file()
+    }
     stored += fill(store, 30, seed=2)
     store.die()
     missing = sum(queue.maximum for queue in store.queue_table)
-    for path in [path for part in ("consumequeue", "index") for path in (store.root / part).rglob("*") if path.is_file()]:
+    for path in [
+        path
+        for part in ("consumequeue", "index")
+        for path in (store.root / part).rglob("*")
+        if path.is_file()
+    ]:
         path.write_bytes(before[path]) if path in before else path.unlink()
     store = open_store()
     all_there(store, stored)
@@ -221,10 +269,24 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     path.write_bytes(raw)
     dry = dry_run(store.settings)
     report = open_store().recovery_report()
-    assert report["log_end"] == torn.log_offset == dry["log_end"] and report["cut"]["messages"] == dry["cut"]["messages"]
+    assert (
+        report["log_end"] == torn.log_offset == dry["log_end"]
+        and report["cut"]["messages"] == dry["cut"]["messages"]
+    )
     told = [finding["what"] for finding in dry["findings"] if "whole message" in finding["what"]]
-    assert told == ["3 whole messages lie behind the log's end: payments/0 0 to 2; a start cuts them, and keeps them in lost+found"]
-    rows = [{"topic": "payments", "queue_id": 0, "first": behind[0].queue_offset, "last": behind[-1].queue_offset, "messages": 3}]
+    assert told == [
+        "3 whole messages lie behind the log's end: payments/0 0 to 2; a start cuts them, and keeps "
+        "them in lost+found"
+    ]
+    rows = [
+        {
+            "topic": "payments",
+            "queue_id": 0,
+            "first": behind[0].queue_offset,
+            "last": behind[-1].queue_offset,
+            "messages": 3,
+        }
+    ]
     assert report["cut"]["messages"] == {"whole": 3, "queues": rows, "queues_left_out": 0, "looked_to": None}
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
     assert named == "3 whole messages behind the log's end are cut: payments/0 0 to 2; kept in lost+found"
@@ -251,8 +313,13 @@ def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path
     report = refused.recovery_report()
     assert (report["cut"]["commitlog"]["bytes"], report["cut"]["messages"]["whole"]) == (0, 0)
     assert not any("kept in" in finding["what"] for finding in report["findings"])
-    assert [step["detail"] for step in report["steps"] if step["name"].startswith("name the")] == ["1 whole message lies behind the log's end: topic/0 2"]
-    assert any("1 whole message behind the log's end is cut: topic/0 2; kept in lost+found" in finding["what"] for finding in open_store().recovery_report()["findings"])
+    assert [step["detail"] for step in report["steps"] if step["name"].startswith("name the")] == [
+        "1 whole message lies behind the log's end: topic/0 2"
+    ]
+    assert any(
+        "1 whole message behind the log's end is cut: topic/0 2; kept in lost+found" in finding["what"]
+        for finding in open_store().recovery_report()["findings"]
+    )
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
@@ -274,7 +341,9 @@ def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_s
     cut = report["cut"]["messages"]
     assert (cut["whole"], cut["looked_to"]) == (most - 1, behind[most - 1].log_offset if most < 3 else None)
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
-    assert ("or later was not looked at" in named) == (most < 3) and named.startswith("no whole" if most == 1 else f"{most - 1} whole")
+    assert ("or later was not looked at" in named) == (most < 3) and named.startswith(
+        "no whole" if most == 1 else f"{most - 1} whole"
+    )
 
 
 def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatch):
@@ -289,9 +358,15 @@ def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatc
         raw[place + 4] ^= 1
     path.write_bytes(raw)
     asked = []
-    monkeypatch.setattr(whole_records, "data_end_from", lambda region, at, ask=whole_records.data_end_from: asked.append(at) or ask(region, at))
+    monkeypatch.setattr(
+        whole_records,
+        "data_end_from",
+        lambda region, at, ask=whole_records.data_end_from: asked.append(at) or ask(region, at),
+    )
     report = open_store().recovery_report()
-    assert (report["log_end"], report["cut"]["messages"]["whole"]) == (kept.log_end, 20) and asked == [kept.log_end]
+    assert (report["log_end"], report["cut"]["messages"]["whole"]) == (kept.log_end, 20) and asked == [
+        kept.log_end
+    ]
 
 
 def test_whole_messages_of_a_deleted_topic_are_not_named_when_they_are_cut(open_store):
@@ -308,12 +383,29 @@ def test_whole_messages_of_a_deleted_topic_are_not_named_when_they_are_cut(open_
     raw[torn.log_end - 100] ^= 1
     path.write_bytes(raw)
     cut = open_store().recovery_report()["cut"]["messages"]
-    assert (cut["whole"], cut["queues"]) == (1, [{"topic": "gone", "queue_id": 0, "first": second.queue_offset, "last": second.queue_offset, "messages": 1}])
+    assert (cut["whole"], cut["queues"]) == (
+        1,
+        [
+            {
+                "topic": "gone",
+                "queue_id": 0,
+                "first": second.queue_offset,
+                "last": second.queue_offset,
+                "messages": 1,
+            }
+        ],
+    )
 
 
 @pytest.mark.parametrize(
     ("ms", "text"),
-    [(0, "none"), (1_764_000_000_007, "2025-11-24 16:00:00.007 UTC"), (-1, "-1 ms"), ((1 << 63) - 1, "9,223,372,036,854,775,807 ms"), (253_402_300_799_999, "9999-12-31 23:59:59.999 UTC")],
+    [
+        (0, "none"),
+        (1_764_000_000_007, "2025-11-24 16:00:00.007 UTC"),
+        (-1, "-1 ms"),
+        ((1 << 63) - 1, "9,223,372,036,854,775,807 ms"),
+        (253_402_300_799_999, "9999-12-31 23:59:59.999 UTC"),
+    ],
 )
 def test_a_time_in_the_report_is_one_that_people_read_whatever_the_bytes_say(ms, text):
     assert time_text(ms) == text
@@ -330,8 +422,13 @@ def test_a_killed_recovery_is_done_again(open_store):
     all_there(open_store(), stored)
 
 
-@pytest.mark.parametrize(("name", "length", "says"), [(f"{16384:020d}", 100, "has 100 bytes"), ("core", 16384, "is no file of the store")])
-def test_a_log_file_that_does_not_belong_refuses_the_start_and_nothing_changes(open_store, clock, name, length, says):
+@pytest.mark.parametrize(
+    ("name", "length", "says"),
+    [(f"{16384:020d}", 100, "has 100 bytes"), ("core", 16384, "is no file of the store")],
+)
+def test_a_log_file_that_does_not_belong_refuses_the_start_and_nothing_changes(
+    open_store, clock, name, length, says
+):
     store = open_store()
     store.put(message())
     store.close()
@@ -410,7 +507,11 @@ def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(op
     (kept,) = (directory / "lost+found").rglob("commitlog.*")
     assert kept.read_bytes().rstrip(b"\0") == b"x" * 10000 and not away.exists()
     report = store.recovery_report()
-    assert report["lost_and_found"] == store.snapshot()["lost_and_found"] == {"files": 1, "bytes": kept.stat().st_size}
+    assert (
+        report["lost_and_found"]
+        == store.snapshot()["lost_and_found"]
+        == {"files": 1, "bytes": kept.stat().st_size}
+    )
     assert any("moved to lost+found/" in finding["what"] for finding in report["findings"])
     all_there(store, stored)
     store.close()
@@ -418,7 +519,7 @@ def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(op
     open_store()
 
 
-# Files that a power cut lost one by one --------------------------------------------------------------------------------
+# Files that a power cut lost one by one -----------------------------------------------------------
 
 
 def bodies_of(store, topic="topic"):
@@ -452,7 +553,9 @@ def test_a_queue_of_which_a_file_is_lost_is_made_again_from_the_log(open_store, 
     store = open_store()
     assert bodies_of(store) == sent
     assert (store.min_offset("topic", 0), store.put(message()).queue_offset) == (0, len(sent))
-    assert any("made again from the log" in finding["what"] for finding in store.recovery_report()["findings"])
+    assert any(
+        "made again from the log" in finding["what"] for finding in store.recovery_report()["findings"]
+    )
     store.close()
     assert findings(root) == []
     store = open_store()
@@ -466,7 +569,9 @@ def test_log_files_of_length_0_at_the_end_were_never_used(open_store, clean):
     for base in (16384, 32768, 49152):
         (root / "commitlog" / f"{base:020d}").write_bytes(b"")
     store = open_store()
-    assert bodies_of(store) == sent and sorted(path.name for path in (root / "commitlog").iterdir()) == ["0" * 20]
+    assert bodies_of(store) == sent and sorted(path.name for path in (root / "commitlog").iterdir()) == [
+        "0" * 20
+    ]
     store.close()
 
 
@@ -498,7 +603,9 @@ def test_a_queue_that_retention_shortened_is_not_made_again(open_store, clock):
     store.close()
 
 
-def test_a_deleted_topic_stays_deleted_when_the_first_of_the_files_that_a_power_cut_brings_back_is_torn(open_store):
+def test_a_deleted_topic_stays_deleted_when_the_first_of_the_files_that_a_power_cut_brings_back_is_torn(
+    open_store,
+):
     store = open_store()
     for _ in range(60):
         store.put(message(body=b"x" * 250))
@@ -507,7 +614,10 @@ def test_a_deleted_topic_stays_deleted_when_the_first_of_the_files_that_a_power_
     directory = store.root / "consumequeue/topic/0"
     first, _, third = (path.name for path in sorted(directory.iterdir()))
     units = (directory / third).read_bytes()
-    assert store.delete_expired(any_age=True, most=1) == 1 and 0 < queue_unit.decode(units).log_offset < store.log.minimum
+    assert (
+        store.delete_expired(any_age=True, most=1) == 1
+        and 0 < queue_unit.decode(units).log_offset < store.log.minimum
+    )
     store.delete_topic("topic")
     store.die()
     directory.mkdir(parents=True)

@@ -31,16 +31,26 @@ NEEDS_THE_LOG = {
     "the first queue file": lambda root: queue_file(root, 0).unlink(),
     "a queue": lambda root: shutil.rmtree(root / "consumequeue/T/0"),
     "all queues": lambda root: shutil.rmtree(root / "consumequeue"),
-    "an entry of the index": lambda root: poke(sorted((root / "index").iterdir())[0], 40 + 16 * 4 + 5 * 20, b"\1\2\3\4"),
+    "an entry of the index": lambda root: poke(
+        sorted((root / "index").iterdir())[0], 40 + 16 * 4 + 5 * 20, b"\1\2\3\4"
+    ),
     "the first index file": lambda root: sorted((root / "index").iterdir())[0].unlink(),
     "a short index file": lambda root: sorted((root / "index").iterdir())[0].write_bytes(b"short"),
-    "the record of ends and a queue": lambda root: ((root / "ends").unlink(), shutil.rmtree(root / "consumequeue/T/0")),
-    "the record of ends is torn": lambda root: (poke(root / "ends", 20, b"\1\2\3\4"), queue_file(root, 0).unlink()),
+    "the record of ends and a queue": lambda root: (
+        (root / "ends").unlink(),
+        shutil.rmtree(root / "consumequeue/T/0"),
+    ),
+    "the record of ends is torn": lambda root: (
+        poke(root / "ends", 20, b"\1\2\3\4"),
+        queue_file(root, 0).unlink(),
+    ),
 }
 
 
 @pytest.mark.parametrize("need", NEEDS_THE_LOG)
-def test_a_log_that_cannot_make_again_what_is_damaged_refuses_the_start_before_anything_is_changed(open_store, clock, need):
+def test_a_log_that_cannot_make_again_what_is_damaged_refuses_the_start_before_anything_is_changed(
+    open_store, clock, need
+):
     store = open_store()
     stored = filled(store)
     store.close()
@@ -55,7 +65,9 @@ def test_a_log_that_cannot_make_again_what_is_damaged_refuses_the_start_before_a
             again.begin()
         again.die()
         after = tree(root)
-        assert {name: after[name] for name in after if name not in OWN} == {name: before[name] for name in before if name not in OWN}
+        assert {name: after[name] for name in after if name not in OWN} == {
+            name: before[name] for name in before if name not in OWN
+        }
     # What was damaged is put back: the store starts, and is as it was closed.
     for name, raw in whole.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +114,9 @@ def test_a_record_that_dispatch_cannot_read_refuses_the_start_with_its_place(dir
     with pytest.raises(DamagedStoreError, match="no good record begins here"):
         again.begin()
     again.die()
-    assert {name: raw for name, raw in tree(store.root).items() if name not in OWN} == {name: raw for name, raw in before.items() if name not in OWN}
+    assert {name: raw for name, raw in tree(store.root).items() if name not in OWN} == {
+        name: raw for name, raw in before.items() if name not in OWN
+    }
 
 
 def test_with_accepted_damage_the_same_store_starts(directory, clock):
@@ -136,11 +150,18 @@ def test_a_start_that_changes_files_never_stops_in_dispatch(open_store, monkeypa
     assert planned == ["the log from 0 on can be dispatched"]
 
 
-HEAD_FIELDS = {"queue number": (15, 2), "queue offset": (27, 4), "queue offset, high bit": (20, 0x80), "flags, rolled back": (39, 0x0C)}
+HEAD_FIELDS = {
+    "queue number": (15, 2),
+    "queue offset": (27, 4),
+    "queue offset, high bit": (20, 0x80),
+    "flags, rolled back": (39, 0x0C),
+}
 
 
 @pytest.mark.parametrize("field", HEAD_FIELDS)
-def test_a_last_record_that_states_another_place_than_its_unit_is_neither_lost_nor_is_its_number_given_again(directory, clock, field):
+def test_a_last_record_that_states_another_place_than_its_unit_is_neither_lost_nor_is_its_number_given_again(
+    directory, clock, field
+):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     results = [store.put(message(queue_id=0)) for _ in range(6)]
     last = results[-1].log_offset
@@ -152,19 +173,28 @@ def test_a_last_record_that_states_another_place_than_its_unit_is_neither_lost_n
     path.write_bytes(raw)
     before = tree(store.root)
     again = HandStore(small_settings(store.root), clock)
-    with pytest.raises(DamagedStoreError, match=rf"{path.name} at {last}: the record states .* unit 5 of topic/0 leads to it"):
+    with pytest.raises(
+        DamagedStoreError, match=rf"{path.name} at {last}: the record states .* unit 5 of topic/0 leads to it"
+    ):
         again.begin()
     again.die()
     after = tree(store.root)
-    assert {name: after[name] for name in after if name not in OWN} == {name: before[name] for name in before if name not in OWN}
+    assert {name: after[name] for name in after if name not in OWN} == {
+        name: before[name] for name in before if name not in OWN
+    }
     accepted = HandStore(small_settings(store.root, accept_damage=True), clock).begin()
     assert accepted.max_offset("topic", 0) == 6 and accepted.put(message(queue_id=0)).queue_offset == 6
-    assert [finding["severity"] for finding in accepted.recovery_report()["findings"] if "leads to it" in finding["what"]] == ["error"]
+    assert [
+        finding["severity"]
+        for finding in accepted.recovery_report()["findings"]
+        if "leads to it" in finding["what"]
+    ] == ["error"]
     accepted.die()
 
 
 def test_a_flipped_number_does_not_make_a_topic_one_that_another_broker_deleted(directory, clock):
-    """It may state a number whose unit leads further on in the log, as a record of an earlier life of the topic does."""
+    """It may state a number whose unit leads further on in the log, as a record of an earlier life of the
+    topic does."""
     store = HandStore(small_settings(directory / "store"), clock).begin()
     results = [store.put(message(queue_id=0)) for _ in range(9)]
     store.die()
@@ -187,11 +217,14 @@ def assert_refused_unchanged(root, clock, match):
             again.begin()
         again.die()
         after = tree(root)
-        assert {name: raw for name, raw in after.items() if name not in OWN} == {name: raw for name, raw in before.items() if name not in OWN}
+        assert {name: raw for name, raw in after.items() if name not in OWN} == {
+            name: raw for name, raw in before.items() if name not in OWN
+        }
 
 
 def test_a_refused_start_notes_no_deleted_topic(open_store, clock):
-    """What looks like a topic that another broker deleted may be what is missing; its records would not come back with the files."""
+    """What looks like a topic that another broker deleted may be what is missing; its records would not come
+    back with the files."""
     store = open_store()
     stored = filled(store)
     store.write_config("topics.json", json.dumps({"topicConfigTable": {"T": {}}}).encode())
@@ -209,7 +242,9 @@ def test_a_refused_start_notes_no_deleted_topic(open_store, clock):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
-def test_a_damaged_table_of_deleted_topics_refuses_the_start_and_it_still_counts_as_stopped_in_order(directory, clock, content):
+def test_a_damaged_table_of_deleted_topics_refuses_the_start_and_it_still_counts_as_stopped_in_order(
+    directory, clock, content
+):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     filled(store)
     store.delete_topic("U")
@@ -232,7 +267,9 @@ def test_a_timer_log_of_another_file_size_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["of a file", "of no file"])
-def test_a_directory_under_the_name_of_an_index_file_refuses_the_start_and_a_repair_moves_it_away(open_store, clock, is_new):
+def test_a_directory_under_the_name_of_an_index_file_refuses_the_start_and_a_repair_moves_it_away(
+    open_store, clock, is_new
+):
     """It was passed over, and the file of that name could not be made."""
     store = open_store()
     stored = filled(store)
@@ -241,10 +278,14 @@ def test_a_directory_under_the_name_of_an_index_file_refuses_the_start_and_a_rep
     path = root / "index" / "20991231235959999" if is_new else min((root / "index").iterdir())
     path.unlink(missing_ok=True)
     path.mkdir()
-    assert_refused_unchanged(root, clock, rf"index/{path.name}: is no regular file\. Move it out of the store")
+    assert_refused_unchanged(
+        root, clock, rf"index/{path.name}: is no regular file\. Move it out of the store"
+    )
     check = StoreCheck(root, small_settings(root))
     check.run()
-    assert [finding.kind for finding in check.report.findings if finding.file == str(path)] == ["unreadable"] and not check.report.ok
+    assert [finding.kind for finding in check.report.findings if finding.file == str(path)] == [
+        "unreadable"
+    ] and not check.report.ok
     Repair(make_plan(check, small_settings(root))).run()
     assert not path.is_dir()
     assert StoreCheck(root, small_settings(root)).run().ok
@@ -261,8 +302,8 @@ def test_a_checkpoint_whose_time_is_to_come_is_called_damaged_and_can_be_moved_a
     with pytest.raises(DamagedStoreError, match="still to come: the checkpoint is damaged") as refused:
         open_store()
     assert "move `checkpoint` out of the store" in str(refused.value)
-    assert {name: content for name, content in tree(store.root).items() if name not in (*OWN, "checkpoint")} == {
-        name: content for name, content in before.items() if name not in (*OWN, "checkpoint")
-    }
+    assert {
+        name: content for name, content in tree(store.root).items() if name not in (*OWN, "checkpoint")
+    } == {name: content for name, content in before.items() if name not in (*OWN, "checkpoint")}
     checkpoint.unlink()
     assert_served(open_store(), stored)

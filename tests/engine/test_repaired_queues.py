@@ -1,4 +1,5 @@
-"""A queue that was closed in order and is damaged: looked into, made again twice, a light one, one of a topic made again, one that is shorter."""
+"""A queue that was closed in order and is damaged: looked into, made again twice, a light one, one of a topic
+made again, one that is shorter."""
 
 import random
 import shutil
@@ -9,7 +10,15 @@ from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record
 from broker_store.messages import GetRequest
-from tests.engine.test_known_ends import HURTS, assert_next_is_new, assert_served, filled, poke, queue_file, tree
+from tests.engine.test_known_ends import (
+    HURTS,
+    assert_next_is_new,
+    assert_served,
+    filled,
+    poke,
+    queue_file,
+    tree,
+)
 from tests.support.crash_states import disk_of, random_choices
 from tests.support.hand_store import HandStore, message, small_settings
 from tests.support.name_rules import RULES
@@ -37,7 +46,9 @@ def test_inspection_shows_a_damaged_queue_made_again_and_leaves_the_files_as_the
 
 @pytest.mark.parametrize("rules", ["directory", "posix"])
 @pytest.mark.parametrize("hurt", OF_QUEUES)
-def test_a_power_cut_while_a_queue_is_made_again_takes_no_message_and_no_offset(directory, clock, hurt, rules):
+def test_a_power_cut_while_a_queue_is_made_again_takes_no_message_and_no_offset(
+    directory, clock, hurt, rules
+):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store, 120)
     clock.advance(60_000)  # the scan of a start after the cut begins with the newest log file
@@ -45,7 +56,12 @@ def test_a_power_cut_while_a_queue_is_made_again_takes_no_message_and_no_offset(
     store.close()
     HURTS[hurt](store.root)
     contents = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
-    directories = [directory, *directory.parents, store.root, *(path for path in store.root.rglob("*") if path.is_dir())]
+    directories = [
+        directory,
+        *directory.parents,
+        store.root,
+        *(path for path in store.root.rglob("*") if path.is_dir()),
+    ]
     shutil.rmtree(store.root)
     disk = SimulatedDisk.of(clock, contents, directories, RULES[rules])
     points = []
@@ -74,10 +90,13 @@ HURTS_OF_LIGHT = {
 
 
 def with_light_queue(directory, clock):
-    """The root of a store that was closed in order and has a light queue of 50 units, which is in the record of ends."""
+    """The root of a store that was closed in order and has a light queue of 50 units, which is in the record
+    of ends."""
     store = HandStore(small_settings(directory / "store"), clock).begin()
     filled(store, 120)
-    units = store.read_units("T", 0, 0, 20) + store.read_units("T", 0, 20, 20) + store.read_units("T", 0, 40, 10)
+    units = (
+        store.read_units("T", 0, 0, 20) + store.read_units("T", 0, 20, 20) + store.read_units("T", 0, 40, 10)
+    )
     store.close()
     light = store.root / "consumequeue" / LIGHT / "0"
     light.mkdir(parents=True)
@@ -95,7 +114,9 @@ def test_a_light_queue_is_kept_by_a_start(directory, clock):
     store = HandStore(small_settings(root), clock).begin()
     assert store.max_offset(LIGHT, 0) == 50
     for number in range(50):
-        assert [found.queue_offset for found in record.decode_all(store.get(GetRequest(LIGHT, 0, number, 1)).body)] == [number]
+        assert [
+            found.queue_offset for found in record.decode_all(store.get(GetRequest(LIGHT, 0, number, 1)).body)
+        ] == [number]
     store.die()
 
 
@@ -113,7 +134,8 @@ def test_a_damaged_light_queue_cannot_be_made_again_and_refuses_the_start(direct
 
 @pytest.mark.parametrize("count", [3, 80])
 def test_a_topic_that_another_broker_made_again_after_the_record_numbers_from_0(open_store, count):
-    """The record of ends is of the life before, and knows more messages of it than there are now, or fewer."""
+    """The record of ends is of the life before, and knows more messages of it than there are now, or
+    fewer."""
     store = open_store()
     filled(store, 60)
     store.close()
@@ -134,8 +156,11 @@ def test_a_topic_that_another_broker_made_again_after_the_record_numbers_from_0(
 
 
 @pytest.mark.parametrize("record_of_ends", ["stale", "none"])
-def test_queues_that_another_brokers_retention_shortened_without_a_new_message_are_no_damage(open_store, record_of_ends):
-    """It removed a log file and the queue files that only point below the rest, between two runs of this broker."""
+def test_queues_that_another_brokers_retention_shortened_without_a_new_message_are_no_damage(
+    open_store, record_of_ends
+):
+    """It removed a log file and the queue files that only point below the rest, between two runs of this
+    broker."""
     store = open_store()
     stored = filled(store)
     store.close()
@@ -149,7 +174,8 @@ def test_queues_that_another_brokers_retention_shortened_without_a_new_message_a
         (store.root / "ends").write_bytes(known)
     again = HandStore(small_settings(store.root), store.clock)
     if record_of_ends == "stale":
-        # No message came behind the recorded end: a first file that retention took looks like one that is lost.
+        # No message came behind the recorded end: a first file that retention took looks like one that is
+        # lost.
         before = tree(store.root)
         with pytest.raises(DamagedStoreError, match="commitlog"):
             again.begin()

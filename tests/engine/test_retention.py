@@ -57,7 +57,12 @@ def test_young_files_stay_and_expired_ones_go_when_the_disk_is_tight(open_store,
 
 
 def test_expired_files_wait_for_their_hour(open_store, disk, clock):
-    store = filled(open_store, disk, file_reserved_time=1, delete_when=f"{time.localtime(START_MS / 1000 + 2 * 3600).tm_hour:02d}")
+    store = filled(
+        open_store,
+        disk,
+        file_reserved_time=1,
+        delete_when=f"{time.localtime(START_MS / 1000 + 2 * 3600).tm_hour:02d}",
+    )
     clock.advance(HOUR_MS + 1)
     store.look_at_disk()
     assert len(store.log.files) == 5
@@ -72,7 +77,9 @@ def test_a_disk_that_is_too_full_takes_the_oldest_of_any_age_a_few_at_a_time(ope
     store.look_at_disk()
     assert len(store.log.files) == 3 and store.is_writable
     (flag,) = store.snapshot()["flags"]
-    assert flag["name"] == "deleted_early" and flag["cause"].startswith("87.0 % of the disk is used: the oldest log files")
+    assert flag["name"] == "deleted_early" and flag["cause"].startswith(
+        "87.0 % of the disk is used: the oldest log files"
+    )
     disk.used = 0.5
     store.look_at_disk()
     assert store.snapshot()["flags"] == []
@@ -124,7 +131,9 @@ def test_minimum_offsets_files_of_queues_and_of_the_index_follow_the_log(open_st
         low = store.min_offset("topic", queue_id)
         assert store.read_units("topic", queue_id, low, 1)[0].log_offset >= store.log.minimum
         queue = store.queue_table.find("topic", queue_id)
-        assert queue.files[0].base // 20 <= low < queue.files[0].end // 20 and len(store._disk.list_names(queue.directory)) == len(queue.files)
+        assert queue.files[0].base // 20 <= low < queue.files[0].end // 20 and len(
+            store._disk.list_names(queue.directory)
+        ) == len(queue.files)
     assert len(store._disk.list_names(store.root / "index")) == len(store.index.files) < 4
     found = [number for number in range(200) if store.query_keys("topic", f"u{number}", 1).records]
     assert found == list(range(200 - len(found), 200))
@@ -179,11 +188,14 @@ def test_a_file_that_cannot_be_removed_stays_in_the_tables_and_is_tried_again(op
         assert len(store.log.files) == 5 and store.is_writable
         assert [flag["name"] for flag in store.snapshot()["flags"]] == ["cleaning_failed"]
     store.look_at_disk()
-    assert len(store.log.files) == 1 and [flag["name"] for flag in store.snapshot()["flags"]] == ["deleted_early"]
+    assert len(store.log.files) == 1 and [flag["name"] for flag in store.snapshot()["flags"]] == [
+        "deleted_early"
+    ]
 
 
 def test_a_look_that_fails_is_no_end(open_store, disk, monkeypatch):
     store = filled(open_store, disk)
+
     def refused(*_):
         raise StoreError("input/output error")
 

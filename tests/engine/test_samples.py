@@ -32,7 +32,9 @@ def minutes(count: int, seed: int = 7, names: int = 5) -> list[Sample]:
     values = {f"n{number}": chance.randrange(-(1 << 62), 1 << 62) for number in range(names)}
     found = []
     for number in range(count):
-        values = {name: value + chance.randrange(1000) for name, value in values.items() if chance.random() > 0.02} | {f"later{number // 20}": number}
+        values = {
+            name: value + chance.randrange(1000) for name, value in values.items() if chance.random() > 0.02
+        } | {f"later{number // 20}": number}
         found.append(Sample(START_MS + number * MINUTE_MS, MINUTE_MS, values))
     return found
 
@@ -48,7 +50,11 @@ def test_what_was_written_is_read_by_another_and_after_a_restart(directory):
     assert SampleFiles(Disk(), directory).read(every) == wrote
     assert len(list(directory.iterdir())) == 4  # 60 and 10, then 60 and 20
     since = START_MS + 65 * MINUTE_MS
-    assert again.read(lambda name: name == "n1", since) == [Sample(at, step, {"n1": values["n1"]} if "n1" in values else {}) for at, step, values in wrote if at >= since]
+    assert again.read(lambda name: name == "n1", since) == [
+        Sample(at, step, {"n1": values["n1"]} if "n1" in values else {})
+        for at, step, values in wrote
+        if at >= since
+    ]
 
 
 def test_a_torn_end_and_a_foreign_file_hide_nothing_else(directory):
@@ -80,7 +86,10 @@ def test_what_is_older_loses_every_second_sample_first_and_the_room_is_bounded(d
     known = {sample.at_ms: sample.values for sample in wrote}
     assert all(known[sample.at_ms] == sample.values for sample in read) and read[-60:] == wrote[-60:]
     ages = [(wrote[-1].at_ms - sample.at_ms, sample.step_ms) for sample in read]
-    old, young = [step for age, step in ages if age > 1_000 * MINUTE_MS], [step for age, step in ages if age < 100 * MINUTE_MS]
+    old, young = (
+        [step for age, step in ages if age > 1_000 * MINUTE_MS],
+        [step for age, step in ages if age < 100 * MINUTE_MS],
+    )
     assert set(young) == {MINUTE_MS} and min(old, default=1 << 40) > MINUTE_MS
     assert all(later.at_ms > earlier.at_ms for earlier, later in zip(read, read[1:], strict=False))
     writer.thin(wrote[-1].at_ms + samples.MOST_AGE_MS + MINUTE_MS)
@@ -107,10 +116,19 @@ def test_events_are_read_by_group_and_the_older_half_goes_when_they_are_many(dir
     monkeypatch.setattr(samples, "EVENT_BYTES", 4_000)
     files = SampleFiles(Disk(), directory)
     for number in range(200):
-        files.append_events([{"at_ms": number, "group": group, "kind": "rebalance", "clients": number} for group in ("a", "b")])
+        files.append_events(
+            [
+                {"at_ms": number, "group": group, "kind": "rebalance", "clients": number}
+                for group in ("a", "b")
+            ]
+        )
     found = files.events("a", 190)
-    assert [event["at_ms"] for event in found] == list(range(190, 200)) and {event["group"] for event in found} == {"a"}
+    assert [event["at_ms"] for event in found] == list(range(190, 200)) and {
+        event["group"] for event in found
+    } == {"a"}
     path = directory / "events"
     assert path.stat().st_size < 4_200 and files.events("a")[0]["at_ms"] > 0
     path.write_bytes(path.read_bytes() + b'{"at_ms": 7, "gro')
-    assert files.events("a")[-1] == json.loads(b'{"at_ms": 199, "group": "a", "kind": "rebalance", "clients": 199}')
+    assert files.events("a")[-1] == json.loads(
+        b'{"at_ms": 199, "group": "a", "kind": "rebalance", "clients": 199}'
+    )

@@ -1,4 +1,5 @@
-"""What a start found and did: as facts, compared with a plain reading of the files; and as a record, whatever became of the start."""
+"""What a start found and did: as facts, compared with a plain reading of the files; and as a record, whatever
+became of the start."""
 
 import json
 import os
@@ -41,25 +42,37 @@ def facts_of(root, name, **more):
 @pytest.mark.parametrize("variant", [*stores.variants(), "clean", "clean-small"])
 def test_the_facts_are_those_a_plain_reader_finds(variant, tmp_path):
     name = variant if variant in stores.NAMES else "crash"
-    root = stores.unpack(variant, tmp_path) if variant in stores.NAMES else stores.unpack_variant(variant, tmp_path)
+    root = (
+        stores.unpack(variant, tmp_path)
+        if variant in stores.NAMES
+        else stores.unpack_variant(variant, tmp_path)
+    )
     plain = plain_recovery.read(root)
     report = facts_of(root, name, inspect="true")
     assert report["abort_found"] == plain.abort
     assert report["checkpoint"]["found"] == (plain.stamps is not None)
     if plain.stamps:
-        assert [report["checkpoint"][key] for key in ("physic_ms", "logics_ms", "index_ms")] == list(plain.stamps[:3])
+        assert [report["checkpoint"][key] for key in ("physic_ms", "logics_ms", "index_ms")] == list(
+            plain.stamps[:3]
+        )
     assert [(tried["file"], tried["first_ms"], tried["taken"]) for tried in report["tried"]] == plain.tried
     assert report["start"]["file"] == plain.start
     assert (report["messages"], report["scanned_bytes"]) == (plain.messages, plain.bytes)
     assert report["stopped"]["log_offset"] == plain.end
-    assert (report["crc_failures"], report["stopped"]["data_follows"]) == (int(plain.crc_failed), plain.data_follows)
+    assert (report["crc_failures"], report["stopped"]["data_follows"]) == (
+        int(plain.crc_failed),
+        plain.data_follows,
+    )
     assert report["log_end"] == (None if report["state"] == "failed" else plain.end)
 
 
 def test_a_start_that_damage_stops_says_so_in_facts_and_in_a_finding(tmp_path):
     report = facts_of(stores.unpack_variant("bitflip-early", tmp_path), "crash")
     assert (report["state"], report["stopped"]["verdict"]) == ("failed", "damage: the start stops")
-    assert report["findings"][-1]["severity"] == "error" and report["findings"][-1]["offset"] == report["stopped"]["at"]
+    assert (
+        report["findings"][-1]["severity"] == "error"
+        and report["findings"][-1]["offset"] == report["stopped"]["at"]
+    )
     accepted = facts_of(tmp_path / "store", "crash", acceptDamage="true")
     assert (accepted["state"], accepted["stopped"]["verdict"]) == ("done", "damage, accepted")
 
@@ -79,9 +92,15 @@ def test_what_is_cut_from_log_queues_and_index_stands_in_the_facts(open_store):
     before = {queue: store.max_offset(*queue) for queue in store.queues()}
     again = open_store()
     report = again.recovery_report()
-    lost = {queue: before[queue] - again.max_offset(*queue) for queue in before if before[queue] > again.max_offset(*queue)}
+    lost = {
+        queue: before[queue] - again.max_offset(*queue)
+        for queue in before
+        if before[queue] > again.max_offset(*queue)
+    }
     cut = report["cut"]
-    assert {(queue["topic"], queue["queue_id"]): queue["units"] for queue in cut["consumequeue"]["queues"]} == lost
+    assert {
+        (queue["topic"], queue["queue_id"]): queue["units"] for queue in cut["consumequeue"]["queues"]
+    } == lost
     assert sum(lost.values()) == cut["consumequeue"]["units"] > 0
     assert cut["index"]["entries"] == sum(lost.values())
     assert cut["commitlog"] == {"bytes": report["cut_bytes"], "files": 0, "from": report["log_end"]}
@@ -106,13 +125,17 @@ def test_all_that_a_start_asks_of_the_disk_lies_within_its_steps(tmp_path, abort
     if not abort:
         (root / "abort").unlink()
     disk = CountingDisk()
-    settings = load_settings(overrides=stores.SIZES["crash"].overrides() | {"acceptDamage": "true"}, store_root=root).store
+    settings = load_settings(
+        overrides=stores.SIZES["crash"].overrides() | {"acceptDamage": "true"}, store_root=root
+    ).store
     store = MessageStore(settings, disk=disk, records=StartRecords(tmp_path / "recoveries", root, disk))
     store.report.timer = lambda: CountingDisk.now
     store.open()
     store.close()
     report = store.recovery_report()
-    assert report["between_ms"] == 0 < report["took_ms"], [(step["name"], step["duration_ms"]) for step in report["steps"]]
+    assert report["between_ms"] == 0 < report["took_ms"], [
+        (step["name"], step["duration_ms"]) for step in report["steps"]
+    ]
 
 
 def test_the_time_before_a_store_is_opened_is_not_recoverys(tmp_path):
@@ -145,7 +168,9 @@ def test_each_start_leaves_a_record_also_one_that_fails(tmp_path):
     assert [record["state"] for record in found] == ["done", "done", "failed"]
     assert [record["id"] for record in found] == [str(clock.now_ms), f"{clock.now_ms}-1", f"{clock.now_ms}-2"]
     assert "foreign" in found[-1]["error"] and {record["store"] for record in found} == {"store"}
-    assert {key: value for key, value in found[1].items() if key not in ("store", "pid", "boot")} == store.recovery_report()
+    assert {
+        key: value for key, value in found[1].items() if key not in ("store", "pid", "boot")
+    } == store.recovery_report()
 
 
 def test_a_start_that_is_killed_in_the_middle_is_a_record_too(tmp_path):
@@ -167,13 +192,17 @@ HandStore(small_settings(root), records=StartRecords(root.parent / "recoveries",
     assert json.loads(raw)["state"] == "running"
     found = parsed(raw)
     assert found["state"] == "ended midway" and "“load the index”" in found["error"]
-    store = HandStore(small_settings(tmp_path / "store"), records=StartRecords(tmp_path / "recoveries", tmp_path / "store"))
+    store = HandStore(
+        small_settings(tmp_path / "store"), records=StartRecords(tmp_path / "recoveries", tmp_path / "store")
+    )
     store.begin()
     store.close()
     assert [record["state"] for record in records_of(tmp_path / "recoveries")] == ["ended midway", "done"]
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"id": "1"}', b"[" * 100_000], ids=["empty", "torn", "list", "bare", "nested"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b'{"id": "1"}', b"[" * 100_000], ids=["empty", "torn", "list", "bare", "nested"]
+)
 def test_what_is_no_record_is_left_out(raw):
     assert parsed(raw) is None
 
@@ -194,7 +223,10 @@ def test_records_are_few_and_small(tmp_path, monkeypatch):
     (kept / "recovery-99.json").write_text(" " * 9_990)
     report.id = "1000001"
     StartRecords(kept, tmp_path / "store").begin(report)
-    assert "recovery-99.json" not in names(Disk(), kept) and os.stat(kept / "recovery-1000001.json").st_size < 3_000
+    assert (
+        "recovery-99.json" not in names(Disk(), kept)
+        and os.stat(kept / "recovery-1000001.json").st_size < 3_000
+    )
 
 
 def test_a_record_that_cannot_be_kept_does_not_stop_the_start(tmp_path):
@@ -202,9 +234,13 @@ def test_a_record_that_cannot_be_kept_does_not_stop_the_start(tmp_path):
         raise StoreError("injected: input/output error")
 
     root = tmp_path / "store"
-    store = HandStore(small_settings(root), records=StartRecords(tmp_path / "recoveries", root, FailingDisk(on_call)))
+    store = HandStore(
+        small_settings(root), records=StartRecords(tmp_path / "recoveries", root, FailingDisk(on_call))
+    )
     store.begin()
-    assert [finding["what"] for finding in store.recovery_report()["findings"]] == ["the record of this start cannot be kept: injected: input/output error"]
+    assert [finding["what"] for finding in store.recovery_report()["findings"]] == [
+        "the record of this start cannot be kept: injected: input/output error"
+    ]
     store.close()
 
 
@@ -220,11 +256,21 @@ def test_a_report_is_bounded_whatever_it_is_told():
         report.try_file("f", number, None, False, "")
         report.cut_queue("t" * 255, number, 0, 1)
     facts = report.as_dict()
-    assert len(facts["steps"]) == MAX_STEPS and facts["steps"][-1]["times"] == 1_001 - MAX_STEPS and facts["steps"][-1]["file"].endswith("999")
-    assert sum(step["bytes"] for step in facts["steps"]) == 10_000 and round(sum(step["duration_ms"] for step in facts["steps"])) == 1_000
+    assert (
+        len(facts["steps"]) == MAX_STEPS
+        and facts["steps"][-1]["times"] == 1_001 - MAX_STEPS
+        and facts["steps"][-1]["file"].endswith("999")
+    )
+    assert (
+        sum(step["bytes"] for step in facts["steps"]) == 10_000
+        and round(sum(step["duration_ms"] for step in facts["steps"])) == 1_000
+    )
     assert (len(facts["findings"]), facts["findings_left_out"]) == (MAX_FINDINGS, 1_000 - MAX_FINDINGS)
     assert (len(facts["tried"]), facts["tried_left_out"]) == (100, 900)
-    assert facts["cut"]["consumequeue"]["queues_left_out"] == 900 and facts["cut"]["consumequeue"]["units"] == 1_000
+    assert (
+        facts["cut"]["consumequeue"]["queues_left_out"] == 900
+        and facts["cut"]["consumequeue"]["units"] == 1_000
+    )
     assert len(json.dumps(facts)) < 300_000
 
 
@@ -243,7 +289,11 @@ def test_what_is_left_is_told_at_the_rate_that_was_measured():
         assert report.as_dict()["left_ms"] == 200
     report.finish("done")
     now[0] = 99.0
-    assert (report.as_dict()["took_ms"], report.as_dict()["left_ms"], report.as_dict()["between_ms"]) == (600, None, 0)
+    assert (report.as_dict()["took_ms"], report.as_dict()["left_ms"], report.as_dict()["between_ms"]) == (
+        600,
+        None,
+        0,
+    )
 
 
 def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
@@ -254,12 +304,19 @@ def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
     store.close()
     root.rename(tmp_path / "away")
     for _ in range(2):
-        with pytest.raises(DamagedStoreError, match="nothing of the store is here, which was opened at 20.* UTC: its disk is not mounted"):
+        with pytest.raises(
+            DamagedStoreError,
+            match="nothing of the store is here, which was opened at 20.* UTC: its disk is not mounted",
+        ):
             HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
         assert not [path for path in root.rglob("*") if path.is_file() and path.name != "lock"]
-    HandStore(small_settings(tmp_path / "other"), records=StartRecords(kept, tmp_path / "other")).begin().close()
+    HandStore(
+        small_settings(tmp_path / "other"), records=StartRecords(kept, tmp_path / "other")
+    ).begin().close()
     store = HandStore(small_settings(root, accept_damage=True), records=StartRecords(kept, root)).begin()
-    assert [finding["what"].endswith("; accepted") for finding in store.recovery_report()["findings"]] == [True]
+    assert [finding["what"].endswith("; accepted") for finding in store.recovery_report()["findings"]] == [
+        True
+    ]
     assert store.put(message("T", 0)).queue_offset == 0
     store.close()
     HandStore(small_settings(root), records=StartRecords(kept, root)).begin().close()
@@ -272,7 +329,9 @@ def test_a_store_that_has_its_queues_is_not_said_to_be_gone(tmp_path):
     store.close()
     for name in ("commitlog", "ends", "checkpoint"):
         (root / name).rename(tmp_path / name)
-    with pytest.raises(DamagedStoreError, match="there is no log file, but the store had a log: .* 1 message is not there"):
+    with pytest.raises(
+        DamagedStoreError, match="there is no log file, but the store had a log: .* 1 message is not there"
+    ):
         HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
     for name in ("commitlog", "ends", "checkpoint"):
         shutil.rmtree(root / name, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""The store as its callers see it: what it takes, what it gives back, what it promises and what it refuses."""
+"""The store as its callers see it: what it takes, what it gives back, what it promises and what it
+refuses."""
 
 import json
 
@@ -23,16 +24,35 @@ def read(store, offset, topic="topic", queue_id=0, **limits):
     return store.get(GetRequest(topic, queue_id, offset, **limits))
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 
 def test_a_put_is_given_back_as_it_was_put(open_store):
     store = open_store()
-    sent = message(body=b"hello", tag="a", keys=("k1", "k2"), unique="u", flag=7, reconsume_times=3, born_host=(b"\x0a\0\0\1", 5))
+    sent = message(
+        body=b"hello",
+        tag="a",
+        keys=("k1", "k2"),
+        unique="u",
+        flag=7,
+        reconsume_times=3,
+        born_host=(b"\x0a\0\0\1", 5),
+    )
     result = store.put(sent)
-    assert (result.status, result.log_offset, result.queue_offset, result.store_timestamp) == (PutStatus.PUT_OK, 0, 0, START_MS)
+    assert (result.status, result.log_offset, result.queue_offset, result.store_timestamp) == (
+        PutStatus.PUT_OK,
+        0,
+        0,
+        START_MS,
+    )
     (found,) = record.decode_all(read(store, 0).body)
-    assert (found.body, found.raw_properties, found.flag, found.reconsume_times, found.born_host) == (b"hello", sent.properties, 7, 3, (b"\x0a\0\0\1", 5))
+    assert (found.body, found.raw_properties, found.flag, found.reconsume_times, found.born_host) == (
+        b"hello",
+        sent.properties,
+        7,
+        3,
+        (b"\x0a\0\0\1", 5),
+    )
     assert (found.size, found.store_host) == (result.log_end, store.appender.store_host)
 
 
@@ -53,7 +73,9 @@ def test_more_messages_than_a_kernel_call_takes_are_one_group_all_the_same(open_
 def test_a_batch_takes_consecutive_offsets(open_store):
     store = open_store()
     store.put(message())
-    result = store.put_batch(message(body=encode_batch([(0, b"one", b"KEYS\x01x\x02"), (1, b"two", b"")]), tag="t"))
+    result = store.put_batch(
+        message(body=encode_batch([(0, b"one", b"KEYS\x01x\x02"), (1, b"two", b"")]), tag="t")
+    )
     assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 1, 2)
     assert bodies(read(store, 1)) == [b"one", b"two"]
     assert [record.decode(store.record_at(at)).body for at in result.log_offsets] == [b"one", b"two"]
@@ -93,7 +115,10 @@ def test_what_may_not_be_stored_is_refused_with_its_status_and_changes_nothing(o
 
 def test_a_batch_of_a_transaction_is_refused(open_store):
     store = open_store()
-    assert store.put_batch(message(body=encode_batch([(0, b"x", b"")]), sys_flag=4)).status is PutStatus.MESSAGE_ILLEGAL
+    assert (
+        store.put_batch(message(body=encode_batch([(0, b"x", b"")]), sys_flag=4)).status
+        is PutStatus.MESSAGE_ILLEGAL
+    )
 
 
 def test_a_store_that_is_not_started_closed_or_a_slave_takes_nothing(open_store, directory, clock):
@@ -110,7 +135,7 @@ def test_a_store_that_is_not_started_closed_or_a_slave_takes_nothing(open_store,
     assert slave.snapshot()["flags"][0]["name"] == "slave"
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 
 def test_each_way_a_read_can_miss_has_its_status_and_next_offset(open_store):
@@ -163,10 +188,17 @@ def test_what_may_not_be_in_memory_is_read_in_a_thread_and_given_on_the_loop(ope
     request = GetRequest("topic", 0, 1)
     assert store.get(request, given.append) is None
     store.reads.close()
-    assert bodies(given[0]) == [b"1", b"2", b"3", b"4"] == bodies(store.get(request)) == bodies(store.get_blocking(request))
+    assert (
+        bodies(given[0])
+        == [b"1", b"2", b"3", b"4"]
+        == bodies(store.get(request))
+        == bodies(store.get_blocking(request))
+    )
     assert given[0].cold and store.get(request).cold
     totals = store.snapshot()["totals"]
-    assert (totals["cold_gets"], totals["cold_bytes"]) == (3, len(given[0].body)), "only what threads read is timed"
+    assert (totals["cold_gets"], totals["cold_bytes"]) == (3, len(given[0].body)), (
+        "only what threads read is timed"
+    )
     assert totals["cold_ms"] > 0
 
 
@@ -190,28 +222,46 @@ def test_a_time_finds_the_first_message_at_or_after_it_and_the_last_at_or_before
         store.put(message())
     times = [START_MS, START_MS + 100, START_MS + 100, START_MS + 300, START_MS + 600]
     for at in (START_MS - 1, *times, START_MS + 150, START_MS + 700):
-        assert store.offset_by_time("topic", 0, at) == min((n for n, t in enumerate(times) if t >= at), default=5)
-        assert store.offset_by_time("topic", 0, at, upper=True) == max((n for n, t in enumerate(times) if t <= at), default=0)
+        assert store.offset_by_time("topic", 0, at) == min(
+            (n for n, t in enumerate(times) if t >= at), default=5
+        )
+        assert store.offset_by_time("topic", 0, at, upper=True) == max(
+            (n for n, t in enumerate(times) if t <= at), default=0
+        )
     assert [store.store_time_at("topic", 0, n) for n in range(6)] == [*times, -1]
     assert (store.earliest_store_time("topic", 0), store.last_store_time("topic", 0)) == (times[0], times[-1])
-    assert (store.earliest_store_time("none", 0), store.offset_by_time("none", 0, 5), store.last_store_time("none", 0)) == (-1, 0, None)
+    assert (
+        store.earliest_store_time("none", 0),
+        store.offset_by_time("none", 0, 5),
+        store.last_store_time("none", 0),
+    ) == (-1, 0, None)
 
 
 def test_a_place_in_the_log_gives_its_record_only_where_one_begins(open_store):
     store = open_store()
     places = [store.put(message(body=b"x" * 700)).log_offset for _ in range(40)]
     assert all(record.decode(store.record_at(at)).log_offset == at for at in places)
-    assert all(store.record_at(at) is None for at in (-1, 1, places[3] + 4, places[-1] + 1, store.log.wrote, 1 << 60, places[19] + 800))
+    assert all(
+        store.record_at(at) is None
+        for at in (-1, 1, places[3] + 4, places[-1] + 1, store.log.wrote, 1 << 60, places[19] + 800)
+    )
 
 
-# Keys ----------------------------------------------------------------------------------------------------------------
+# Keys ---------------------------------------------------------------------------------------------
 
 
 def test_keys_tags_and_unique_keys_are_found_in_their_topic_and_time(open_store, clock):
     store = open_store()
     for number in range(200):
         clock.advance(1000)
-        store.put(message(queue_id=number % 2, body=b"%d" % number, keys=(f"k{number}", f"g{number % 10}"), unique=f"u{number}"))
+        store.put(
+            message(
+                queue_id=number % 2,
+                body=b"%d" % number,
+                keys=(f"k{number}", f"g{number % 10}"),
+                unique=f"u{number}",
+            )
+        )
     assert len(store.index.files) > 3
 
     def found(key, topic="topic", most=64, **times):
@@ -234,7 +284,7 @@ def test_without_an_index_a_key_is_not_found_and_all_else_works(directory, clock
     store.close()
 
 
-# Topics --------------------------------------------------------------------------------------------------------------
+# Topics -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["close", "die"])
@@ -268,7 +318,9 @@ def test_files_that_a_crash_left_of_a_deleted_topic_are_cleared_away(open_store)
     store = open_store()
     for _ in range(25):
         store.put(message(body=b"old"))
-    files = {file.path: store._disk.read_file(file.path) for queue in store.queue_table for file in queue.files}
+    files = {
+        file.path: store._disk.read_file(file.path) for queue in store.queue_table for file in queue.files
+    }
     store.delete_topic("topic")
     store.put(message(body=b"new"))
     store.die()
@@ -309,7 +361,16 @@ def test_unreadable_marks_refuse_the_start_with_the_file_and_what_to_do(open_sto
     store.close()
     path = store.root / "config/deletedTopics.json"
     good = path.read_bytes()
-    for bad in (b"{", b"[1]", b'{"a": "x"}', b'{"a": null}', b'{"a": 1e400}', b'{"a": 9223372036854775808}', b'{"a": -1}', b"[" * 100_000):
+    for bad in (
+        b"{",
+        b"[1]",
+        b'{"a": "x"}',
+        b'{"a": null}',
+        b'{"a": 1e400}',
+        b'{"a": 9223372036854775808}',
+        b'{"a": -1}',
+        b"[" * 100_000,
+    ):
         path.write_bytes(bad)
         with pytest.raises(DamagedStoreError, match=r"config/deletedTopics\.json.*deletedTopics\.json\.bak"):
             HandStore(small_settings(directory / "store"), clock).open()
@@ -327,7 +388,7 @@ def test_a_topic_table_that_is_nested_without_end_ends_no_start_in_a_traceback(o
     (store.root / "config/topics.json").unlink()  # the check at the end is of a sound store
 
 
-# Sync flush ----------------------------------------------------------------------------------------------------------
+# Sync flush ---------------------------------------------------------------------------------------
 
 
 def test_with_sync_flush_nothing_is_shown_or_confirmed_before_it_is_on_disk(open_store):
@@ -359,7 +420,7 @@ def test_a_sync_that_takes_too_long_is_answered_and_the_message_is_there_later(o
     assert heard == [PutStatus.FLUSH_DISK_TIMEOUT] and bodies(read(store, 0)) == [b"body"]
 
 
-# One writer, configuration, facts ------------------------------------------------------------------------------------
+# One writer, configuration, facts -----------------------------------------------------------------
 
 
 def test_a_second_store_on_the_directory_is_refused_and_the_first_goes_on(open_store, directory, clock):
@@ -374,7 +435,10 @@ def test_configuration_is_replaced_whole_and_the_old_text_kept(open_store):
     assert store.read_config("topics.json") is None
     store.write_config("topics.json", b'{"a": 1}')
     store.write_config("topics.json", b'{"a": 2}')
-    assert (store.read_config("topics.json"), store.read_config("topics.json.bak")) == ('{"a": 2}', '{"a": 1}')
+    assert (store.read_config("topics.json"), store.read_config("topics.json.bak")) == (
+        '{"a": 2}',
+        '{"a": 1}',
+    )
     (store.root / "config/topics.json").unlink()
     assert store.read_config("topics.json") == '{"a": 1}'
 
@@ -386,14 +450,24 @@ def test_facts_follow_what_happens(open_store, clock):
     assert positions["wrote"] == positions["confirmed"] == positions["dispatched"] == store.log.wrote
     assert (positions["min"], positions["flushed"]) == (0, 0)
     snapshot = store.snapshot()
-    assert (snapshot["state"], snapshot["queues"], snapshot["behind"]["unflushed_bytes"]) == ("running", 2, store.log.wrote)
+    assert (snapshot["state"], snapshot["queues"], snapshot["behind"]["unflushed_bytes"]) == (
+        "running",
+        2,
+        store.log.wrote,
+    )
     assert (snapshot["totals"]["puts"], snapshot["totals"]["put_bytes"]) == (2, store.log.wrote)
     store.flush(), store.round()
     positions = store.positions()
     assert positions["flushed"] == positions["checkpoint_position"] == store.log.wrote
     assert positions["checkpoint"]["physic_ms"] == START_MS
     kinds = [(fact["kind"], fact["state"], fact["wrote"]) for fact in store.files()]
-    assert kinds[:3] == [("commitlog", "writing", store.log.wrote), ("consumequeue", "writing", 20), ("consumequeue", "writing", 20)]
+    assert kinds[:3] == [
+        ("commitlog", "writing", store.log.wrote),
+        ("consumequeue", "writing", 20),
+        ("consumequeue", "writing", 20),
+    ]
     assert (store.index_files()[0]["entries"], store.index_files()[0]["max_entries"]) == (1, 63)
     report = store.recovery_report()
-    assert report["kind"] == "first start" and any(step["detail"].endswith("or is new") for step in report["steps"])
+    assert report["kind"] == "first start" and any(
+        step["detail"].endswith("or is new") for step in report["steps"]
+    )

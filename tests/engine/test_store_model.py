@@ -1,4 +1,5 @@
-"""The store against a dictionary, under whatever Hypothesis invents: append, read, look up, expire, delete, crash, reopen."""
+"""The store against a dictionary, under whatever Hypothesis invents: append, read, look up, expire, delete,
+crash, reopen."""
 
 from dataclasses import dataclass
 
@@ -46,7 +47,10 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         assert result.status is PutStatus.PUT_OK
         store_ms = result.store_timestamp
         places = result.log_offsets or (result.log_offset,)
-        stored = [Stored(place, body, tag, keys, store_ms) for place, (body, tag, keys) in zip(places, sent, strict=True)]
+        stored = [
+            Stored(place, body, tag, keys, store_ms)
+            for place, (body, tag, keys) in zip(places, sent, strict=True)
+        ]
 
         def confirmed(status):
             assert status is PutStatus.PUT_OK
@@ -61,11 +65,16 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         body = self.number.to_bytes(4, "big") * (1 + size // 4)
         return message(*queue, body, tag=tag, keys=keys), [(body, tag, keys)]
 
-    # What happens ------------------------------------------------------------------------------------------------
+    # What happens ---------------------------------------------------------------------------------
 
     @rule(
         puts=st.lists(
-            st.tuples(queues, st.integers(0, 3000), st.sampled_from(TAGS), st.sets(st.sampled_from("kmn")).map(lambda keys: tuple(sorted(keys)))),
+            st.tuples(
+                queues,
+                st.integers(0, 3000),
+                st.sampled_from(TAGS),
+                st.sets(st.sampled_from("kmn")).map(lambda keys: tuple(sorted(keys))),
+            ),
             min_size=1,
             max_size=6,
         )
@@ -80,7 +89,9 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     @rule(queue=queues, inner=st.lists(st.binary(max_size=100), min_size=1, max_size=4))
     def put_batch(self, queue, inner):
-        result = self.store.put_batch(message(*queue, encode_batch([(0, body, b"") for body in inner]), tag="a"))
+        result = self.store.put_batch(
+            message(*queue, encode_batch([(0, body, b"") for body in inner]), tag="a")
+        )
         self.keep([(body, "a", ()) for body in inner], result, queue)
         if self.is_sync:
             self.store.flush()
@@ -122,11 +133,14 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         self.store.close()
         self.open()
 
-    # What must hold ------------------------------------------------------------------------------------------------
+    # What must hold -------------------------------------------------------------------------------
 
     def minimum(self, queue):
         line = self.model.get(queue, [])
-        return next((number for number, stored in enumerate(line) if stored.log_offset >= self.store.log.minimum), len(line))
+        return next(
+            (number for number, stored in enumerate(line) if stored.log_offset >= self.store.log.minimum),
+            len(line),
+        )
 
     @invariant()
     def offsets_are_those_of_the_dictionary(self):
@@ -134,7 +148,12 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             assert self.store.max_offset(*queue) == len(self.model.get(queue, []))
             assert self.store.min_offset(*queue) == self.minimum(queue)
 
-    @rule(queue=queues, offset=st.integers(0, 60), count=st.integers(1, 40), tags=st.one_of(st.none(), st.sets(st.sampled_from("ab"), min_size=1)))
+    @rule(
+        queue=queues,
+        offset=st.integers(0, 60),
+        count=st.integers(1, 40),
+        tags=st.one_of(st.none(), st.sets(st.sampled_from("ab"), min_size=1)),
+    )
     def read(self, queue, offset, count, tags):
         line, low = self.model.get(queue, []), self.minimum(queue)
         codes = None if tags is None else frozenset(map(java_hash, tags))
@@ -142,19 +161,33 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         if not line:
             assert result.status is GetStatus.NO_MESSAGE_IN_QUEUE
         elif not low <= offset < len(line):
-            assert result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_OVERFLOW_BADLY)
+            assert result.status in (
+                GetStatus.OFFSET_TOO_SMALL,
+                GetStatus.OFFSET_OVERFLOW_ONE,
+                GetStatus.OFFSET_OVERFLOW_BADLY,
+            )
         else:
             assert offset < result.next_offset <= len(line)
-            wanted = [stored.body for stored in line[offset : result.next_offset] if tags is None or stored.tag in tags]
+            wanted = [
+                stored.body
+                for stored in line[offset : result.next_offset]
+                if tags is None or stored.tag in tags
+            ]
             assert [found.body for found in record.decode_all(result.body)] == wanted
             assert result.status is (GetStatus.FOUND if wanted else GetStatus.NO_MATCHED_MESSAGE)
 
     @rule(topic=st.sampled_from(TOPICS), key=st.sampled_from("kmnx"))
     def look_up(self, topic, key):
         lines = [line for queue, line in self.model.items() if queue[0] == topic]
-        wanted = sorted(stored.log_offset for line in lines for stored in line if key in stored.keys and stored.log_offset >= self.store.log.minimum)
+        wanted = sorted(
+            stored.log_offset
+            for line in lines
+            for stored in line
+            if key in stored.keys and stored.log_offset >= self.store.log.minimum
+        )
         found = self.store.query_keys(topic, key, 64).offsets
-        # Records of a deleted topic of that name are still in the log, and may be found; the newest come first.
+        # Records of a deleted topic of that name are still in the log, and may be found; the newest come
+        # first.
         assert set(wanted[-30:]) <= set(found) if len(found) < 64 else set(found) & set(wanted) or not wanted
 
     @rule(queue=queues, back_ms=st.integers(0, 20_000))
@@ -168,7 +201,8 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.store.close()
             report = check_store(ROOT, self.settings, disk=self.disk)
-            assert [finding for finding in report.findings if finding.kind != "log-start"] == []  # retention is no damage
+            # Retention is no damage
+            assert [finding for finding in report.findings if finding.kind != "log-start"] == []
 
 
 TestStoreAgainstDictionary = StoreAgainstDictionary.TestCase

@@ -1,4 +1,5 @@
-"""Store times that go back: a start notes where, searches by time find all of them, and what is not known is said."""
+"""Store times that go back: a start notes where, searches by time find all of them, and what is not known is
+said."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ MINUTE = 60_000
 
 @pytest.fixture
 def stored(open_store, clock):
-    """A closed store of 60 messages, a minute apart, and `set_times(store times by offset)`, as another broker may have written them."""
+    """A closed store of 60 messages, a minute apart, and `set_times(store times by offset)`, as another
+    broker may have written them."""
     store, begin_ms = open_store(), clock.now_ms
     places = []
     for number in range(60):
@@ -43,7 +45,9 @@ def by_definition(times: list[int], at_ms: int) -> tuple[int, int]:
     return lower, max((number for number, time_ms in enumerate(times) if time_ms <= at_ms), default=0)
 
 
-def test_a_search_in_a_log_whose_clock_was_set_back_finds_the_first_and_the_last_and_says_so(stored, open_store):
+def test_a_search_in_a_log_whose_clock_was_set_back_finds_the_first_and_the_last_and_says_so(
+    stored, open_store
+):
     _, places, times, set_times = stored
     times = set_times({number: times[number] - 25 * MINUTE for number in range(40, 59)})
     store = open_store()
@@ -77,7 +81,10 @@ def test_a_record_that_states_another_time_is_noted_and_counts_with_its_time(sto
     store = open_store()
     assert [step.log_offset for step in store.times.steps] == [places[30 if by < 0 else 31]]
     for at_ms in (times[3], times[29], times[30], times[30] + 1, times[31], times[50]):
-        assert (store.offset_by_time("topic", 0, at_ms), store.offset_by_time("topic", 0, at_ms, upper=True)) == by_definition(times, at_ms)
+        assert (
+            store.offset_by_time("topic", 0, at_ms),
+            store.offset_by_time("topic", 0, at_ms, upper=True),
+        ) == by_definition(times, at_ms)
 
 
 def test_what_a_start_noted_is_still_known_when_a_later_start_reads_only_the_end(stored, open_store, clock):
@@ -105,12 +112,19 @@ def test_without_the_note_nothing_is_known_of_what_a_start_does_not_read(stored,
     store = open_store()
     begin = store.report.start["base"]
     assert begin > 0 and store.times.known_from == begin
-    assert f"not known whether store times go back below {begin:,} of the log" in str(store.time_order("topic", 0, times[3]))
+    assert f"not known whether store times go back below {begin:,} of the log" in str(
+        store.time_order("topic", 0, times[3])
+    )
     assert json.loads((root / "config" / FILE_NAME).read_text())["from"] == begin
 
 
-@pytest.mark.parametrize("change", ["a step is gone", "a digit of a step", "where known from", "no sum", "nested without end", "endless"])
-def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says_so(stored, open_store, clock, change):
+@pytest.mark.parametrize(
+    "change",
+    ["a step is gone", "a digit of a step", "where known from", "no sum", "nested without end", "endless"],
+)
+def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says_so(
+    stored, open_store, clock, change
+):
     root, _, times, set_times = stored
     set_times({number: times[number] - 25 * MINUTE for number in range(40, 59)})
     store = open_store()
@@ -138,7 +152,9 @@ def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says
     store = open_store()
     begin = store.report.start["base"]
     assert begin > 0 and (store.times.known_from, store.times.steps) == (begin, ())
-    assert [(one["severity"], one["file"]) for one in store.report.findings] == [("warning", f"config/{FILE_NAME}")]
+    assert [(one["severity"], one["file"]) for one in store.report.findings] == [
+        ("warning", f"config/{FILE_NAME}")
+    ]
     assert "not as this broker wrote it" in store.report.findings[0]["what"]
 
 
@@ -171,13 +187,17 @@ def test_a_lookup_by_key_says_when_times_go_back_across_its_begin_or_end(stored,
 
 
 def test_an_archive_of_a_part_in_which_times_go_back_or_may_go_back_says_so(stored, open_store):
-    """The day of a message in it is that of its own store time, which may be before that of the message before."""
+    """The day of a message in it is that of its own store time, which may be before that of the message
+    before."""
     root, places, times, set_times = stored
     set_times({40: times[40] - 25 * MINUTE, 50: times[50] - 30 * MINUTE})
     store = open_store()
     end = store.log.wrote
     store.close()
-    said = f"store times go back 2 times, first at {places[40]:,} of the log by {24 * MINUTE:,} ms: each message is in the day that its own store time says"
+    said = (
+        f"store times go back 2 times, first at {places[40]:,} of the log by {24 * MINUTE:,} ms: each "
+        f"message is in the day that its own store time says"
+    )
     assert time_doubt(0, end, root, None, Disk()) == said
     assert time_doubt(places[41], places[49], root, None, Disk()) is None
     (root / "config" / FILE_NAME).unlink()

@@ -1,4 +1,5 @@
-"""The store with its real workers, all of them busy: files roll, go and are synced while messages come and are read."""
+"""The store with its real workers, all of them busy: files roll, go and are synced while messages come and
+are read."""
 
 import random
 
@@ -39,7 +40,10 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
     cold = []
     for turn in range(4000):
         topic = rng.choice(("A", "B", "C"))
-        group = [message(topic, rng.randrange(2), rng.randbytes(rng.choice((10, 800))), keys=(f"k{turn}",)) for _ in range(rng.choice((1, 1, 8)))]
+        group = [
+            message(topic, rng.randrange(2), rng.randbytes(rng.choice((10, 800))), keys=(f"k{turn}",))
+            for _ in range(rng.choice((1, 1, 8)))
+        ]
         for result in store.put_many(group):
             if result.ok:
                 put += 1
@@ -47,7 +51,9 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
         if turn % 50 == 0 and store.queue_ids("C"):
             store.delete_topic("C")
         low = store.min_offset(topic, 0)
-        result = store.get(GetRequest(topic, 0, rng.randint(low, max(low, store.max_offset(topic, 0)))), cold.append)
+        result = store.get(
+            GetRequest(topic, 0, rng.randint(low, max(low, store.max_offset(topic, 0)))), cold.append
+        )
         if result is not None and result.status is GetStatus.FOUND:
             read += len(record.decode_all(result.body))
         if turn % 20 == 0:
@@ -58,11 +64,18 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
                 worker.nudge()
         store.tick()
     assert store.log.minimum > 0
-    assert not {"sync_failed", "dispatch_failed"} & {flag["name"] for flag in store.snapshot()["flags"]}, store.snapshot()["flags"]
+    assert not {"sync_failed", "dispatch_failed"} & {flag["name"] for flag in store.snapshot()["flags"]}, (
+        store.snapshot()["flags"]
+    )
     store.close()
     store.tick()
     assert len(answers) == put and set(answers) <= {PutStatus.PUT_OK}
-    assert put > 2500 and read > 1000 and all(record.decode_all(result.body) for result in cold if result.status is GetStatus.FOUND)
+    assert (
+        put > 2500
+        and read > 1000
+        and all(record.decode_all(result.body) for result in cold if result.status is GetStatus.FOUND)
+    )
     report = check_store(settings.store_path_root_dir, settings)
-    assert [finding for finding in report.findings if finding.kind != "log-start"] == []  # retention is no damage
+    # Retention is no damage
+    assert [finding for finding in report.findings if finding.kind != "log-start"] == []
     assert all(worker.last_error is None for worker in store._workers)

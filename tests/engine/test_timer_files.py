@@ -49,7 +49,10 @@ class World:
         return record.encode(message, log_offset // SIZE, log_offset, 1)
 
     def add(self, *seconds, magic=timer_log.DEFAULT):
-        entries = [WheelEntry(NOW_S + second, magic, NOW_S * 1000, self.log_end + SIZE * number, SIZE, 7) for number, second in enumerate(seconds)]
+        entries = [
+            WheelEntry(NOW_S + second, magic, NOW_S * 1000, self.log_end + SIZE * number, SIZE, 7)
+            for number, second in enumerate(seconds)
+        ]
         while entries:
             done, _ = self.files.append(entries)
             self.log_end += SIZE * done
@@ -102,7 +105,9 @@ def test_a_start_makes_the_wheel_from_the_log(world):
     world.save()
     slots = [world.files.slot(NOW_S + second) for second in range(5)]
     content = (world.root / "timerwheel").read_bytes()
-    assert world.reopen().pending(NOW_S) == [(NOW_S + second, 39 if second == 2 else 40) for second in range(5)]
+    assert world.reopen().pending(NOW_S) == [
+        (NOW_S + second, 39 if second == 2 else 40) for second in range(5)
+    ]
     (world.root / "timerwheel").unlink()
     world.reopen()
     assert [world.files.slot(NOW_S + second) for second in range(5)] == slots
@@ -116,7 +121,12 @@ def test_what_was_appended_after_the_saved_numbers_is_cut_and_taken_from_the_que
     world.save()
     world.add(*[1] * 100)
     files = world.reopen()
-    assert (files.queue_offset, files.log_end, world.chain(1), files.taken_again_before) == (3, 3 * timer_log.SIZE, [0, 2], 0)
+    assert (files.queue_offset, files.log_end, world.chain(1), files.taken_again_before) == (
+        3,
+        3 * timer_log.SIZE,
+        [0, 2],
+        0,
+    )
     assert len(list((world.root / "timerlog").iterdir())) == 1
     world.log_end = 3 * SIZE
     world.add(1)
@@ -151,7 +161,9 @@ def test_of_apaches_numbers_the_last_unit_says_how_far_the_queue_was_read(world)
     files = world.reopen()
     assert (files.queue_offset, files.log_end, world.chain(3)) == (3, 3 * timer_log.SIZE, [2])
     # It may have noted less than it did; then it goes on where it noted, as it does itself.
-    (world.root / "config" / "timercheck").write_bytes(timer_check.encode(apaches._replace(master_queue_offset=2)).ljust(4096, b"\0"))
+    (world.root / "config" / "timercheck").write_bytes(
+        timer_check.encode(apaches._replace(master_queue_offset=2)).ljust(4096, b"\0")
+    )
     assert world.reopen().queue_offset == 2
 
 
@@ -191,10 +203,17 @@ def test_a_start_says_that_the_note_is_missing_where_a_stop_must_have_left_it(tm
     store.close()
     (root / "config" / "timercheck").unlink(missing_ok=True)
     again = opened()
-    found = [finding["what"] for finding in again.recovery_report()["findings"] if finding["file"] == "config/timercheck"]
-    assert [what.startswith("is missing or empty, though each stop writes it") for what in found] == [True] * (start == "noted")
+    found = [
+        finding["what"]
+        for finding in again.recovery_report()["findings"]
+        if finding["file"] == "config/timercheck"
+    ]
+    assert [what.startswith("is missing or empty, though each stop writes it") for what in found] == [
+        True
+    ] * (start == "noted")
     again.close()
-    shutil.rmtree(root)  # the unit names no real timer message, which the check of what tests leave would find
+    # The unit names no real timer message, which the check of what tests leave would find
+    shutil.rmtree(root)
 
 
 def test_a_timer_log_that_lost_its_first_file_is_made_again_from_the_queue(world):
@@ -213,7 +232,12 @@ def test_a_timer_log_whose_first_file_retention_removed_goes_on(world):
     world.files.delete_before(78 * SIZE)
     world.queue_minimum = 78
     world.reopen()
-    assert (world.files.queue_offset, world.files.taken_again_before, world.chain(79), world.chain(100)) == (100, 0, [78], [99])
+    assert (world.files.queue_offset, world.files.taken_again_before, world.chain(79), world.chain(100)) == (
+        100,
+        0,
+        [78],
+        [99],
+    )
 
 
 def test_a_timer_log_file_with_the_content_of_another_ends_the_log(world):
@@ -286,7 +310,9 @@ def test_whatever_a_power_cut_leaves_each_message_stands_on_the_wheel_once(seed)
     points = []
     disk = SimulatedDisk(clock)
     world = World(Path("/data/store"), disk, slots=128)
-    disk.on_event = lambda what: points.append((disk.crash_point(what), world.flushed, world.log_end, world.files.check))
+    disk.on_event = lambda what: points.append(
+        (disk.crash_point(what), world.flushed, world.log_end, world.files.check)
+    )
     for _ in range(12):
         world.add(*(rng.randrange(100) for _ in range(rng.randrange(60))))
         disk.event("appended")
@@ -306,20 +332,28 @@ def test_whatever_a_power_cut_leaves_each_message_stands_on_the_wheel_once(seed)
             after.files = after.open()
             on_wheel = sorted(number for second in range(100) for number in after.chain(second))
             assert on_wheel == list(range(after.files.queue_offset)), (seed, point.what, choice)
-            assert after.files.check.queue_offset >= check.queue_offset and after.files.taken_again_before == 0
+            assert (
+                after.files.check.queue_offset >= check.queue_offset and after.files.taken_again_before == 0
+            )
             # It goes on, and starts once more.
             after.log_end = after.files.queue_offset * SIZE
             after.add(*(rng.randrange(100) for _ in range(30)))
             after.save()
             after.reopen()
-            assert sorted(number for second in range(100) for number in after.chain(second)) == list(range(len(on_wheel) + 30))
+            assert sorted(number for second in range(100) for number in after.chain(second)) == list(
+                range(len(on_wheel) + 30)
+            )
             opened += 1
     assert opened > 40
 
 
 def test_a_wheel_of_another_length_is_named(world):
     (world.root / "timerwheel").write_bytes(bytes(64))
-    with pytest.raises(DamagedStoreError, match="timerwheel: has 64 bytes, expected 38707200 \\(1209600 slots of 32 bytes; no setting changes that\\)"):
+    with pytest.raises(
+        DamagedStoreError,
+        match="timerwheel: has 64 bytes, expected 38707200 \\(1209600 slots of 32 bytes; no setting "
+        "changes that\\)",
+    ):
         world.open()
 
 

@@ -1,4 +1,5 @@
-"""What a start after a stop in order does not read is compared with its sum before it is read, or by the worker `prover`."""
+"""What a start after a stop in order does not read is compared with its sum before it is read, or by the
+worker `prover`."""
 
 import shutil
 from unittest.mock import patch
@@ -62,7 +63,9 @@ def read_all(store, tags=None):
             damaged.append(at)
         elif result.count:
             served |= {found.queue_offset: found.body for found in record.decode_all(bytes(result.body))}
-        assert result.next_offset <= at or set(range(at, result.next_offset)) <= served.keys() | set(damaged) | skipped(tags), (at, result)
+        assert result.next_offset <= at or set(range(at, result.next_offset)) <= served.keys() | set(
+            damaged
+        ) | skipped(tags), (at, result)
         at = max(result.next_offset, at + 1)
     return served, damaged
 
@@ -89,7 +92,9 @@ def test_damage_in_a_middle_file_is_found_and_made_again_by_the_next_start(open_
     assert_next_is_new(store, stored)
     store.close()
     store = open_store()
-    (finding,) = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"]
+    (finding,) = [
+        finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"
+    ]
     assert "made again from the log" in finding["what"]
     assert_served(store, stored)
     store.close()
@@ -154,8 +159,14 @@ def test_retention_leaves_a_queue_whose_file_is_damaged(open_store, filled):
     store = open_store()
     store.delete_expired(any_age=True, most=1)
     minimum = store.min_offset("T", 0)
-    places = {number: store.read_units("T", 0, number, 1)[0].log_offset for number in range(minimum, COUNT) if number != 20}
-    assert min(places.values()) >= store.log.minimum and all(number >= minimum for number in range(COUNT) if places.get(number, -1) >= store.log.minimum)
+    places = {
+        number: store.read_units("T", 0, number, 1)[0].log_offset
+        for number in range(minimum, COUNT)
+        if number != 20
+    }
+    assert min(places.values()) >= store.log.minimum and all(
+        number >= minimum for number in range(COUNT) if places.get(number, -1) >= store.log.minimum
+    )
     prove(store)
     store.close()
     store = open_store()
@@ -195,7 +206,9 @@ def test_old_index_files_that_changed_before_a_kill_are_built_again(open_store, 
     assert index_files(store.root)[0].name in flag["cause"] and "built again" in store.index_doubt
     store._rebuild_worker.run(store.clock())
     store.tick()
-    assert store.index_doubt is None and "index_damaged" not in {flag["name"] for flag in store.snapshot()["flags"]}
+    assert store.index_doubt is None and "index_damaged" not in {
+        flag["name"] for flag in store.snapshot()["flags"]
+    }
     assert_served(store, stored)
 
 
@@ -252,10 +265,15 @@ def test_after_a_kill_the_recorded_entries_of_the_newest_index_file_are_compared
     assert_served(store, stored)
 
 
-def test_an_index_that_a_damaged_log_cannot_make_again_is_doubted_and_the_next_start_is_refused(directory, clock, monkeypatch):
+def test_an_index_that_a_damaged_log_cannot_make_again_is_doubted_and_the_next_start_is_refused(
+    directory, clock, monkeypatch
+):
     monkeypatch.setattr(end_sums, "_MAX_ENTRIES", 8)
     store = HandStore(small_settings(directory / "store"), clock).begin()
-    places = [store.put(message("T", 0, b"%d" % number * 40, keys=(f"k{number}",))).log_offset for number in range(200)]
+    places = [
+        store.put(message("T", 0, b"%d" % number * 40, keys=(f"k{number}",))).log_offset
+        for number in range(200)
+    ]
     assert len(store.index.files) > 3 and len(store.log.files) > 1
     store.close()
     flip(index_files(store.root)[0], 40 + 16 * 4 + 20 * 20 + 2, 3)

@@ -1,4 +1,5 @@
-"""A store that was written on since the record of ends, or has none, as Apache's broker leaves it: queues and index are compared with the log."""
+"""A store that was written on since the record of ends, or has none, as Apache's broker leaves it: queues and
+index are compared with the log."""
 
 from dataclasses import asdict
 
@@ -50,7 +51,8 @@ def test_a_damaged_index_is_made_again(open_store, hurt, killed):
 
 
 def killed_after_a_round(store):
-    """What was stored; the scan of the next start begins with the newest log file, and a message came after the record."""
+    """What was stored; the scan of the next start begins with the newest log file, and a message came after
+    the record."""
     stored = filled(store)
     store.flush(), store.round()
     store.clock.advance(10_000)
@@ -62,7 +64,10 @@ def killed_after_a_round(store):
 
 
 # After a kill the start refuses an index file of another length.
-@pytest.mark.parametrize(("with_abort", "lost"), [(False, "removed"), (False, "empty"), (False, "too long"), (True, "removed"), (True, "empty")])
+@pytest.mark.parametrize(
+    ("with_abort", "lost"),
+    [(False, "removed"), (False, "empty"), (False, "too long"), (True, "removed"), (True, "empty")],
+)
 def test_a_recorded_index_file_that_is_not_there_is_noticed_after_a_kill(open_store, with_abort, lost):
     store = open_store()
     stored = killed_after_a_round(store)
@@ -106,7 +111,8 @@ def test_of_a_record_whose_last_entries_are_zero_all_keys_are_found(open_store, 
     store.flush(), store.round()
     put(10)
     store.die()
-    poke(index_files(store.root)[0], _ENTRIES_AT + 8 * 20, bytes(100))  # the second of record 3, and two more records
+    # The second of record 3, and two more records
+    poke(index_files(store.root)[0], _ENTRIES_AT + 8 * 20, bytes(100))
     if not with_abort:
         (store.root / "abort").unlink()
     assert_served(open_store(), stored)
@@ -140,7 +146,9 @@ BEHIND_A_BAD_RECORD = {
 def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(directory, clock, bad, hurt):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store, 110)
-    places = [store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored]
+    places = [
+        store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored
+    ]
     store.close()
     (store.root / "ends").unlink()
     for number in bad:
@@ -149,7 +157,11 @@ def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(dir
     store = HandStore(small_settings(store.root), clock).begin()
     assert_served(store, [one for number, one in enumerate(stored) if number not in bad])
     assert_next_is_new(store, stored)
-    errors = [(finding["file"], finding["offset"]) for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    errors = [
+        (finding["file"], finding["offset"])
+        for finding in store.recovery_report()["findings"]
+        if finding["severity"] == "error"
+    ]
     assert errors == [("00000000000000000000", places[40])]
     for number in bad:
         topic, queue_id, offset, *_ = stored[number]
@@ -161,7 +173,14 @@ def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(dir
 def test_accepting_that_the_end_of_the_log_is_lost_gives_no_offset_twice(directory, clock, lost):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store)
-    at = max(store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored) // 16384 * 16384
+    at = (
+        max(
+            store.read_units(topic, queue_id, offset, 1)[0].log_offset
+            for topic, queue_id, offset, *_ in stored
+        )
+        // 16384
+        * 16384
+    )
     is_lost = {one[:3] for one in stored if store.read_units(*one[:3], 1)[0].log_offset >= at}
     store.close()
     (store.root / "ends").unlink()
@@ -184,12 +203,18 @@ def test_accepting_that_the_end_of_the_log_is_lost_gives_no_offset_twice(directo
 
 
 def test_a_stamp_of_the_queues_beyond_the_last_record_alone_stops_no_start(tmp_path, clock):
-    """Times of a log go back where the clock was set back, and Apache's broker keeps the stamp of before; a bit of the stamp may be damaged too."""
+    """Times of a log go back where the clock was set back, and Apache's broker keeps the stamp of before; a
+    bit of the stamp may be damaged too."""
     root = stores.unpack("clean-small", tmp_path)
     path = root / "checkpoint"
     stamps = checkpoint.decode(path.read_bytes())
-    path.write_bytes(checkpoint.encode(stamps._replace(logics_msg_timestamp=stamps.logics_msg_timestamp + 600_000)))
+    path.write_bytes(
+        checkpoint.encode(stamps._replace(logics_msg_timestamp=stamps.logics_msg_timestamp + 600_000))
+    )
     clock.advance(10**9)
     store = HandStore(small_settings(root, **asdict(stores.SIZES["clean-small"])), clock).begin()
-    assert store.recovery_report()["kind"] == "normal" and store.recovery_report()["cut"]["consumequeue"]["units"] == 0
+    assert (
+        store.recovery_report()["kind"] == "normal"
+        and store.recovery_report()["cut"]["consumequeue"]["units"] == 0
+    )
     store.close()

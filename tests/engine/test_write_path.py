@@ -54,14 +54,17 @@ def test_the_stages_of_a_group_add_up_to_the_whole():
     lap = Lap(3, 1.0, 1.001, appended_s=1.003, dispatch_s=0.004, size=500)
     path.end(lap, 7, 1.012, 1.020)
     found = {line: path.histograms.since_start(line) for line in range(w.WHOLE + 1)}
-    assert [round(found[line].mean / 1e6) for line in (w.GATHER, w.APPEND, w.DISPATCH, w.FLUSH, w.ANSWER)] == [1, 2, 4, 5, 8]
+    assert [
+        round(found[line].mean / 1e6) for line in (w.GATHER, w.APPEND, w.DISPATCH, w.FLUSH, w.ANSWER)
+    ] == [1, 2, 4, 5, 8]
     assert found[w.WHOLE].mean == pytest.approx(sum(found[line].mean for line in range(w.WHOLE)))
     assert path.histograms.since_start(w.GROUP_MESSAGES).total == 21
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
-    """The same messages, measured and not: the same log, queues and index, over rolled files and new queues."""
+    """The same messages, measured and not: the same log, queues and index, over rolled files and new
+    queues."""
     logs = []
     for kind in ("plain", "apart"):
         store = HandStore(small_settings(tmp_path / kind / "store", flush_disk_type=flush)).begin()
@@ -69,7 +72,15 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
         store.arrival_listener = heard.extend
         store.watch("topic", 0)
         for number in range(40):
-            group = [message(queue_id=number % 3, body=b"x" * 300, keys=(f"k{number}", f"k{number}b"), unique=f"{number}{at}") for at in range(5)]
+            group = [
+                message(
+                    queue_id=number % 3,
+                    body=b"x" * 300,
+                    keys=(f"k{number}", f"k{number}b"),
+                    unique=f"{number}{at}",
+                )
+                for at in range(5)
+            ]
             group.append(message(body=b"x" * 20_000))  # larger than a file: refused
             if kind == "plain":
                 results = list(store.put_many(group))
@@ -78,16 +89,25 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
                 results = store.put_apart(partial(store.put_many, group), lap)
                 assert lap.size == sum(result.log_end - result.log_offset for result in results[:5])
                 assert (lap.dispatch_s > 0) is (flush == "ASYNC_FLUSH")
-            assert [result.status for result in results] == [PutStatus.PUT_OK] * 5 + [PutStatus.MESSAGE_ILLEGAL]
+            assert [result.status for result in results] == [PutStatus.PUT_OK] * 5 + [
+                PutStatus.MESSAGE_ILLEGAL
+            ]
             if flush == "SYNC_FLUSH":
                 store.flush()
-            assert store.positions()["dispatched"] == store.positions()["confirmed"] == store.positions()["wrote"]
+            assert (
+                store.positions()["dispatched"]
+                == store.positions()["confirmed"]
+                == store.positions()["wrote"]
+            )
         assert heard
         logs.append(
             (
                 store.log_bytes(0, store.confirmed),
                 [store.read_units("topic", queue, 0, 1_000) for queue in range(3)],
-                [len(store.query_keys("topic", f"k{number}b", 32, 0, 1 << 62).records) for number in range(40)],
+                [
+                    len(store.query_keys("topic", f"k{number}b", 32, 0, 1 << 62).records)
+                    for number in range(40)
+                ],
             )
         )
         store.close()
@@ -121,7 +141,11 @@ def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_stor
     store.put(message())
     store.flush()
     behind = store.snapshot()["behind"]
-    assert (behind["unflushed_bytes"], behind["unflushed_messages"], behind["oldest_unflushed_ms"]) == (0, 0, 0)
+    assert (behind["unflushed_bytes"], behind["unflushed_messages"], behind["oldest_unflushed_ms"]) == (
+        0,
+        0,
+        0,
+    )
     clock.advance(60_000)  # it was quiet; what came then is not as old as that
     for _ in range(3):
         store.put(message())
@@ -138,7 +162,8 @@ def test_the_age_of_what_is_not_on_the_disk_is_known_behind_a_roll(open_store, c
         store.put(message(body=b"x" * 500))
     store.flush()
     clock.advance(1_000)
-    store.put(message(body=b"x" * 2_000))  # into the next file: a blank closes the first, which begins where the flush ended
+    # Into the next file: a blank closes the first, which begins where the flush ended
+    store.put(message(body=b"x" * 2_000))
     clock.advance(70)
     assert store.positions()["flushed"] < store.log.file_size < store.positions()["wrote"]
     assert store.snapshot()["behind"]["oldest_unflushed_ms"] == 70

@@ -24,8 +24,15 @@ def test_the_layout_of_5_3_3_is_read_too(tmp_path):
 
 
 def test_quoted_and_bare_integer_keys_mean_the_same():
-    bare, quoted = config_json.read('{"t@g":{0:5, 1 : 7,-1:2}}'), config_json.read('{"t@g":{"0":5,"1":7,"-1":2}}')
-    assert config_json.int_keys(bare["t@g"], "t@g") == config_json.int_keys(quoted["t@g"], "t@g") == {0: 5, 1: 7, -1: 2}
+    bare, quoted = (
+        config_json.read('{"t@g":{0:5, 1 : 7,-1:2}}'),
+        config_json.read('{"t@g":{"0":5,"1":7,"-1":2}}'),
+    )
+    assert (
+        config_json.int_keys(bare["t@g"], "t@g")
+        == config_json.int_keys(quoted["t@g"], "t@g")
+        == {0: 5, 1: 7, -1: 2}
+    )
     assert bare == {"t@g": {0: 5, 1: 7, -1: 2}}
 
 
@@ -35,14 +42,22 @@ def test_what_only_looks_like_a_bare_key_within_a_string_stays_as_it_is():
 
 
 def test_text_is_written_with_tabs_and_bare_integer_keys():
-    value = {"dataVersion": DataVersion(0, 1, 2).to_json(), "empty": {}, "none": None, "list": ["a", 1], "offsets": {0: 5, 10: 7}}
+    value = {
+        "dataVersion": DataVersion(0, 1, 2).to_json(),
+        "empty": {},
+        "none": None,
+        "list": ["a", 1],
+        "offsets": {0: 5, 10: 7},
+    }
     assert config_json.write(value) == (
         '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":2\n\t},\n\t"empty":{},\n'
         '\t"list":[\n\t\t"a",\n\t\t1\n\t],\n\t"offsets":{\n\t\t0:5,\n\t\t10:7\n\t}\n}'
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "nonsense", '{"a":NaN}', "[" * 100_000, b"\xff\xfe", "{1e5:2}", "{a:1}"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "nonsense", '{"a":NaN}', "[" * 100_000, b"\xff\xfe", "{1e5:2}", "{a:1}"]
+)
 def test_what_cannot_be_read_is_the_one_error(text):
     with pytest.raises(FormatError):
         config_json.read(text)
@@ -67,9 +82,14 @@ def test_what_is_written_is_read(value):
     assert config_json.read(config_json.write(value)) == value
 
 
-@pytest.mark.parametrize("count", [0, 1, config_json.ENTRIES_PER_PIECE, config_json.ENTRIES_PER_PIECE + 1, 1_000])
+@pytest.mark.parametrize(
+    "count", [0, 1, config_json.ENTRIES_PER_PIECE, config_json.ENTRIES_PER_PIECE + 1, 1_000]
+)
 def test_a_table_is_written_in_short_pieces_that_make_the_same_text(count):
-    head, table = {"dataVersion": {"counter": 1}, "Größe": [1]}, {f"T{number}@ü": {0: number} for number in range(count)}
+    head, table = (
+        {"dataVersion": {"counter": 1}, "Größe": [1]},
+        {f"T{number}@ü": {0: number} for number in range(count)},
+    )
     pieces = list(config_json.table_pieces(head, "offsetTable", table.items()))
     assert max(piece.count(b"@") for piece in pieces) == min(count, config_json.ENTRIES_PER_PIECE)
     written = config_json.write_table(head, "offsetTable", table.items())

@@ -33,7 +33,9 @@ def test_keys_are_indexed_in_apaches_order():
     assert index_file.texts_of("T", None, None, "tag", with_tags=False) == []
 
 
-@pytest.mark.parametrize(("begin", "store", "seconds"), [(0, 99_000, 0), (1000, 3999, 2), (5000, 1000, 0), (1, 10**16, 2**31 - 1)])
+@pytest.mark.parametrize(
+    ("begin", "store", "seconds"), [(0, 99_000, 0), (1000, 3999, 2), (5000, 1000, 0), (1, 10**16, 2**31 - 1)]
+)
 def test_the_time_of_an_entry_is_whole_seconds_since_the_begin(begin, store, seconds):
     assert index_file.seconds_since(begin, store) == seconds
 
@@ -45,7 +47,9 @@ def test_geometry_is_found_by_the_length_of_the_file():
         index_file.geometry_of(1, [small, large])
 
 
-@pytest.mark.parametrize(("name", "with_tags"), [("clean", True), ("broker-dir", True), ("golden-clean", False)])
+@pytest.mark.parametrize(
+    ("name", "with_tags"), [("clean", True), ("broker-dir", True), ("golden-clean", False)]
+)
 def test_the_entries_of_a_real_file_are_those_of_its_messages(name, with_tags, tmp_path):
     root = stores.unpack(name, tmp_path)
     sizes = stores.SIZES[name]
@@ -61,12 +65,16 @@ def test_the_entries_of_a_real_file_are_those_of_its_messages(name, with_tags, t
             at += message.size
             if not message.is_indexed:
                 continue
-            for text in index_file.texts_of(message.topic, message.unique_key, message.properties.get("KEYS"), message.tags, with_tags):
+            for text in index_file.texts_of(
+                message.topic, message.unique_key, message.properties.get("KEYS"), message.tags, with_tags
+            ):
                 entry = index_file.decode_entry(data, geometry.entry_at(number))
                 assert entry[:3] == (
                     index_file.key_hash(text),
                     message.log_offset,
-                    index_file.seconds_since(header.begin_timestamp, message.store_timestamp) if number > 1 else 0,
+                    index_file.seconds_since(header.begin_timestamp, message.store_timestamp)
+                    if number > 1
+                    else 0,
                 )
                 number += 1
     assert number == header.count

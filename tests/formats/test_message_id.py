@@ -13,9 +13,16 @@ def test_the_offset_id_of_the_specification_goes_both_ways():
     assert message_id.decode_offset_id("7F000001000084770000000000000000") == (host, 0)
 
 
-@given(st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(0, 65535), st.integers(0, 2**63 - 1))
+@given(
+    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
+    st.integers(0, 65535),
+    st.integers(0, 2**63 - 1),
+)
 def test_offset_ids_survive_the_way_there_and_back(address, port, offset):
-    assert message_id.decode_offset_id(message_id.encode_offset_id((address, port), offset)) == ((address, port), offset)
+    assert message_id.decode_offset_id(message_id.encode_offset_id((address, port), offset)) == (
+        (address, port),
+        offset,
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,5 +43,6 @@ def test_a_unique_id_has_the_parts_of_a_real_one():
 
 def test_the_numbers_of_a_unique_id_wrap():
     assert (
-        message_id.encode_unique_id(UniqueId(bytes(16), 0x12345, -1, 5, 0x10000)) == "00" * 16 + "2345" + "FFFFFFFF" + "00000005" + "0000"
+        message_id.encode_unique_id(UniqueId(bytes(16), 0x12345, -1, 5, 0x10000))
+        == "00" * 16 + "2345" + "FFFFFFFF" + "00000005" + "0000"
     )

@@ -4,13 +4,32 @@ from broker_store.errors import NameError_
 from broker_store.formats import names
 
 
-@pytest.mark.parametrize("name", ["TopicX", "%RETRY%CG", "a|b_c-9", "T" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250])
+@pytest.mark.parametrize(
+    "name", ["TopicX", "%RETRY%CG", "a|b_c-9", "T" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250]
+)
 def test_ordinary_topics_pass(name):
     assert names.check_topic(name) == name
 
 
 @pytest.mark.parametrize(
-    "name", ["", "  ", "..", "a/b", "../x", "a\\b", "a.b", "a b", "a\n", "ü", "\0", "T" * 128, "%RETRY%" + "g" * 249, None, "x@y"]
+    "name",
+    [
+        "",
+        "  ",
+        "..",
+        "a/b",
+        "../x",
+        "a\\b",
+        "a.b",
+        "a b",
+        "a\n",
+        "ü",
+        "\0",
+        "T" * 128,
+        "%RETRY%" + "g" * 249,
+        None,
+        "x@y",
+    ],
 )
 def test_what_could_be_a_path_or_is_too_long_is_refused(name):
     with pytest.raises(NameError_, match="The specified topic"):

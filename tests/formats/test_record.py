@@ -41,9 +41,16 @@ def as_put(message):
 
 def test_offsets_of_the_fixed_fields_are_those_of_the_specification():
     offset = record.FIXED_IPV4.offset
-    assert [offset[name] for name in ("magic", "queue_offset", "log_offset", "sys_flag", "born_timestamp")] == [4, 20, 28, 36, 40]
-    assert [offset[name] for name in ("born_address", "store_timestamp", "reconsume_times", "body_length")] == [48, 56, 72, 84]
-    assert record.FIXED[1].offset["store_timestamp"] == 68 and record.FIXED[3].size == record.FIXED_IPV4.size + 24
+    assert [
+        offset[name] for name in ("magic", "queue_offset", "log_offset", "sys_flag", "born_timestamp")
+    ] == [4, 20, 28, 36, 40]
+    assert [
+        offset[name] for name in ("born_address", "store_timestamp", "reconsume_times", "body_length")
+    ] == [48, 56, 72, 84]
+    assert (
+        record.FIXED[1].offset["store_timestamp"] == 68
+        and record.FIXED[3].size == record.FIXED_IPV4.size + 24
+    )
     assert (record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC) == (-626843481, -626843477, -875286124)
     assert record.MIN_RECORD == 91
 
@@ -66,7 +73,14 @@ def test_records_say_what_the_real_store_says_of_them(name, tmp_path):
     assert decoded.keys() == rows.keys()
     for log_offset, row in rows.items():
         message = decoded[log_offset]
-        assert (message.size, message.topic, message.queue_id, message.queue_offset, message.body_crc, message.sys_flag) == tuple(
+        assert (
+            message.size,
+            message.topic,
+            message.queue_id,
+            message.queue_offset,
+            message.body_crc,
+            message.sys_flag,
+        ) == tuple(
             row[field] for field in ("storeSize", "topic", "queueId", "queueOffset", "bodyCRC", "sysFlag")
         )
         assert properties.split_keys(row["keys"]) == message.keys
@@ -74,9 +88,16 @@ def test_records_say_what_the_real_store_says_of_them(name, tmp_path):
         message = decoded[fact["physicalOffset"]]
         assert message.offset_id == fact["offsetMsgId"]
         assert message.properties == fact["properties"]
-        assert (message.tags, message.flag, message.reconsume_times) == (fact["tags"], fact["flag"], fact["reconsumeTimes"])
+        assert (message.tags, message.flag, message.reconsume_times) == (
+            fact["tags"],
+            fact["flag"],
+            fact["reconsumeTimes"],
+        )
         assert message.prepared_transaction_offset == fact["preparedTransactionOffset"]
-        assert (message.born_timestamp, message.store_timestamp) == (fact["bornTimestamp"], fact["storeTimestamp"])
+        assert (message.born_timestamp, message.store_timestamp) == (
+            fact["bornTimestamp"],
+            fact["storeTimestamp"],
+        )
         assert f"{message.magic & 0xFFFFFFFF:#X}".replace("0X", "0x") == fact["magicCode"]
         assert message.born_host[1] == int(fact["bornHost"].rpartition("|")[2])
 
@@ -84,11 +105,19 @@ def test_records_say_what_the_real_store_says_of_them(name, tmp_path):
 def test_the_worked_example_of_the_specification_is_encoded_as_it_stands_there():
     raw_properties = b"x" * 0x87
     put = Message(
-        "TopicX", 1, b"hello", raw_properties, born_timestamp=7, born_host=(b"\x7f\0\0\1", 0xD11E), store_host=(b"\x7f\0\0\1", 0x8477)
+        "TopicX",
+        1,
+        b"hello",
+        raw_properties,
+        born_timestamp=7,
+        born_host=(b"\x7f\0\0\1", 0xD11E),
+        store_host=(b"\x7f\0\0\1", 0x8477),
     )
     expected = bytes.fromhex(
-        "000000ED DAA320A7 3610A686 00000001 00000000 0000000000000000 0000000000000000 00000000 0000000000000007"
-        "7F000001 0000D11E 0000000000000009 7F000001 00008477 00000000 0000000000000000 00000005 68656C6C6F 06 546F70696358 0087"
+        "000000ED DAA320A7 3610A686 00000001 00000000 0000000000000000 0000000000000000 00000000 "
+        "0000000000000007"
+        "7F000001 0000D11E 0000000000000009 7F000001 00008477 00000000 0000000000000000 00000005 "
+        "68656C6C6F 06 546F70696358 0087"
     )
     assert record.encode(put, 0, 0, 9) == expected + raw_properties
 
@@ -102,7 +131,12 @@ def test_a_topic_that_does_not_fit_a_signed_byte_makes_version_2():
 
 def test_prepared_and_rolled_back_records_hold_queue_offset_zero():
     kept = {}
-    for kind in (record.TRANSACTION_NONE, record.TRANSACTION_PREPARED, record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK):
+    for kind in (
+        record.TRANSACTION_NONE,
+        record.TRANSACTION_PREPARED,
+        record.TRANSACTION_COMMIT,
+        record.TRANSACTION_ROLLBACK,
+    ):
         message = record.decode(record.encode(Message("T", 0, b"b", sys_flag=kind), 41, 0, 1))
         kept[kind] = message.queue_offset, message.is_queued, message.is_indexed
     assert list(kept.values()) == [(41, True, True), (0, False, True), (41, True, True), (0, False, False)]
@@ -111,7 +145,9 @@ def test_prepared_and_rolled_back_records_hold_queue_offset_zero():
 def test_the_ipv6_bits_follow_the_hosts_and_not_what_the_sender_claims():
     six, four = (b"\xfd" + bytes(15), 5), (b"\x0a\0\0\1", 6)
     for born, store in ((six, four), (four, six), (six, six), (four, four)):
-        message = record.decode(record.encode(Message("T", 0, b"b", born_host=born, store_host=store, sys_flag=0x31), 0, 0, 1))
+        message = record.decode(
+            record.encode(Message("T", 0, b"b", born_host=born, store_host=store, sys_flag=0x31), 0, 0, 1)
+        )
         assert (message.born_host, message.store_host) == (born, store)
         assert message.sys_flag == 1 | (0x10 if born is six else 0) | (0x20 if store is six else 0)
 
@@ -193,13 +229,23 @@ def test_any_bytes_decode_or_raise_the_one_error(noise, offset):
 )
 def test_what_is_encoded_is_decoded(message, queue_offset, log_offset):
     decoded = record.decode(record.encode(message, queue_offset, log_offset, 5), log_offset=log_offset)
-    assert (decoded.topic, decoded.body, decoded.raw_properties) == (message.topic, message.body, message.properties)
-    assert (decoded.queue_offset, decoded.flag, decoded.born_timestamp) == (queue_offset, message.flag, message.born_timestamp)
+    assert (decoded.topic, decoded.body, decoded.raw_properties) == (
+        message.topic,
+        message.body,
+        message.properties,
+    )
+    assert (decoded.queue_offset, decoded.flag, decoded.born_timestamp) == (
+        queue_offset,
+        message.flag,
+        message.born_timestamp,
+    )
     assert decoded.body_crc == zlib.crc32(message.body) & 0x7FFFFFFF
 
 
 def test_records_back_to_back_come_out_one_by_one():
-    raw = b"".join(record.encode(Message("T", 0, body), number, 0, 1) for number, body in enumerate((b"a", b"", b"ccc")))
+    raw = b"".join(
+        record.encode(Message("T", 0, body), number, 0, 1) for number, body in enumerate((b"a", b"", b"ccc"))
+    )
     assert [message.body for message in record.decode_all(raw)] == [b"a", b"", b"ccc"]
     with pytest.raises(FormatError):
         record.decode_all(raw + b"\0\0\0\1")

@@ -10,7 +10,8 @@ from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TimerUnit
 from tests.support import stores
 
-# (previous, write ms, delay ms, log offset, size, hash of the topic) of each unit, and (time, first, last, count) of each slot.
+# (previous, write ms, delay ms, log offset, size, hash of the topic) of each unit, and (time, first, last,
+# count) of each slot.
 UNITS = {
     "broker-dir": [(-1, 1795247032000, 4000, 19180, 348, 1597051470), (-1, 1795247033000, 5000, 20578, 359, 1597051508)],
     "golden-clean": [
@@ -24,7 +25,12 @@ UNITS = {
 }  # fmt: skip
 SLOTS = {
     "broker-dir": [(1795247036, 0, 0, 1), (1795247038, 52, 52, 1)],
-    "golden-clean": [(1795244526, 52, 52, 1), (1795244527, 0, 0, 1), (1795245714, 104, 208, 3), (1795245715, 260, 260, 1)],
+    "golden-clean": [
+        (1795244526, 52, 52, 1),
+        (1795244527, 0, 0, 1),
+        (1795245714, 104, 208, 3),
+        (1795245715, 260, 260, 1),
+    ],
 }
 CHECKS = {
     "broker-dir": TimerCheck(1795247062000, 104, 2, 2, 0, 1795247062457, 30),
@@ -37,7 +43,9 @@ def test_a_real_brokers_timer_log_is_read_and_written(name, tmp_path):
     (path,) = (stores.unpack(name, tmp_path, timer=True) / "timerlog").iterdir()
     raw = path.read_bytes()
     units = [timer_log.decode(raw, number * timer_log.SIZE) for number in range(len(UNITS[name]))]
-    assert [(u.previous, u.write_ms, u.delay_ms, u.log_offset, u.size, u.topic_hash) for u in units] == UNITS[name]
+    assert [(u.previous, u.write_ms, u.delay_ms, u.log_offset, u.size, u.topic_hash) for u in units] == UNITS[
+        name
+    ]
     assert all(unit.is_data and not unit.rolls and not unit.deletes for unit in units)
     end = len(units) * timer_log.SIZE
     assert b"".join(map(timer_log.encode, units)) == raw[:end]

@@ -37,7 +37,9 @@ def test_each_kind_of_record_is_read(text, expected):
 
 
 def test_a_body_holds_many_records_and_what_is_none_is_left_out():
-    found = traces.decode(body("Pub|short", RECORDS[3][0], "Nothing|1|2|3|4|5|6|7|8|9|10|11|12", RECORDS[5][0]) + b"\xff\xfe")
+    found = traces.decode(
+        body("Pub|short", RECORDS[3][0], "Nothing|1|2|3|4|5|6|7|8|9|10|11|12", RECORDS[5][0]) + b"\xff\xfe"
+    )
     assert [event.kind for event in found] == ["handed", "consumed"]
     assert {event.request_id for event in found} == {"REQ"}
 
@@ -49,13 +51,20 @@ def test_events_stand_in_the_order_of_their_times():
     assert traces.in_order([consumed._replace(at_ms=1800), handed]) == [handed, consumed._replace(at_ms=1800)]
 
 
-@pytest.mark.parametrize(("tries", "words"), [(2, "3rd"), (3, "4th"), (10, "11th"), (11, "12th"), (20, "21st")])
+@pytest.mark.parametrize(
+    ("tries", "words"), [(2, "3rd"), (3, "4th"), (10, "11th"), (11, "12th"), (20, "21st")]
+)
 def test_tries_are_counted_in_words(tries, words):
     (event,) = traces.decode(body(f"SubBefore|1|r|CG|R|{ID}|{tries}|k"))
     assert event.words == f"was given it again, for the {words} time"
 
 
-@given(some.binary() | some.lists(some.sampled_from(["Pub", "SubAfter", "EndTransaction", "\x01", "\x02", "9" * 30, "true", "²"])).map(lambda parts: "\x01".join(parts).encode()))
+@given(
+    some.binary()
+    | some.lists(
+        some.sampled_from(["Pub", "SubAfter", "EndTransaction", "\x01", "\x02", "9" * 30, "true", "²"])
+    ).map(lambda parts: "\x01".join(parts).encode())
+)
 def test_no_body_is_an_error(data):
     for event in traces.decode(data):
         assert event.at_ms is None or event.at_ms >= 0

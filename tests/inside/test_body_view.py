@@ -10,7 +10,14 @@ import pytest
 
 from broker_store.formats import record
 from broker_store.inside import body_view
-from broker_store.inside.body_view import MAX_INDENTED_CHARACTERS, SHOWN_BYTES, indent, preview_of, text_of, view_of
+from broker_store.inside.body_view import (
+    MAX_INDENTED_CHARACTERS,
+    SHOWN_BYTES,
+    indent,
+    preview_of,
+    text_of,
+    view_of,
+)
 
 
 def message(body: bytes, sys_flag: int = 0) -> record.StoredMessage:
@@ -45,7 +52,10 @@ def test_no_body_becomes_large(body, make):
     view = view_of(make(body))
     assert len(view.indented or "") <= MAX_INDENTED_CHARACTERS and len(view.text or "") <= SHOWN_BYTES
     assert view.indented_cut == (len(view.indented or "") == MAX_INDENTED_CHARACTERS)
-    assert max((len(line) - len(line.lstrip()) for line in (view.indented or "").splitlines()), default=0) <= 2 * body_view.MAX_INDENT
+    assert (
+        max((len(line) - len(line.lstrip()) for line in (view.indented or "").splitlines()), default=0)
+        <= 2 * body_view.MAX_INDENT
+    )
 
 
 def test_the_body_that_made_a_page_of_57_mb_is_shown_within_the_bound_and_says_that_it_is_cut():
@@ -64,8 +74,16 @@ def test_what_is_indented_reads_as_what_was_sent():
         if kind == 4:
             return [value(depth + 1) for _ in range(rng.randrange(4))]
         if kind == 5:
-            return {rng.choice(["a", 'q"', "[", "ü:,"]) + str(n): value(depth + 1) for n in range(rng.randrange(4))}
-        return (rng.randrange(-5, 10**20), None, rng.random(), rng.choice(["", 'a"b\\', "]}", "\u2028", ": ,"]))[kind]
+            return {
+                rng.choice(["a", 'q"', "[", "ü:,"]) + str(n): value(depth + 1)
+                for n in range(rng.randrange(4))
+            }
+        return (
+            rng.randrange(-5, 10**20),
+            None,
+            rng.random(),
+            rng.choice(["", 'a"b\\', "]}", "\u2028", ": ,"]),
+        )[kind]
 
     for _ in range(300):
         one = [value(0)]
@@ -80,7 +98,9 @@ def test_names_that_come_twice_and_long_numbers_stay_as_they_were_sent():
     assert shown == '{\n  "a": 1.50,\n  "a": ' + "7" * 5_000 + "\n}"
 
 
-@pytest.mark.parametrize("text", ["", "plain", '"text"', "12", "[1", "{1}", "[1]]", '{"a":}', "nan", "[" * 3_000 + "]" * 3_000])
+@pytest.mark.parametrize(
+    "text", ["", "plain", '"text"', "12", "[1", "{1}", "[1]]", '{"a":}', "nan", "[" * 3_000 + "]" * 3_000]
+)
 def test_what_is_no_object_or_list_is_not_indented(text):
     assert indent(text) == (None, False)
 

@@ -1,4 +1,5 @@
-"""The byte viewer: every field of every kind of file as a plain reader finds it, where pointers lead, and what it says of damage."""
+"""The byte viewer: every field of every kind of file as a plain reader finds it, where pointers lead, and
+what it says of damage."""
 
 from __future__ import annotations
 
@@ -27,17 +28,32 @@ def golden(name: str, directory, **more) -> tuple:
 
 
 def ours(directory) -> tuple:
-    """A store of our own: files of every kind that roll, both versions of the record, hosts of both lengths."""
+    """A store of our own: files of every kind that roll, both versions of the record, hosts of both
+    lengths."""
     root = directory / "store"
     with opened(root, Clock()) as store:
         for number in range(90):
-            pairs = properties.encode({"UNIQ_KEY": f"U{number}", "KEYS": f"a b{number}", "TAGS": "paid" if number % 3 else None})
+            pairs = properties.encode(
+                {"UNIQ_KEY": f"U{number}", "KEYS": f"a b{number}", "TAGS": "paid" if number % 3 else None}
+            )
             host = (b"\xfe\x80" + bytes(14), 7) if number % 4 == 0 else (b"\x0a\x00\x00\x01", 7)
-            store.put(Message("orders" if number % 5 else "t" * 200, number % 2, b"x" * (number * 11 % 400), pairs, born_timestamp=5, born_host=host))
+            store.put(
+                Message(
+                    "orders" if number % 5 else "t" * 200,
+                    number % 2,
+                    b"x" * (number * 11 % 400),
+                    pairs,
+                    born_timestamp=5,
+                    born_host=host,
+                )
+            )
     return root, SMALL
 
 
-STORES = {"ours": ours} | {name: lambda directory, name=name: golden(name, directory) for name in ("golden-clean", "golden-crash", "crash")}
+STORES = {"ours": ours} | {
+    name: lambda directory, name=name: golden(name, directory)
+    for name in ("golden-clean", "golden-crash", "crash")
+}
 
 
 @pytest.fixture(scope="module", params=STORES)
@@ -55,7 +71,11 @@ def seen(viewer: Viewer, size: int, base: int = 0, **place) -> set[tuple]:
     found, at = set(), base
     while at < base + size:
         look = viewer.look(Place(offset=at, length=min(MAX_BYTES, base + size - at), **place))
-        found |= {(field["name"], field["at"], field["length"], field["raw"]) for piece in look["pieces"] for field in piece["fields"]}
+        found |= {
+            (field["name"], field["at"], field["length"], field["raw"])
+            for piece in look["pieces"]
+            for field in piece["fields"]
+        }
         at = look["at"] + look["length"]
     return found
 
@@ -86,12 +106,16 @@ def test_every_slot_and_entry_of_the_index_is_what_a_plain_reader_finds(store):
     if not (root / "index").is_dir():
         pytest.skip("the real broker left this store without an index")
     for path in sorted((root / "index").iterdir())[-2:]:
-        assert seen(viewer_of(root, geometry), path.stat().st_size, kind="index", name=path.name) == set(plain_bytes.index(path.read_bytes(), geometry.slots))
+        assert seen(viewer_of(root, geometry), path.stat().st_size, kind="index", name=path.name) == set(
+            plain_bytes.index(path.read_bytes(), geometry.slots)
+        )
 
 
 def test_the_checkpoint_is_what_a_plain_reader_finds(store):
     root, geometry = store
-    assert seen(viewer_of(root, geometry), 4096, kind="checkpoint") == set(plain_bytes.checkpoint((root / "checkpoint").read_bytes()))
+    assert seen(viewer_of(root, geometry), 4096, kind="checkpoint") == set(
+        plain_bytes.checkpoint((root / "checkpoint").read_bytes())
+    )
 
 
 def test_the_files_of_timed_messages_are_what_a_plain_reader_finds(tmp_path):
@@ -102,15 +126,28 @@ def test_the_files_of_timed_messages_are_what_a_plain_reader_finds(tmp_path):
         data = file.read(1 << 16)
     plain = plain_bytes.timer_log(data, 0)
     assert seen(viewer, 1 << 16, kind="timerlog") == set(plain) and plain
-    assert seen(viewer, 4096, kind="timercheck") == set(plain_bytes.timercheck((root / "config" / "timercheck").read_bytes()))
-    pointers = [field["pointer"] for piece in viewer.look(Place("timerlog"))["pieces"] for field in piece["fields"] if field["pointer"]]
+    assert seen(viewer, 4096, kind="timercheck") == set(
+        plain_bytes.timercheck((root / "config" / "timercheck").read_bytes())
+    )
+    pointers = [
+        field["pointer"]
+        for piece in viewer.look(Place("timerlog"))["pieces"]
+        for field in piece["fields"]
+        if field["pointer"]
+    ]
     wheel = (root / "timerwheel").read_bytes()
     for pointer in pointers:
         look = viewer.look(Place(**pointer))
         if pointer["kind"] == "timerwheel":
             at = pointer["slot"] * 32
-            expected = {(name, at + place, length, value) for name, place, length, value in plain_bytes.timer_wheel(wheel[at : at + 32])}
-            assert {(field["name"], field["at"], field["length"], field["raw"]) for field in look["pieces"][0]["fields"]} == expected
+            expected = {
+                (name, at + place, length, value)
+                for name, place, length, value in plain_bytes.timer_wheel(wheel[at : at + 32])
+            }
+            assert {
+                (field["name"], field["at"], field["length"], field["raw"])
+                for field in look["pieces"][0]["fields"]
+            } == expected
             assert all(field["right"] is not False for field in look["pieces"][0]["fields"])
     assert {pointer["kind"] for pointer in pointers} >= {"timerwheel", "commitlog"}
 
@@ -118,9 +155,16 @@ def test_the_files_of_timed_messages_are_what_a_plain_reader_finds(tmp_path):
 def test_the_pieces_cover_what_is_shown_without_gap_or_overlap(store):
     root, geometry = store
     viewer = viewer_of(root, geometry)
-    for place in (Place(offset=1), Place(offset=101, length=5_000), Place("checkpoint", offset=7, length=2_000)):
+    for place in (
+        Place(offset=1),
+        Place(offset=101, length=5_000),
+        Place("checkpoint", offset=7, length=2_000),
+    ):
         look = viewer.look(place)
-        assert look["pieces"][0]["at"] <= look["at"] and sum(piece["length"] for piece in look["pieces"]) >= look["length"]
+        assert (
+            look["pieces"][0]["at"] <= look["at"]
+            and sum(piece["length"] for piece in look["pieces"]) >= look["length"]
+        )
         for piece, following in zip(look["pieces"], look["pieces"][1:], strict=False):
             assert following["at"] == piece["at"] + piece["length"]
         assert len(bytes.fromhex(look["hex"])) == look["length"]
@@ -136,7 +180,9 @@ def test_a_loop_from_queue_to_log_to_index_ends_where_it_began(store):
             piece = viewer.look(Place("consumequeue", topic=topic, queue=queue_id, unit=unit))["pieces"][0]
             log_place = piece["fields"][0]["pointer"]
             look = viewer.look(Place(**log_place))
-            back = next(field for field in look["pieces"][0]["fields"] if field["name"] == "queue_offset")["pointer"]
+            back = next(field for field in look["pieces"][0]["fields"] if field["name"] == "queue_offset")[
+                "pointer"
+            ]
             assert back == {"kind": "consumequeue", "topic": topic, "queue": queue_id, "unit": unit}
             for jump in look["jumps"]:
                 if jump["title"].startswith("Index entry") and jump["pointer"] and "entry" in jump["pointer"]:
@@ -153,8 +199,17 @@ def test_a_loop_from_queue_to_log_to_index_ends_where_it_began(store):
 def test_previous_and_next_record_walk_the_log_both_ways_over_the_ends_of_files(store):
     root, geometry = store
     viewer = viewer_of(root, geometry)
-    places = [place for base, data in stores.log_bytes(root)[:2] for place, _ in plain_bytes.record_places(data, base)]
-    for at, following in [(0, 1), (1, 2), *((n, n + 1) for n in range(len(places) // 2 - 1, len(places) // 2 + 1)), (len(places) - 2, len(places) - 1)]:
+    places = [
+        place
+        for base, data in stores.log_bytes(root)[:2]
+        for place, _ in plain_bytes.record_places(data, base)
+    ]
+    for at, following in [
+        (0, 1),
+        (1, 2),
+        *((n, n + 1) for n in range(len(places) // 2 - 1, len(places) // 2 + 1)),
+        (len(places) - 2, len(places) - 1),
+    ]:
         assert jump(viewer.look(Place(offset=places[at])), "Next record") == places[following]
         assert jump(viewer.look(Place(offset=places[following])), "Previous record") == places[at]
     for n, (place, following) in enumerate(zip(places, places[1:], strict=False)):
@@ -206,15 +261,31 @@ def test_bytes_that_are_no_record_say_where_the_next_one_begins(own):
     (at, size), (following, _) = records[9], records[10]
     damage(root, at + 4, b"\xde\xad\xbe\xef")
     look = viewer_of(root, geometry).look(Place(offset=at))
-    assert (look["pieces"][0]["what"], look["pieces"][0]["at"], look["pieces"][0]["tone"]) == ("nothing", at, "bad")
-    assert f"its magic would be 0xdeadbeef. The next record begins at {following:,}." in look["pieces"][0]["sentence"]
+    assert (look["pieces"][0]["what"], look["pieces"][0]["at"], look["pieces"][0]["tone"]) == (
+        "nothing",
+        at,
+        "bad",
+    )
+    assert (
+        f"its magic would be 0xdeadbeef. The next record begins at {following:,}."
+        in look["pieces"][0]["sentence"]
+    )
     assert jump(look, "Next record") == following and jump(look, "Previous record") == records[8][0]
     assert viewer_of(root, geometry).look(Place(offset=at, length=size + 40))["pieces"][1]["at"] == following
     # From within it the same, since no record is found that it could be a part of.
     assert viewer_of(root, geometry).look(Place(offset=at + 20))["pieces"][0]["what"] == "nothing"
 
 
-@pytest.mark.parametrize("name, value", [("total_size", 17), ("total_size", 1 << 30), ("body_length", -1), ("body_length", 1 << 20), ("properties_length", 30_000)])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("total_size", 17),
+        ("total_size", 1 << 30),
+        ("body_length", -1),
+        ("body_length", 1 << 20),
+        ("properties_length", 30_000),
+    ],
+)
 def test_a_wrong_length_is_shown_and_said_and_not_believed(own, name, value):
     root, geometry = own
     at, size = records_of(root)[5]
@@ -238,18 +309,32 @@ def test_zeros_are_never_written_behind_the_end_and_lost_before_it(own):
     records = records_of(root)
     at, size = records[-1]
     end = at + size
-    assert viewer_of(root, geometry).look(Place(offset=end))["pieces"][0]["sentence"] == f"Never written: the log ends at {end:,}, and this room was made ahead."
+    assert (
+        viewer_of(root, geometry).look(Place(offset=end))["pieces"][0]["sentence"]
+        == f"Never written: the log ends at {end:,}, and this room was made ahead."
+    )
     middle, length = records[20]
     damage(root, middle, bytes(length))
     look = viewer_of(root, geometry).look(Place(offset=middle))
-    assert (look["pieces"][0]["what"], look["pieces"][0]["tone"]) == ("room", "bad") and f"The next record begins at {records[21][0]:,}." in look["pieces"][0]["sentence"]
+    assert (look["pieces"][0]["what"], look["pieces"][0]["tone"]) == (
+        "room",
+        "bad",
+    ) and f"The next record begins at {records[21][0]:,}." in look["pieces"][0]["sentence"]
     (root / "abort").touch()  # now nobody knows how far it was written
-    assert viewer_of(root, geometry).look(Place(offset=end))["pieces"][0]["sentence"].startswith("Zeros, so no record: never written, or lost.")
+    assert (
+        viewer_of(root, geometry)
+        .look(Place(offset=end))["pieces"][0]["sentence"]
+        .startswith("Zeros, so no record: never written, or lost.")
+    )
 
 
 def test_the_end_of_a_file_is_named_and_leads_to_the_next(own):
     root, geometry = own
-    (blank,) = [at for name, at, _, size in plain_bytes.log(*reversed(stores.log_bytes(root)[0])) if name == "total_size"][-1:]
+    (blank,) = [
+        at
+        for name, at, _, size in plain_bytes.log(*reversed(stores.log_bytes(root)[0]))
+        if name == "total_size"
+    ][-1:]
     look = viewer_of(root, geometry).look(Place(offset=blank))
     assert (look["pieces"][0]["what"], field_of(look, "total_size")["right"]) == ("blank", True)
     assert look["behind"] == {"kind": "commitlog", "offset": 16384} and jump(look, "Next record") == 16384
@@ -267,10 +352,17 @@ def test_units_that_disagree_with_the_log_say_how(own):
     data[72:80] = (9).to_bytes(8, "big")  # another tag
     data[80:100] = bytes(20)  # a hole
     path.write_bytes(data)
-    pieces = viewer_of(root, geometry).look(Place("consumequeue", topic="orders", queue=1, length=120))["pieces"]
+    pieces = viewer_of(root, geometry).look(Place("consumequeue", topic="orders", queue=1, length=120))[
+        "pieces"
+    ]
     sentences = [piece["sentence"] for piece in pieces]
     assert [piece["tone"] for piece in pieces] == ["bad"] * 5 + [""]
-    assert "no record begins at 5" in sentences[0] and "offset 2" in sentences[1] and "it says 9 bytes" in sentences[2] and "its tags code is 9" in sentences[3]
+    assert (
+        "no record begins at 5" in sentences[0]
+        and "offset 2" in sentences[1]
+        and "it says 9 bytes" in sentences[2]
+        and "its tags code is 9" in sentences[3]
+    )
     assert pieces[4]["what"] == "hole" and sentences[5].startswith("Message U")
 
 
@@ -286,7 +378,10 @@ def test_slots_and_entries_that_cannot_be_say_so(own):
     viewer = viewer_of(root, geometry)
     assert viewer.look(Place("index", slot=0))["pieces"][0]["sentence"] == "WRONG: it leads to no entry."
     entries = viewer.look(Place("index", entry=1))["pieces"]
-    assert entries[0]["sentence"] == "WRONG: the entry before it is not lower." and entries[0]["fields"][3]["pointer"] is None
+    assert (
+        entries[0]["sentence"] == "WRONG: the entry before it is not lower."
+        and entries[0]["fields"][3]["pointer"] is None
+    )
     assert entries[1]["sentence"].startswith("WRONG: no record begins at 3")
 
 
@@ -309,7 +404,9 @@ def test_a_look_is_bounded_in_bytes_and_in_pieces(own, tmp_path):
     with pytest.raises(FieldError, match="65536"):
         viewer_of(root, geometry).look(Place(length=MAX_BYTES + 1))
     small = Viewer(StoreDirectory(root, geometry=geometry), most=50).look(Place())
-    assert small["length"] == 50 and len(small["pieces"][0]["fields"]) == 22, "all fields are named, also of bytes that are not shown"
+    assert small["length"] == 50 and len(small["pieces"][0]["fields"]) == 22, (
+        "all fields are named, also of bytes that are not shown"
+    )
     golden_root, shape = golden("golden-crash", tmp_path)
     look = viewer_of(golden_root, shape).look(Place("index", slot=0, length=MAX_BYTES))
     assert len(look["pieces"]) == MAX_PIECES and look["cut"] == MAX_BYTES - look["length"] > 0
@@ -348,7 +445,10 @@ def test_the_end_of_a_closed_log_is_found_without_walking_it(name, tmp_path):
 
 def test_a_queue_is_known_by_halving_as_the_real_broker_knew_it(tmp_path):
     directory = StoreDirectory(stores.unpack("clean-small", tmp_path))
-    spans = {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in stores.facts("clean-small")["queues"]}
+    spans = {
+        (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"])
+        for queue in stores.facts("clean-small")["queues"]
+    }
     knows = FromFiles(directory)
     for queue in directory.queues():
         assert knows.queue_span(*queue) == spans[queue], queue

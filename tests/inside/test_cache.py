@@ -76,16 +76,27 @@ def test_pages_are_folded_into_cells_and_a_last_page_counts_with_the_bytes_it_ha
 
 
 def _file(root: Path, path: Path) -> dict:
-    return next(file for file in residency(StoreDirectory(root))["files"] if file["name"] == path.name and file["kind"] == "commitlog")
+    return next(
+        file
+        for file in residency(StoreDirectory(root))["files"]
+        if file["name"] == path.name and file["kind"] == "commitlog"
+    )
 
 
 def test_every_file_is_told_of_and_the_totals_are_their_sums(root):
     picture = residency(StoreDirectory(root))
-    paths = [path for kind in ("commitlog", "index", "consumequeue") for path in (root / kind).rglob("*") if path.is_file()]
+    paths = [
+        path
+        for kind in ("commitlog", "index", "consumequeue")
+        for path in (root / kind).rglob("*")
+        if path.is_file()
+    ]
     assert len(picture["files"]) == len(paths) == picture["totals"]["all"]["files"]
     for kind in ("commitlog", "index", "consumequeue"):
         files = [file for file in picture["files"] if file["kind"] == kind]
-        assert picture["totals"][kind]["bytes"] == sum(path.stat().st_size for path in (root / kind).rglob("*") if path.is_file())
+        assert picture["totals"][kind]["bytes"] == sum(
+            path.stat().st_size for path in (root / kind).rglob("*") if path.is_file()
+        )
         assert picture["totals"][kind]["resident_bytes"] == sum(file["resident_bytes"] for file in files)
     assert picture["log"]["wrote"] == plain_layout.log_of(root)[2] and picture["complete"]
     said = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -105,9 +116,15 @@ def test_an_answer_that_cannot_be_true_is_taken_for_none(root, monkeypatch):
         ctypes.memset(answers, 1, -(-length // PAGE))
         return 0
 
-    monkeypatch.setattr(engine_disk, "_libc", SimpleNamespace(mmap=libc.mmap, munmap=libc.munmap, mincore=mincore))
+    monkeypatch.setattr(
+        engine_disk, "_libc", SimpleNamespace(mmap=libc.mmap, munmap=libc.munmap, mincore=mincore)
+    )
     picture = residency(StoreDirectory(root))
-    assert {file["resident_bytes"] for file in picture["files"]} == {file["cells"] for file in picture["files"]} == {None}
+    assert (
+        {file["resident_bytes"] for file in picture["files"]}
+        == {file["cells"] for file in picture["files"]}
+        == {None}
+    )
     assert picture["totals"]["all"]["resident_bytes"] is None and picture["totals"]["all"]["bytes"] > 0
 
 
@@ -133,10 +150,20 @@ def test_a_group_stands_at_the_message_it_reads_next_the_furthest_behind_of_its_
     found = {place["group"]: place for place in places}
     assert complete and places[0]["group"] == "behind" and found.keys() == offsets.keys() - {"of nothing"}
     place = units[1][10][1]
-    expected = {"log_offset": place, "behind_bytes": end - place, "behind_messages": 3 + len(units[1]) - 10, "topic": "FixA", "queue_id": 1}
+    expected = {
+        "log_offset": place,
+        "behind_bytes": end - place,
+        "behind_messages": 3 + len(units[1]) - 10,
+        "topic": "FixA",
+        "queue_id": 1,
+    }
     assert found["behind"] == {"group": "behind"} | expected
     for name in ("at the end", "reset too far"):
-        assert (found[name]["log_offset"], found[name]["behind_bytes"], found[name]["behind_messages"]) == (end, 0, 0)
+        assert (found[name]["log_offset"], found[name]["behind_bytes"], found[name]["behind_messages"]) == (
+            end,
+            0,
+            0,
+        )
 
 
 def test_the_offsets_of_a_store_of_apaches_are_read_from_its_file(tmp_path):

@@ -50,7 +50,14 @@ class World:
         for hour in range(30):
             for _ in range(chance.randrange(2, 9)):
                 topic, queue_id = QUEUES[chance.choices((0, 1, 2), (10, 5, 1))[0]]
-                store.put(message(topic, queue_id, body=b"x" * chance.randrange(200, 3000), unique=f"u{hour}-{chance.random()}"))
+                store.put(
+                    message(
+                        topic,
+                        queue_id,
+                        body=b"x" * chance.randrange(200, 3000),
+                        unique=f"u{hour}-{chance.random()}",
+                    )
+                )
                 clock.advance(chance.randrange(1, 300_000))
             clock.now_ms = START_MS + (hour + 1) * HOUR_MS
         store.flush(), store.round()
@@ -60,7 +67,10 @@ class World:
         """The files' times are the invented clock's: when each was full."""
         times = plain.records(self.store.root)
         for file in self.store.log.files:
-            last = max((stored_ms for place, _, stored_ms in times if file.base <= place < file.end), default=self.clock())
+            last = max(
+                (stored_ms for place, _, stored_ms in times if file.base <= place < file.end),
+                default=self.clock(),
+            )
             os.utime(file.path, (last / 1000, last / 1000))
 
     def position(self, group: str, topic: str, queue_id: int, at: int) -> None:
@@ -76,16 +86,34 @@ class World:
         directory = StoreDirectory(store.root, self.disk)
         with Positions(directory, ends, store.log.wrote) as positions:
             safe_to = store.positions()["checkpoint_position"]
-            view = DiskView(directory, positions, rules, self.clock(), is_running=True, offsets=self.offsets, read_samples=read_samples, safe_to=safe_to)
+            view = DiskView(
+                directory,
+                positions,
+                rules,
+                self.clock(),
+                is_running=True,
+                offsets=self.offsets,
+                read_samples=read_samples,
+                safe_to=safe_to,
+            )
             known = {"is_running": True, "read_samples": read_samples, "samples_are_full": are_full}
-            view.timeline = lambda group: Timeline(group, positions, view, rules, self.clock(), self.offsets, **known).facts()
+            view.timeline = lambda group: Timeline(
+                group, positions, view, rules, self.clock(), self.offsets, **known
+            ).facts()
             yield view
 
 
 @pytest.fixture
 def world(tmp_path):
     clock, disk = Clock(), UsedDisk()
-    with opened(tmp_path / "store", clock, disk, file_reserved_time=10, delete_when=f"{hour_in(0)};{hour_in(6 * HOUR_MS)}", delete_file_batch_max=3) as store:
+    with opened(
+        tmp_path / "store",
+        clock,
+        disk,
+        file_reserved_time=10,
+        delete_when=f"{hour_in(0)};{hour_in(6 * HOUR_MS)}",
+        delete_file_batch_max=3,
+    ) as store:
         world = World(store, clock, disk)
         yield world
 
@@ -106,22 +134,34 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
     root = world.store.root
     lost_by_plain = {
         file["name"]: {
-            (group, topic, queue_id): plain.unread(root, topic, queue_id, at, file["base"], file["base"] + file["size"])
+            (group, topic, queue_id): plain.unread(
+                root, topic, queue_id, at, file["base"], file["base"] + file["size"]
+            )
             for group, topic, queues in world.offsets
             for queue_id, at in queues.items()
         }
         for file in full
     }
-    assert any(file["losses"] for file in full) and not any(loss["group"] == "keeps-up" for file in full for loss in file["losses"])
+    assert any(file["losses"] for file in full) and not any(
+        loss["group"] == "keeps-up" for file in full for loss in file["losses"]
+    )
     for file in full:
         told = {
-            (loss["group"] + "@broadcast" * loss["is_broadcast"], queue["topic"], queue["queue_id"]): (queue["messages"], queue["bytes"])
+            (loss["group"] + "@broadcast" * loss["is_broadcast"], queue["topic"], queue["queue_id"]): (
+                queue["messages"],
+                queue["bytes"],
+            )
             for loss in file["losses"]
             for queue in loss["queues"]
         }
-        assert told == {place: lost for place, lost in lost_by_plain[file["name"]].items() if lost[0]}, file["name"]
+        assert told == {place: lost for place, lost in lost_by_plain[file["name"]].items() if lost[0]}, file[
+            "name"
+        ]
         for loss in file["losses"]:
-            assert (loss["messages"], loss["bytes"]) == (sum(queue["messages"] for queue in loss["queues"]), sum(queue["bytes"] for queue in loss["queues"]))
+            assert (loss["messages"], loss["bytes"]) == (
+                sum(queue["messages"] for queue in loss["queues"]),
+                sum(queue["bytes"] for queue in loss["queues"]),
+            )
     # Time goes on in steps of the look; at each file's moment it is there before the look and gone after it.
     gone = 0
     while gone < len(full):
@@ -135,19 +175,28 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
         now_gone = len(full) + 1 - len(world.store.log.files)
         batch, gone = full[gone:now_gone], now_gone
         assert batch, "it went when it was said"
-        assert max(file["goes_ms"] for file in batch) - world.clock() < world.store.settings.clean_resource_interval
+        assert (
+            max(file["goes_ms"] for file in batch) - world.clock()
+            < world.store.settings.clean_resource_interval
+        )
         really = {}
         for group, topic, queues in world.offsets:
             for queue_id, at in queues.items():
                 low = before[topic, queue_id]
-                really[group] = really.get(group, 0) + max(0, world.store.min_offset(topic, queue_id) - max(at, low))
+                really[group] = really.get(group, 0) + max(
+                    0, world.store.min_offset(topic, queue_id) - max(at, low)
+                )
         named = {}
         for file in batch:
             for loss in file["losses"]:
                 name = loss["group"] + "@broadcast" * loss["is_broadcast"]
                 named[name] = named.get(name, 0) + loss["messages"]
         assert {group: count for group, count in really.items() if count} == named
-    assert {loss for file in full for loss in (entry["group"] for entry in file["losses"])} == {"half", "stands", "all"}
+    assert {loss for file in full for loss in (entry["group"] for entry in file["losses"])} == {
+        "half",
+        "stands",
+        "all",
+    }
 
 
 def test_another_retention_is_asked_for_and_nothing_is_changed_by_it(world):
@@ -165,10 +214,17 @@ def test_a_tight_disk_lets_expired_files_go_at_any_hour_and_a_fuller_one_takes_t
     world.disk.used = 0.8
     with world.look() as view:
         forecast = view.forecast(100)
-    due = [file["name"] for file in forecast["files"] if file["goes_ms"] is not None and file["goes_ms"] <= world.clock()]
+    due = [
+        file["name"]
+        for file in forecast["files"]
+        if file["goes_ms"] is not None and file["goes_ms"] <= world.clock()
+    ]
     assert len(due) == 3, "as many as a look takes; the next go ten seconds later"
     world.store.look_at_disk()
-    assert due == [file["name"] for file in forecast["files"][: len(due)]] and world.store.log.files[0].path.name == forecast["files"][3]["name"]
+    assert (
+        due == [file["name"] for file in forecast["files"][: len(due)]]
+        and world.store.log.files[0].path.name == forecast["files"][3]["name"]
+    )
     with world.look() as view:
         forced = view.forecast(100)["forced"]
     world.disk.used = 0.87
@@ -194,21 +250,37 @@ def test_the_groups_that_lose_most_by_a_file_are_named_and_the_others_counted(wo
         first = view.forecast(100)["files"][0]
         forced = view.forecast(100)["forced"]
     for of in (first, forced):
-        assert [loss["group"] for loss in of["losses"]] == ["group-0", "group-1", "group-2"] and of["losses_left_out"] == 4
+        assert [loss["group"] for loss in of["losses"]] == ["group-0", "group-1", "group-2"] and of[
+            "losses_left_out"
+        ] == 4
 
 
-def test_a_group_that_reads_too_late_is_named_before_those_that_lack_more_and_read_in_time(world, monkeypatch):
+def test_a_group_that_reads_too_late_is_named_before_those_that_lack_more_and_read_in_time(
+    world, monkeypatch
+):
     """The only group that loses messages was the one left out."""
     monkeypatch.setattr(disk_view, "MOST_GROUPS", 3)
     for number in range(7):
         world.position(f"busy-{number}", "topic", 0, 0)
     world.position("stands", "rare", 0, 0)
     speeds = {"stands": 0.0} | {f"busy-{number}": 1e6 for number in range(7)}
-    monkeypatch.setattr(disk_view.DiskView, "_speed", lambda view, known, place: speeds[place[0]] if place else None)
+    monkeypatch.setattr(
+        disk_view.DiskView, "_speed", lambda view, known, place: speeds[place[0]] if place else None
+    )
     monkeypatch.setattr(disk_view.samples, "position_of", lambda group, *queue: (group, *queue))
     with world.look() as view:
-        first = next(file for file in reversed(view.forecast(100)["files"]) if file["is_full"] and file["losses"] and any(loss["group"] == "stands" for loss in file["losses"]))
-    assert [(loss["group"], loss["is_read_in_time"]) for loss in first["losses"]] == [("stands", False), ("busy-0", True), ("busy-1", True)]
+        first = next(
+            file
+            for file in reversed(view.forecast(100)["files"])
+            if file["is_full"]
+            and file["losses"]
+            and any(loss["group"] == "stands" for loss in file["losses"])
+        )
+    assert [(loss["group"], loss["is_read_in_time"]) for loss in first["losses"]] == [
+        ("stands", False),
+        ("busy-0", True),
+        ("busy-1", True),
+    ]
     assert first["losses_left_out"] == 5
 
 
@@ -218,13 +290,24 @@ def test_the_rate_is_what_the_log_gained_in_each_window(world):
         facts = view.facts()
     now, root = world.clock(), world.store.root
     first = plain.records(root)[0][2]
-    assert [window["window_ms"] for window in facts["rate"]["windows"]] == [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] and facts["log"]["first_ms"] == first
+    assert [window["window_ms"] for window in facts["rate"]["windows"]] == [
+        10 * MINUTE_MS,
+        HOUR_MS,
+        6 * HOUR_MS,
+        DAY_MS,
+    ] and facts["log"]["first_ms"] == first
     for window in facts["rate"]["windows"]:
         assert window["bytes"] == plain.bytes_since(root, now - window["window_ms"])
         assert window["bytes_per_s"] == pytest.approx(window["bytes"] * 1000 / window["window_ms"])
     per_s = [window["bytes_per_s"] for window in facts["rate"]["windows"]]
-    assert (facts["rate"]["low_bytes_per_s"], facts["rate"]["high_bytes_per_s"], facts["rate"]["bytes_per_s"]) == (min(per_s), max(per_s), per_s[-1])
-    assert facts["log"]["messages"] == sum(len(plain.units(root, *queue)) for queue in QUEUES) and facts["log"]["end"] == plain.log_end(root)
+    assert (
+        facts["rate"]["low_bytes_per_s"],
+        facts["rate"]["high_bytes_per_s"],
+        facts["rate"]["bytes_per_s"],
+    ) == (min(per_s), max(per_s), per_s[-1])
+    assert facts["log"]["messages"] == sum(len(plain.units(root, *queue)) for queue in QUEUES) and facts[
+        "log"
+    ]["end"] == plain.log_end(root)
 
 
 def test_marks_come_when_the_room_is_used_up_at_that_rate(world):
@@ -237,13 +320,19 @@ def test_marks_come_when_the_room_is_used_up_at_that_rate(world):
     for mark in facts["marks"]:
         left = (1 << 20) * (mark["percent"] - 50) / 100
         assert mark["at_ms"] - world.clock() == pytest.approx(left / per_ms, rel=1e-6)
-        assert mark["earliest_ms"] <= mark["at_ms"] <= (mark["latest_ms"] or 1 << 60) and not mark["is_reached"]
+        assert (
+            mark["earliest_ms"] <= mark["at_ms"] <= (mark["latest_ms"] or 1 << 60) and not mark["is_reached"]
+        )
     assert [mark["what"] for mark in facts["marks"]] == ["expired", "forced", "refused", "full"]
     # Files that go by age keep it below: then no mark is ever reached, and that is said by the highest use.
     world.disk.total = 4 << 20
     with world.look(reserved_hours=1) as view:
         facts = view.facts()
-    assert [mark["at_ms"] for mark in facts["marks"]] == [None] * 4 and 0.5 <= facts["highest_ratio"] < 0.75 and facts["horizon_ms"] == HORIZON_MS
+    assert (
+        [mark["at_ms"] for mark in facts["marks"]] == [None] * 4
+        and 0.5 <= facts["highest_ratio"] < 0.75
+        and facts["horizon_ms"] == HORIZON_MS
+    )
 
 
 def test_what_others_write_counts_when_samples_tell_it(world):
@@ -251,18 +340,31 @@ def test_what_others_write_counts_when_samples_tell_it(world):
 
     def read_samples(wanted, from_ms):
         values = {samples.DISK_TOTAL: 1 << 26, samples.OWN_BYTES: 1 << 20}
-        taken = [Sample(world.clock() - n * MINUTE_MS, MINUTE_MS, values | {samples.DISK_FREE: (1 << 25) + n * 60 * grows}) for n in range(20, -1, -1)]
-        return [sample._replace(values={name: value for name, value in sample.values.items() if wanted(name)}) for sample in taken]
+        taken = [
+            Sample(
+                world.clock() - n * MINUTE_MS,
+                MINUTE_MS,
+                values | {samples.DISK_FREE: (1 << 25) + n * 60 * grows},
+            )
+            for n in range(20, -1, -1)
+        ]
+        return [
+            sample._replace(values={name: value for name, value in sample.values.items() if wanted(name)})
+            for sample in taken
+        ]
 
     with world.look() as view, world.look(read_samples=read_samples) as knowing:
         assert view.facts()["rate"]["others_bytes_per_s"] is None
         assert knowing.facts()["rate"]["others_bytes_per_s"] == pytest.approx(grows)
-        assert knowing.facts()["marks"][3]["at_ms"] - world.clock() == pytest.approx((1 << 25) / grows * 1000, rel=0.02)
+        assert knowing.facts()["marks"][3]["at_ms"] - world.clock() == pytest.approx(
+            (1 << 25) / grows * 1000, rel=0.02
+        )
 
 
 @pytest.mark.parametrize("back_at", [None, 100, 170])
 def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_known(tmp_path, back_at):
-    """A clock that went back by two hours, in 200 messages a minute apart: from number `back_at` on, to the last but one."""
+    """A clock that went back by two hours, in 200 messages a minute apart: from number `back_at` on, to the
+    last but one."""
     clock, disk, root = Clock(), UsedDisk(), tmp_path / "store"
     sizes = {"mapped_file_size_commit_log": 300_000}
     with opened(root, clock, disk, **sizes) as store:
@@ -281,7 +383,14 @@ def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_kno
     def doubt(is_running: bool) -> str | None:
         directory = StoreDirectory(root)
         with Positions(directory, log_end=found[-1][0] + found[-1][1]) as positions:
-            view = DiskView(directory, positions, Rules.of(small_settings(root, **sizes)), clock(), is_running=is_running, offsets=[])
+            view = DiskView(
+                directory,
+                positions,
+                Rules.of(small_settings(root, **sizes)),
+                clock(),
+                is_running=is_running,
+                offsets=[],
+            )
             assert view.facts()["rate"]["windows"]
             return view.facts()["rate"]["doubt"]
 
@@ -292,7 +401,11 @@ def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_kno
     if back_at is None:
         assert running is None
     else:
-        assert running == f"store times go back at {found[back_at][0]:,} of the log by {2 * HOUR_MS - MINUTE_MS:,} ms, so these rates may be wrong"
+        assert (
+            running
+            == f"store times go back at {found[back_at][0]:,} of the log by {2 * HOUR_MS - MINUTE_MS:,} "
+            f"ms, so these rates may be wrong"
+        )
 
 
 def test_too_little_history_is_no_rate_and_no_date(tmp_path):
@@ -300,8 +413,17 @@ def test_too_little_history_is_no_rate_and_no_date(tmp_path):
     with opened(tmp_path / "store", clock, disk) as store:
         store.put(message())
         clock.advance(5_000)
-        with Positions(StoreDirectory(store.root, disk), {("topic", 0): (0, 1)}, store.log.wrote) as positions:
-            view = DiskView(StoreDirectory(store.root, disk), positions, Rules.of(store.settings), clock(), is_running=True, offsets=[])
+        with Positions(
+            StoreDirectory(store.root, disk), {("topic", 0): (0, 1)}, store.log.wrote
+        ) as positions:
+            view = DiskView(
+                StoreDirectory(store.root, disk),
+                positions,
+                Rules.of(store.settings),
+                clock(),
+                is_running=True,
+                offsets=[],
+            )
             facts = view.facts()
             assert facts["rate"]["bytes_per_s"] is None and facts["rate"]["low_bytes_per_s"] is None
             assert {mark["at_ms"] for mark in facts["marks"]} == {None} and facts["highest_ratio"] is None
@@ -311,7 +433,17 @@ def test_too_little_history_is_no_rate_and_no_date(tmp_path):
 def test_what_the_disk_holds_adds_up(world):
     with world.look() as view:
         use = {row["kind"]: row["bytes"] for row in view.facts()["use"]}
-    assert list(use) == ["commitlog", "preallocated", "consumequeue", "index", "timer", "config", "lost+found", "samples", "others"]
+    assert list(use) == [
+        "commitlog",
+        "preallocated",
+        "consumequeue",
+        "index",
+        "timer",
+        "config",
+        "lost+found",
+        "samples",
+        "others",
+    ]
     on_disk = sum(path.stat().st_blocks * 512 for path in (world.store.root / "commitlog").iterdir())
     assert use["commitlog"] + use["preallocated"] == on_disk and use["preallocated"] > 0
     assert sum(use.values()) == world.disk.total // 2
@@ -324,7 +456,10 @@ def test_a_store_of_the_real_broker_is_forecast_from_its_files_alone(tmp_path, n
         root = root / "store"
     directory, times = StoreDirectory(root), {place: stored_ms for place, _, stored_ms in plain.records(root)}
     with Positions(directory) as positions:
-        assert positions.log_end == plain.log_end(root) and SIZES[name].mapped_file_size_commit_log == positions.log[0].size
+        assert (
+            positions.log_end == plain.log_end(root)
+            and SIZES[name].mapped_file_size_commit_log == positions.log[0].size
+        )
         for queue in positions.queues():
             known = plain.units(root, *queue)
             low, high = positions.ends(queue)
@@ -332,9 +467,19 @@ def test_a_store_of_the_real_broker_is_forecast_from_its_files_alone(tmp_path, n
             for number, place, size in known[:: max(1, len(known) // 20)]:
                 assert positions.unit(queue, number)[:2] == (place, size)
                 assert positions.stored_ms(queue, number) == times[place]
-                assert positions.first_from(queue, place) == number and positions.first_from(queue, place + 1) == number + 1
+                assert (
+                    positions.first_from(queue, place) == number
+                    and positions.first_from(queue, place + 1) == number + 1
+                )
         offsets = offsets_of(directory)
-        view = DiskView(directory, positions, Rules(72, frozenset({4}), 75, 85, 90, True, 10, 10_000), START_MS, is_running=False, offsets=offsets)
+        view = DiskView(
+            directory,
+            positions,
+            Rules(72, frozenset({4}), 75, 85, 90, True, 10, 10_000),
+            START_MS,
+            is_running=False,
+            offsets=offsets,
+        )
         facts, forecast = view.facts(), view.forecast()
     assert facts["is_running"] is False and facts["log"]["last_ms"] == plain.records(root)[-1][2]
     for window in facts["rate"]["windows"]:
@@ -342,5 +487,11 @@ def test_a_store_of_the_real_broker_is_forecast_from_its_files_alone(tmp_path, n
     for file in forecast["files"]:
         for loss in file["losses"]:
             for queue in loss["queues"]:
-                at = next(queues[queue["queue_id"]] for group, topic, queues in offsets if group.partition("@")[0] == loss["group"] and topic == queue["topic"])
-                assert plain.unread(root, queue["topic"], queue["queue_id"], at, file["base"], file["base"] + file["size"]) == (queue["messages"], queue["bytes"])
+                at = next(
+                    queues[queue["queue_id"]]
+                    for group, topic, queues in offsets
+                    if group.partition("@")[0] == loss["group"] and topic == queue["topic"]
+                )
+                assert plain.unread(
+                    root, queue["topic"], queue["queue_id"], at, file["base"], file["base"] + file["size"]
+                ) == (queue["messages"], queue["bytes"])

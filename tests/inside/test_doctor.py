@@ -55,9 +55,15 @@ def repaired(root, disk=None):
 
 def opened(root):
     """The store in our engine; it must find nothing wrong."""
-    store = MessageStore(StoreSettings(store_path_root_dir=root, timer_wheel_enable=False, max_message_size=8 << 20, **vars_of(SIZES)))
+    store = MessageStore(
+        StoreSettings(
+            store_path_root_dir=root, timer_wheel_enable=False, max_message_size=8 << 20, **vars_of(SIZES)
+        )
+    )
     store.open()
-    assert [finding for finding in store.report.findings if finding["severity"] != "info"] == [] and store.report.cut_bytes == 0
+    assert [
+        finding for finding in store.report.findings if finding["severity"] != "info"
+    ] == [] and store.report.cut_bytes == 0
     return store
 
 
@@ -66,7 +72,9 @@ def vars_of(sizes):
 
 
 def tree(root):
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -77,21 +85,33 @@ def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
     named = [
         doctor.grade_of(finding, check.unclean)
         for finding in check.report.findings
-        if finding.kind == planted.kind and finding.file.startswith(str(scene.root / planted.file)) and planted.offset in (None, finding.offset)
+        if finding.kind == planted.kind
+        and finding.file.startswith(str(scene.root / planted.file))
+        and planted.offset in (None, finding.offset)
     ]
     assert planted.grade in named, [str(finding) for finding in check.report.findings][:5]
     plan = make_plan(check, SIZES)
     assert tree(scene.root) == damaged  # a plan changes nothing
     assert plan.left == [] and (plan.actions or planted.grade == "harmless")
-    named = {(one.topic, one.queue_id, number) for one in plan.losses.ranges for number in range(one.first, one.last + 1)}
-    gone = {(m.topic, m.queue_id, m.queue_offset) for m in scene.records if m.log_offset in planted.lost and m.is_queued}
+    named = {
+        (one.topic, one.queue_id, number)
+        for one in plan.losses.ranges
+        for number in range(one.first, one.last + 1)
+    }
+    gone = {
+        (m.topic, m.queue_id, m.queue_offset)
+        for m in scene.records
+        if m.log_offset in planted.lost and m.is_queued
+    }
     assert named == (set() if planted.grade == "harmless" else gone)
     assert plan.losses.messages == len(named)
     Repair(plan).run()
     assert grave(checked(scene.root)) == []
     assert complaints(scene, planted, scene.root) == []
     opened(scene.root).close()
-    if "replace" in {action.kind for action in plan.actions} | {"move", "bridge", "cut", "length"} & {action.kind for action in plan.actions}:
+    if "replace" in {action.kind for action in plan.actions} | {"move", "bridge", "cut", "length"} & {
+        action.kind for action in plan.actions
+    }:
         (kept,) = (tmp_path / "lost+found").iterdir()
         manifest = json.loads((kept / "manifest.json").read_text())
         for entry in manifest["actions"]:
@@ -105,7 +125,12 @@ def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
     root = stores.unpack_variant(variant, tmp_path)
     check = checked(root)
     grades = {finding["grade"] for finding in doctor.findings_of(check.report, root, check.unclean)}
-    assert grades == {"kill9": set(), "bitflip-tail": {"lost"}, "bitflip-early": {"lost"}, "abort-removed-torn": {"lost"}}.get(variant, {"next start"})
+    assert grades == {
+        "kill9": set(),
+        "bitflip-tail": {"lost"},
+        "bitflip-early": {"lost"},
+        "abort-removed-torn": {"lost"},
+    }.get(variant, {"next start"})
     before = stores.good_records("crash", root)
     plan = make_plan(check, SIZES)
     assert plan.left == []
@@ -130,7 +155,11 @@ def test_a_reader_of_a_mended_queue_gets_an_empty_message_that_says_why_and_then
         placeholder, following = record.decode_all(result.body)
         assert (placeholder.queue_offset, placeholder.body) == (lost.queue_offset, b"")
         assert placeholder.properties["REPAIRED"].strip() == "the record that lay here was damaged"
-        assert following == next(m for m in scene.records if (m.topic, m.queue_id, m.queue_offset) == (lost.topic, lost.queue_id, lost.queue_offset + 1))
+        assert following == next(
+            m
+            for m in scene.records
+            if (m.topic, m.queue_id, m.queue_offset) == (lost.topic, lost.queue_id, lost.queue_offset + 1)
+        )
         for key in lost.keys:
             assert lost.log_offset not in store.query_keys(lost.topic, key, 32).offsets
 
@@ -152,14 +181,29 @@ def test_a_placeholder_is_of_the_topic_and_not_of_a_light_queue_that_points_ther
     scene.make(f"consumequeue/%LMQ%a/0/{0:020}", unit.ljust(SIZES.mapped_file_size_consume_queue, b"\0"))
     repaired(scene.root)
     with opened(scene.root) as store:
-        (placeholder,) = record.decode_all(store.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=1)).body)
-    assert (placeholder.topic, placeholder.queue_offset, placeholder.body) == (lost.topic, lost.queue_offset, b"")
+        (placeholder,) = record.decode_all(
+            store.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=1)).body
+        )
+    assert (placeholder.topic, placeholder.queue_offset, placeholder.body) == (
+        lost.topic,
+        lost.queue_offset,
+        b"",
+    )
 
 
 def test_many_faults_at_once_are_mended_together(scene):
     lost = set()
-    for name in ("flipped bit in a body", "hole in a queue", "looped chain", "foreign file in the log", "checkpoint ahead of the log", "torn last record",
-                 "offset of a group beyond the end", "log file missing in the middle", "queue file too short"):
+    for name in (
+        "flipped bit in a body",
+        "hole in a queue",
+        "looped chain",
+        "foreign file in the log",
+        "checkpoint ahead of the log",
+        "torn last record",
+        "offset of a group beyond the end",
+        "log file missing in the middle",
+        "queue file too short",
+    ):
         scene.choose.seed(name)
         lost |= FAULTS[name](scene).lost
     plan = repaired(scene.root)
@@ -169,7 +213,14 @@ def test_many_faults_at_once_are_mended_together(scene):
 
 def test_a_repair_that_is_killed_anywhere_is_ended_by_the_next(sound, tmp_path):
     root, before = sound
-    names = ("flipped bit in a body", "queue file too short", "looped chain", "checkpoint ahead of the log", "torn last record", "log file missing in the middle")
+    names = (
+        "flipped bit in a body",
+        "queue file too short",
+        "looped chain",
+        "checkpoint ahead of the log",
+        "torn last record",
+        "log file missing in the middle",
+    )
 
     def damaged(number):
         scene = Scene(shutil.copytree(root, tmp_path / str(number) / "store"), SIZES, before)
@@ -206,14 +257,19 @@ def test_a_repair_that_is_killed_anywhere_is_ended_by_the_next(sound, tmp_path):
 
 
 def test_a_repair_that_did_not_bridge_all_damage_stops_before_a_start_would_cut(scene):
-    """Whatever is wrong with a plan: the engine's recovery ends the log at the first record that is not good."""
+    """Whatever is wrong with a plan: the engine's recovery ends the log at the first record that is not
+    good."""
     planted = FAULTS["flipped bit in a body"](scene)
     plan = make_plan(checked(scene.root), SIZES)
     plan.actions = [action for action in plan.actions if action.kind != "bridge"]
     with pytest.raises(DamagedStoreError, match="a start would take away"):
         Repair(plan).run()
     log = stores.log_bytes(scene.root)
-    after = {record.decode(dict(log)[base], at, log_offset=base + at).log_offset for base, at in places_of(scene) if base + at not in planted.lost}
+    after = {
+        record.decode(dict(log)[base], at, log_offset=base + at).log_offset
+        for base, at in places_of(scene)
+        if base + at not in planted.lost
+    }
     assert len(after) == len(scene.records) - 1
     repaired(scene.root)
     assert complaints(scene, planted, scene.root) == []
@@ -268,31 +324,50 @@ def test_every_kind_of_finding_has_a_meaning(tmp_path):
 
     from broker_store.engine import check, check_ends, check_index, check_rules, check_timer
 
-    source = "".join(Path(module.__file__).read_text() for module in (check, check_ends, check_index, check_timer))
-    kinds = set(re.findall(r'(?:ERROR|WARNING|NOTE|severity|behind|self._late|_chain_severity\(\)),\s*"([a-z-]+)"', source)) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
+    source = "".join(
+        Path(module.__file__).read_text() for module in (check, check_ends, check_index, check_timer)
+    )
+    kinds = set(
+        re.findall(
+            r'(?:ERROR|WARNING|NOTE|severity|behind|self._late|_chain_severity\(\)),\s*"([a-z-]+)"', source
+        )
+    ) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
     kinds |= {check_rules.STORE_TIME, check_rules.QUEUE_OFFSET, check_rules.NO_INDEX, check_rules.MISPLACED}
     assert kinds | {"torn-tail", "bad-record"} == set(doctor.MEANINGS)
 
 
 def test_a_log_file_that_is_millions_of_files_away_is_not_bridged_to(scene):
-    """Its records state that place, so it is not misplaced; what lies between is not made again file by file."""
+    """Its records state that place, so it is not misplaced; what lies between is not made again file by
+    file."""
     size = SIZES.mapped_file_size_commit_log
     base = (1 << 40) // size * size
     content = bytearray(size)
     at = 0
     for number in range(2):
-        at += record.encode_into(content, at, Message("FixA", 0, b"far away", b""), scene.before.max_offset("FixA", 0) + number, base + at, 1_800_000_000_000)
+        at += record.encode_into(
+            content,
+            at,
+            Message("FixA", 0, b"far away", b""),
+            scene.before.max_offset("FixA", 0) + number,
+            base + at,
+            1_800_000_000_000,
+        )
     scene.make(f"commitlog/{base:020}", bytes(content))
     plan = make_plan(checked(scene.root), SIZES)
     (sentence,) = [one for one in plan.left if "log files are missing" in one]
-    assert sentence.startswith(f"{(base - int(max(path.name for path in (scene.root / 'commitlog').iterdir() if int(path.name) < base))) // size - 1:,} log files")
+    assert sentence.startswith(
+        f"{(base - int(max(path.name for path in (scene.root / 'commitlog').iterdir() if int(path.name) < base))) // size - 1:,} log files"
+    )
     assert len(plan.actions) < 100
 
 
 def test_a_queue_file_that_is_millions_of_files_away_costs_no_walk_between(scene):
     """Its units say nothing of their place: their records are not in the log any more."""
     size = SIZES.mapped_file_size_consume_queue
-    scene.make(f"consumequeue/FixA/0/{(1 << 50) // size * size:020}", queue_unit.encode(1 << 45, 100, 0) * (size // queue_unit.SIZE))
+    scene.make(
+        f"consumequeue/FixA/0/{(1 << 50) // size * size:020}",
+        queue_unit.encode(1 << 45, 100, 0) * (size // queue_unit.SIZE),
+    )
     plan = repaired(scene.root)
     assert plan.left == [] and grave(checked(scene.root)) == []
 
@@ -304,6 +379,10 @@ def test_files_that_changed_places_have_them_again_and_no_message_is_lost(scene)
     plan = repaired(scene.root)
     assert [action.kind for action in plan.actions].count("rename") == 2 and plan.losses.messages == 0
     after = tree(scene.root)
-    assert {name: content for name, content in after.items() if name in before and name.startswith(("commitlog/", "consumequeue/"))} == {
+    assert {
+        name: content
+        for name, content in after.items()
+        if name in before and name.startswith(("commitlog/", "consumequeue/"))
+    } == {
         name: content for name, content in before.items() if name.startswith(("commitlog/", "consumequeue/"))
     }

@@ -26,12 +26,16 @@ def store(tmp_path, clock):
         yield store
 
 
-def told(store: HandStore, key: str = "same", begin_ms: int = 0, end_ms: int = FOR_EVER_MS, limit: int = 64, **more) -> list[dict]:
+def told(
+    store: HandStore, key: str = "same", begin_ms: int = 0, end_ms: int = FOR_EVER_MS, limit: int = 64, **more
+) -> list[dict]:
     """The steps, after what they keep was compared with what the engine finds."""
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", key, begin_ms, end_ms, limit, **more)
     kept = sorted(step["log_offset"] for step in steps if step.get("kept"))
     assert kept == store.query_keys("topic", key, limit, begin_ms, end_ms).offsets
-    assert sorted(step["log_offset"] for step in steps if step.get("counts")) == sorted(store.index.walk("topic", key, limit, begin_ms, end_ms).find()[0])
+    assert sorted(step["log_offset"] for step in steps if step.get("counts")) == sorted(
+        store.index.walk("topic", key, limit, begin_ms, end_ms).find()[0]
+    )
     assert steps[-1]["step"] == "stop" and all(step["us"] >= 0 for step in steps)
     assert steps[-1]["entries"] == sum(step["step"] == "entry" for step in steps)
     return steps
@@ -45,14 +49,23 @@ def test_each_file_slot_and_entry_is_told_with_its_place_in_the_file(store):
     for number in range(60):
         store.put(message(keys=(f"k{number}",)))
     steps = told(store, "k3")
-    assert steps[0] | {"us": 0} == {"step": "hash", "us": 0, "key": "topic#k3", "hash": abs(java_hash("topic#k3"))}
+    assert steps[0] | {"us": 0} == {
+        "step": "hash",
+        "us": 0,
+        "key": "topic#k3",
+        "hash": abs(java_hash("topic#k3")),
+    }
     assert {"file", "slot", "entry", "chain end", "stop"} <= {step["step"] for step in steps}
     (slot,) = only(steps, "slot")
     raw = (store.root / "index" / slot["file"]).read_bytes()
     assert slot["slot"] == steps[0]["hash"] % 16 and index_file.decode_slot(raw, slot["at"]) == slot["entry"]
     for step in only(steps, "entry"):
         entry = index_file.decode_entry(raw, step["at"])
-        assert (entry.key_hash, entry.log_offset, entry.previous) == (step["hash"], step["log_offset"], step["previous"])
+        assert (entry.key_hash, entry.log_offset, entry.previous) == (
+            step["hash"],
+            step["log_offset"],
+            step["previous"],
+        )
         assert step["kept"] == (step["why"] == "the message has this key")
 
 
@@ -68,13 +81,26 @@ def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
         return [(step["file"], step["used"]) for step in only(steps, "file")], steps[-1]["why"]
 
     seen, why = files()
-    assert seen == [(name, True) for name in names[:2]] and why.startswith("64 entries were found") and "maxMsgsNumBatch" in why
+    assert (
+        seen == [(name, True) for name in names[:2]]
+        and why.startswith("64 entries were found")
+        and "maxMsgsNumBatch" in why
+    )
     seen, why = files(most=3)
     assert seen == [(names[0], True)] and why.startswith("3 entries were found")
     old_ms = START_MS + 10_000
-    assert files(START_MS, old_ms) == ([(name, False) for name in names[:3]] + [(names[3], True)], "there is no older file")
-    assert files(old_ms, old_ms)[0][-1] == (names[3], True) and files(old_ms, old_ms)[1] == "older files end before the time asked for"
-    assert files(clock.now_ms + 1, clock.now_ms + 2) == ([(names[0], False)], "older files end before the time asked for")
+    assert files(START_MS, old_ms) == (
+        [(name, False) for name in names[:3]] + [(names[3], True)],
+        "there is no older file",
+    )
+    assert (
+        files(old_ms, old_ms)[0][-1] == (names[3], True)
+        and files(old_ms, old_ms)[1] == "older files end before the time asked for"
+    )
+    assert files(clock.now_ms + 1, clock.now_ms + 2) == (
+        [(names[0], False)],
+        "older files end before the time asked for",
+    )
     outside = [step["why"] for step in only(told(store, "same", old_ms, old_ms), "entry") if not step["kept"]]
     assert set(outside) == {"stored after the time asked for", "stored before the time asked for"}
 
@@ -107,15 +133,25 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
         store.put(message(keys=(f"k{number}",)))
     positions = {"dispatched": 100, "confirmed": 300}
     (behind,) = only(told(store, "k1", positions=positions), "behind")
-    assert (behind["log_offset"], behind["bytes"]) == (100, 200) and "up to position 100 of 300" in behind["why"]
-    assert not only(told(store, "k1", positions=store.positions()), "behind") and not only(told(store, "k1"), "behind")
+    assert (behind["log_offset"], behind["bytes"]) == (100, 200) and "up to position 100 of 300" in behind[
+        "why"
+    ]
+    assert not only(told(store, "k1", positions=store.positions()), "behind") and not only(
+        told(store, "k1"), "behind"
+    )
 
     path = store.root / "index" / store.index_files()[0]["name"]
     plain = StoreDirectory(store.root, geometry=SMALL)
     with plain.open_index(path.name) as (reader, _):
         header = index_file.decode_header(reader.read(0, 40))
-        places = [index_file.decode_entry(reader.read(SMALL.entry_at(number), 20)).log_offset for number in (2, 50, 51)]
-    path.write_bytes(index_file.encode_header(header._replace(begin_offset=places[0], end_offset=places[1])) + path.read_bytes()[40:])
+        places = [
+            index_file.decode_entry(reader.read(SMALL.entry_at(number), 20)).log_offset
+            for number in (2, 50, 51)
+        ]
+    path.write_bytes(
+        index_file.encode_header(header._replace(begin_offset=places[0], end_offset=places[1]))
+        + path.read_bytes()[40:]
+    )
     steps = explain(plain, "topic", "k1")
     (behind,), (gone,) = only(steps, "behind"), only(steps, "gone")
     assert behind["log_offset"] == places[2] and gone["log_offset"] == 0
@@ -124,14 +160,19 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
 def test_damage_ends_a_walk_and_is_named(store):
     for _ in range(30):
         store.put(message(keys=("same",)))
-    directory, path = StoreDirectory(store.root, geometry=SMALL), store.root / "index" / store.index_files()[0]["name"]
+    directory, path = (
+        StoreDirectory(store.root, geometry=SMALL),
+        store.root / "index" / store.index_files()[0]["name"],
+    )
     (slot,) = only(told(store), "slot")
     healthy = path.read_bytes()
     with path.open("r+b") as file:
         file.seek(SMALL.entry_at(20) + index_file.ENTRY.offset["previous"])
         file.write((25).to_bytes(4, "big"))
     steps = told(store)
-    assert len(only(steps, "entry")) == 11 and only(steps, "chain end")[0]["why"].startswith("damaged: entry 20 names entry 25")
+    assert len(only(steps, "entry")) == 11 and only(steps, "chain end")[0]["why"].startswith(
+        "damaged: entry 20 names entry 25"
+    )
     with path.open("r+b") as file:
         file.write(healthy)
         file.seek(slot["at"])
@@ -154,14 +195,18 @@ def test_without_an_index_it_says_so(tmp_path, clock):
     store = HandStore(small_settings(tmp_path / "none", message_index_enable=False), clock).begin()
     store.put(message(keys=("k",)))
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "k")
-    assert [step["step"] for step in steps] == ["hash", "behind", "stop"] and steps[-1]["why"] == "the index has no file"
+    assert [step["step"] for step in steps] == ["hash", "behind", "stop"] and steps[-1][
+        "why"
+    ] == "the index has no file"
     store.close()
 
 
 @pytest.mark.parametrize("name", ["clean", "clean-small", "crash"])
 def test_keys_of_the_real_broker_are_found_as_it_found_them(name, tmp_path):
     sizes = stores.SIZES[name]
-    directory = StoreDirectory(stores.unpack(name, tmp_path), geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
+    directory = StoreDirectory(
+        stores.unpack(name, tmp_path), geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num)
+    )
     asked = [one for one in stores.messages(name) if one["keys"]][::40]
     assert asked
     for one in asked:

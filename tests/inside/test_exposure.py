@@ -1,4 +1,5 @@
-"""If it crashed now: what would be lost and what a start would do, against a plain reader and against starts."""
+"""If it crashed now: what would be lost and what a start would do, against a plain reader and against
+starts."""
 
 from __future__ import annotations
 
@@ -80,7 +81,11 @@ def test_of_a_store_that_apaches_broker_left_the_files_tell_it(variant, tmp_path
     if not (root / "abort").exists():
         assert (told["state"], told["start"]) == ("closed", None)
         return
-    assert (told["state"], told["start"]["file"], told["start"]["position"]) == ("crashed", plain.file, plain.position)
+    assert (told["state"], told["start"]["file"], told["start"]["position"]) == (
+        "crashed",
+        plain.file,
+        plain.position,
+    )
     settings = load_settings(None, SIZES["crash"].overrides(), store_root=root).store
     store = MessageStore(settings)
     try:
@@ -88,12 +93,24 @@ def test_of_a_store_that_apaches_broker_left_the_files_tell_it(variant, tmp_path
     except Exception:
         if store.recovery_report()["state"] != "failed":
             raise
-    chosen = [step for step in store.recovery_report()["steps"] if step["name"] == "choose the file to scan from"]
+    chosen = [
+        step for step in store.recovery_report()["steps"] if step["name"] == "choose the file to scan from"
+    ]
     assert [step["file"] for step in chosen] in ([plain.file], [])
     store.close()
 
 
-@pytest.mark.parametrize("stamps", [None, (0, 0), (5, 5), (1_700_000_020_000, 1_700_000_000_000), (1_700_000_030_000, 1_700_000_040_000), (1 << 60, 1 << 60)])
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        None,
+        (0, 0),
+        (5, 5),
+        (1_700_000_020_000, 1_700_000_000_000),
+        (1_700_000_030_000, 1_700_000_040_000),
+        (1 << 60, 1 << 60),
+    ],
+)
 def test_any_checkpoint_gives_the_start_that_the_rule_says(store, stamps):
     fill(store, 6)
     if stamps is None:
@@ -124,7 +141,11 @@ def test_what_a_power_cut_takes_is_what_was_not_synced_and_a_killed_process_lose
     told = exposure.losses(store.snapshot())
     assert told["process"]["acknowledged"] == {"bytes": 0, "messages": 0, "oldest_ms": 0}
     positions = store.positions()
-    assert told["power"]["acknowledged"] == {"bytes": positions["wrote"] - positions["flushed"], "messages": 3, "oldest_ms": 150}
+    assert told["power"]["acknowledged"] == {
+        "bytes": positions["wrote"] - positions["flushed"],
+        "messages": 3,
+        "oldest_ms": 150,
+    }
 
 
 def test_with_sync_flush_nothing_that_was_acknowledged_can_be_lost(tmp_path, clock):
@@ -137,8 +158,18 @@ def test_with_sync_flush_nothing_that_was_acknowledged_can_be_lost(tmp_path, clo
 
 
 def report(started_ms: int, size: int, took_ms: float, **changes) -> dict:
-    steps = [{"name": "load the index", "bytes": 0, "duration_ms": 30.0}, {"name": "scan the log", "bytes": size, "duration_ms": took_ms}]
-    return {"id": str(started_ms), "purpose": "start", "started_ms": started_ms, "finished_ms": started_ms + 500, "state": "done", "steps": steps} | changes
+    steps = [
+        {"name": "load the index", "bytes": 0, "duration_ms": 30.0},
+        {"name": "scan the log", "bytes": size, "duration_ms": took_ms},
+    ]
+    return {
+        "id": str(started_ms),
+        "purpose": "start",
+        "started_ms": started_ms,
+        "finished_ms": started_ms + 500,
+        "state": "done",
+        "steps": steps,
+    } | changes
 
 
 def test_the_rate_is_that_of_earlier_starts_which_read_enough(tmp_path):
@@ -149,7 +180,12 @@ def test_the_rate_is_that_of_earlier_starts_which_read_enough(tmp_path):
         (tmp_path / f"recovery-{one['started_ms']}.json").write_text(json.dumps(one))
     (tmp_path / "recovery-6000.json").write_text("torn")
     rate = exposure.scan_rate(exposure.reports(tmp_path))
-    assert rate == {"bytes_per_s": (8 << 20) / 0.020, "other_ms": 490.0, "measured_by": 2, "why_unknown": None}
+    assert rate == {
+        "bytes_per_s": (8 << 20) / 0.020,
+        "other_ms": 490.0,
+        "measured_by": 2,
+        "why_unknown": None,
+    }
     start = {"position": 1 << 20}
     assert exposure.restart(start, 9 << 20, rate)["estimated_ms"] == 510
     assert exposure.restart(start, 9 << 20, NO_RATE)["estimated_ms"] is None

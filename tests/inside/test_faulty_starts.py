@@ -1,7 +1,8 @@
 """Each fault that the doctor's tests plant also goes through a plain start.
 
-The judge is the plain reader: every message that it could read before is served at its offset, or the start is refused with a
-sentence; and a new message gets an offset that none had. The store was closed in order, by the real broker or by ours.
+The judge is the plain reader: every message that it could read before is served at its offset, or the start
+is refused with a sentence; and a new message gets an offset that none had. The store was closed in order, by
+the real broker or by ours.
 """
 
 import shutil
@@ -33,7 +34,8 @@ def opened(root, **more):
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """(store of the real broker, the same after our engine has opened and closed it, what the plain reader knows of both)."""
+    """(store of the real broker, the same after our engine has opened and closed it, what the plain reader
+    knows of both)."""
     root = stores.unpack(NAME, tmp_path_factory.mktemp("sound"))
     ours = shutil.copytree(root, tmp_path_factory.mktemp("ours") / root.name)
     with opened(ours):
@@ -56,17 +58,29 @@ def assert_served(store, scene, planted):
         found = record.decode_all(result.body, check_crc=False) if result.body else []
         if not found and is_changed(scene, message):
             store.tick()
-            assert "damage_found" in [flag["name"] for flag in store.snapshot()["flags"]]  # its own header was changed, and that is said
+            # Its own header was changed, and that is said
+            assert "damage_found" in [flag["name"] for flag in store.snapshot()["flags"]]
             continue
-        assert [each.body for each in found] == [message.body], (message.topic, message.queue_id, message.queue_offset, result.status)
+        assert [each.body for each in found] == [message.body], (
+            message.topic,
+            message.queue_id,
+            message.queue_offset,
+            result.status,
+        )
 
 
 def assert_new_offsets(store, scene, lost):
-    """`lost`: log offsets of records that were cut as a crash tears them, and of which nothing else is known."""
+    """`lost`: log offsets of records that were cut as a crash tears them, and of which nothing else is
+    known."""
     cut = {(message.topic, message.queue_id) for message in scene.records if message.log_offset in lost}
     for topic, queue_id in scene.before.queues:
         before = scene.before.max_offset(topic, queue_id)
-        if before and (topic, queue_id) not in cut and len(topic) <= 127 and not topic.startswith(("SCHEDULE", "RMQ_SYS", "rmq_sys", "%LMQ%")):
+        if (
+            before
+            and (topic, queue_id) not in cut
+            and len(topic) <= 127
+            and not topic.startswith(("SCHEDULE", "RMQ_SYS", "rmq_sys", "%LMQ%"))
+        ):
             given = store.put(Message(topic, queue_id, b"new", b"")).queue_offset
             assert given >= before, f"{topic}/{queue_id}: offset {given} was given before, next is {before}"
 
@@ -87,13 +101,19 @@ def test_a_planted_fault_is_made_good_by_a_plain_start_or_refused(name, writer, 
     store.start()
     try:
         assert_served(store, scene, planted)
-        # Without a record of ends a torn last record of the real broker's store is the ordinary end (docs/decisions/0037).
-        assert_new_offsets(store, scene, planted.lost if writer == "theirs" and name == "torn last record" else ())
+        # Without a record of ends a torn last record of the real broker's store is the ordinary end
+        # (docs/decisions/0037).
+        assert_new_offsets(
+            store, scene, planted.lost if writer == "theirs" and name == "torn last record" else ()
+        )
     finally:
         store.close()
 
 
-@pytest.mark.parametrize("name", ["last log file missing", "torn last record", "log file missing in the middle", "flipped bit in a body"])
+@pytest.mark.parametrize(
+    "name",
+    ["last log file missing", "torn last record", "log file missing in the middle", "flipped bit in a body"],
+)
 def test_what_a_repair_gave_up_stops_no_start_and_gives_no_offset_twice(name, sound, tmp_path):
     _, ours, before = sound
     root = shutil.copytree(ours, tmp_path / "store")

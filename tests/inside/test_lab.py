@@ -1,4 +1,5 @@
-"""The crash lab: a writer is really killed, a power cut really loses what was not synced, and only the lab's own store is touched."""
+"""The crash lab: a writer is really killed, a power cut really loses what was not synced, and only the lab's
+own store is touched."""
 
 import pytest
 
@@ -18,7 +19,10 @@ def test_async_flush_and_a_power_cut_lose_what_was_acknowledged_and_not_synced(t
     assert found["acknowledged"] == found["there"] + found["lost"] and found["lost"] > 0
     assert found["kept_its_word"] and "the power cut took" in found["sentence"] and found["check_ok"]
     assert [lost["message"] for lost in found["lost_messages"]][-1] == found["acknowledged"] - 1
-    assert said[:3] == ["writing messages", "the power is cut", "starting again"] and "starting again: scan the log" in said
+    assert (
+        said[:3] == ["writing messages", "the power is cut", "starting again"]
+        and "starting again: scan the log" in said
+    )
     record = recoveries.one(tmp_path / "recoveries", found["recovery"])
     assert (record["purpose"], record["kind"], record["store"]) == ("lab", "abnormal", "lab/first/store")
     assert {path.name for path in tmp_path.iterdir()} == {"lab", "recoveries"}
@@ -26,15 +30,25 @@ def test_async_flush_and_a_power_cut_lose_what_was_acknowledged_and_not_synced(t
 
 def test_sync_flush_loses_nothing_that_was_acknowledged_though_the_power_fails(tmp_path):
     found = run(tmp_path, "second", Experiment("before-flush", "SYNC_FLUSH", "all", messages=30))
-    # It is killed at the sync of the thirtieth message, where that comes after its put was noted, or of the next one.
-    assert found["acknowledged"] in (29, 30) and (found["sent"], found["there"], found["lost"]) == (found["acknowledged"] + 1, found["acknowledged"], 0)
+    # It is killed at the sync of the thirtieth message, where that comes after its put was noted, or of the
+    # next one.
+    assert found["acknowledged"] in (29, 30) and (found["sent"], found["there"], found["lost"]) == (
+        found["acknowledged"] + 1,
+        found["acknowledged"],
+        0,
+    )
     assert found["kept_its_word"] and found["check_ok"]
 
 
 def test_a_writer_that_is_killed_as_the_log_goes_on_in_the_next_file_loses_nothing(tmp_path):
     found = run(tmp_path, "third", Experiment("roll", messages=1))
     assert found["killed_in"] == "00000000000000065536" and found["sent"] == found["acknowledged"] + 1 > 100
-    assert (found["there"], found["lost"], found["check_ok"], found["check_findings"]) == (found["acknowledged"], 0, True, 0)
+    assert (found["there"], found["lost"], found["check_ok"], found["check_findings"]) == (
+        found["acknowledged"],
+        0,
+        True,
+        0,
+    )
     record = recoveries.one(tmp_path / "recoveries", found["recovery"])
     assert record["state"] == "done" and any(tried["file"] == found["killed_in"] for tried in record["tried"])
 
@@ -42,7 +56,10 @@ def test_a_writer_that_is_killed_as_the_log_goes_on_in_the_next_file_loses_nothi
 def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_path):
     def store_at(directory):
         directory.mkdir()
-        store = HandStore(settings(directory / "store", "ASYNC_FLUSH"), disk=LabDisk(directory / "synced", lambda point, file: None)).begin()
+        store = HandStore(
+            settings(directory / "store", "ASYNC_FLUSH"),
+            disk=LabDisk(directory / "synced", lambda point, file: None),
+        ).begin()
         for number in range(60):
             store.put(message("Lab", 0, b"%03d" % number + b"x" * 500))
             if number == 29:
@@ -54,7 +71,9 @@ def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_p
     left = {}
     for cut in ("all", "some"):
         directory = store_at(tmp_path / cut)
-        cut_power(directory / "store", directory / "synced", Experiment("before-flush", power_cut=cut, seed=4))
+        cut_power(
+            directory / "store", directory / "synced", Experiment("before-flush", power_cut=cut, seed=4)
+        )
         again = HandStore(settings(directory / "store", "ASYNC_FLUSH")).begin()
         left[cut] = again.max_offset("Lab", 0)
         again.close()
@@ -79,10 +98,14 @@ def test_what_was_there_before_is_neither_used_nor_removed(tmp_path):
         (old / "this-is-a-crash-lab").touch()
     run(tmp_path, "new", Experiment("before-copy", messages=5))
     assert (tmp_path / "lab" / "mine" / "precious").exists()
-    assert len([path for path in (tmp_path / "lab").iterdir() if (path / "this-is-a-crash-lab").exists()]) == 3
+    assert (
+        len([path for path in (tmp_path / "lab").iterdir() if (path / "this-is-a-crash-lab").exists()]) == 3
+    )
 
 
-@pytest.mark.parametrize("wrong", [{"point": "now"}, {"flush": "NO"}, {"power_cut": "half"}, {"messages": 0}, {"messages": 10**6}])
+@pytest.mark.parametrize(
+    "wrong", [{"point": "now"}, {"flush": "NO"}, {"power_cut": "half"}, {"messages": 0}, {"messages": 10**6}]
+)
 def test_an_experiment_is_checked(wrong):
     with pytest.raises(MisuseError, match="want"):
         Experiment(**{"point": "roll"} | wrong)
@@ -104,8 +127,20 @@ def _small(root):
 @pytest.mark.parametrize(
     ("lost", "extra", "may_lose", "said"),
     [
-        (0, 1, False, "All that was acknowledged is there. 1 message is there although its send was not answered: its sender would send it again."),
-        (0, 2, False, "All that was acknowledged is there. 2 messages are there although their sends were not answered: their senders would send them again."),
+        (
+            0,
+            1,
+            False,
+            "All that was acknowledged is there. 1 message is there although its send was not "
+            "answered: its sender would send it again.",
+        ),
+        (
+            0,
+            2,
+            False,
+            "All that was acknowledged is there. 2 messages are there although their sends were not "
+            "answered: their senders would send them again.",
+        ),
         (1, 0, False, "1 message that was acknowledged is gone, and that must not be."),
         (3, 0, False, "3 messages that were acknowledged are gone, and that must not be."),
     ],

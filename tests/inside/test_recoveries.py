@@ -18,7 +18,10 @@ from tests.support.hand_store import HandStore, message, small_settings
 
 
 def tree(directory):
-    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None) for path in directory.rglob("*")}
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in directory.rglob("*")
+    }
 
 
 @pytest.mark.parametrize("variant", stores.variants())
@@ -40,7 +43,19 @@ def test_a_dry_run_says_what_a_start_then_does(variant, tmp_path):
         return
     did = store.open().as_dict()
     store.close()
-    for fact in ("kind", "log_end", "messages", "scanned_bytes", "cut_bytes", "cut", "redispatched", "dispatched", "start", "tried", "stopped"):
+    for fact in (
+        "kind",
+        "log_end",
+        "messages",
+        "scanned_bytes",
+        "cut_bytes",
+        "cut",
+        "redispatched",
+        "dispatched",
+        "start",
+        "tried",
+        "stopped",
+    ):
         assert told[fact] == did[fact], fact
 
 
@@ -52,7 +67,12 @@ def test_on_a_store_in_use_it_says_what_a_start_would_do_if_the_process_died_now
     told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))
     assert tree(tmp_path) == before
     assert (told["state"], told["kind"], told["abort_found"]) == ("done", "abnormal", True)
-    assert (told["log_end"], told["messages"], told["redispatched"], told["cut_bytes"]) == (store.log.wrote, 120, 0, 0)
+    assert (told["log_end"], told["messages"], told["redispatched"], told["cut_bytes"]) == (
+        store.log.wrote,
+        120,
+        0,
+        0,
+    )
     assert store.put(message("orders", 0)).ok
     store.close()
 
@@ -68,8 +88,18 @@ def test_what_is_stored_while_it_looks_is_not_told_as_cut(step, tmp_path):
             assert store.put(message("orders", 0, b"x" * 300, keys=("meanwhile",))).ok
 
     told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)), on_change=store_one_more)
-    assert (told["state"], told["in_use"], told["log_end"], told["came_meanwhile"]) == ("done", True, end, store.log.wrote - end)
-    assert (told["stopped"]["verdict"], told["cut_bytes"], told["cut"]["commitlog"]["bytes"], told["findings"]) == ("end of the log", 0, 0, [])
+    assert (told["state"], told["in_use"], told["log_end"], told["came_meanwhile"]) == (
+        "done",
+        True,
+        end,
+        store.log.wrote - end,
+    )
+    assert (
+        told["stopped"]["verdict"],
+        told["cut_bytes"],
+        told["cut"]["commitlog"]["bytes"],
+        told["findings"],
+    ) == ("end of the log", 0, 0, [])
     assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))["came_meanwhile"] == 0
     store.close()
     assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))["in_use"] is False
@@ -113,6 +143,10 @@ def test_a_store_that_this_user_may_not_enter_is_refused_with_what_to_do(tmp_pat
         return lstat(path, **more)
 
     root = stores.unpack("clean-small", tmp_path)
-    with pytest.raises(StoreError, match="looking at it failed: Permission denied; look at the store as the user that owns it, or let this user read and enter "):
+    with pytest.raises(
+        StoreError,
+        match="looking at it failed: Permission denied; look at the store as the user that owns it, or let "
+        "this user read and enter ",
+    ):
         monkeypatch.setattr(os, "lstat", of_a_closed_directory)
         recoveries.settings_for(StoreDirectory(root, Disk()))

@@ -1,4 +1,5 @@
-"""What a repair leaves behind for the start after it: no offset is given twice, and nothing that was readable is gone."""
+"""What a repair leaves behind for the start after it: no offset is given twice, and nothing that was readable
+is gone."""
 
 import itertools
 import random
@@ -55,12 +56,17 @@ def places(stored):
 
 
 def named(plan):
-    return {(one.topic, one.queue_id, number) for one in plan.losses.ranges for number in range(one.first, one.last + 1)}
+    return {
+        (one.topic, one.queue_id, number)
+        for one in plan.losses.ranges
+        for number in range(one.first, one.last + 1)
+    }
 
 
 @pytest.mark.parametrize("ends", ["early", "late", "gone"])
 def test_offsets_that_went_with_the_newest_log_file_of_a_killed_store_are_not_given_again(store, ends):
-    """The record of ends reaches less far than the rest of the log (`early`): no queue with messages after it was made again."""
+    """The record of ends reaches less far than the rest of the log (`early`): no queue with messages after it
+    was made again."""
     stored = filled(store, 60)
     store.flush(), store.round()
     stored += filled(store, 200)
@@ -89,10 +95,16 @@ def test_the_note_of_times_that_go_back_goes_when_a_repair_changes_the_log_and_i
     note = store.root / "config" / STORE_TIMES
     stale = encode_times(0, 1 << 40, [StepBack(500, 9, 5)])
     note.write_bytes(stale)
-    first = min((store.root / "commitlog").iterdir()) if damaged == "log" else min((store.root / "consumequeue").glob("*/*/*"))
+    first = (
+        min((store.root / "commitlog").iterdir())
+        if damaged == "log"
+        else min((store.root / "consumequeue").glob("*/*/*"))
+    )
     poke(first, record.MIN_RECORD if damaged == "log" else 20, bytes(40))
     plan = make_plan(checked(store.root), small_settings(store.root))
-    assert [action.kind for action in plan.actions if action.path == note] == (["move"] if damaged == "log" else [])
+    assert [action.kind for action in plan.actions if action.path == note] == (
+        ["move"] if damaged == "log" else []
+    )
     repair = Repair(plan)
     repair.run()
     if damaged == "log":
@@ -122,13 +134,20 @@ def test_only_a_smaller_number_after_the_recorded_position_shows_that_a_queue_wa
     ends.bound({("T", number): 50 for number in range(5)}, 1000)
     check = EndsCheck(Disk(), tmp_path, CheckReport(), "warning")
     check.expired([], tmp_path)
-    found = [(("T", 0), 12, 1000), (("T", 1), 12, 999), (("T", 2), 50, 1000), (("T", 3), None, -1), (("T", 9), 12, 1000)]
+    found = [
+        (("T", 0), 12, 1000),
+        (("T", 1), 12, 999),
+        (("T", 2), 50, 1000),
+        (("T", 3), None, -1),
+        (("T", 9), 12, 1000),
+    ]
     assert check.remade(found) == [("T", 0)]
 
 
 @pytest.mark.parametrize("knows", ["ends", "index"])
 def test_records_after_a_damaged_one_are_kept_though_no_queue_knows_them_any_more(store, knows):
-    """The record of ends or the index says that the log went on: they are no old bytes after an end that was cut."""
+    """The record of ends or the index says that the log went on: they are no old bytes after an end that was
+    cut."""
     stored = filled(store)
     store.flush(), store.close()
     newest = max((store.root / "commitlog").iterdir())
@@ -156,7 +175,11 @@ def test_messages_are_named_by_the_record_of_ends_when_log_files_and_all_units_a
     store.flush(), store.close()
     files = sorted((store.root / "commitlog").iterdir())
     taken = {"first": files[:1], "newest": files[-1:], "all": files}[gone]
-    lost = {one[:3] for one in stored if f"{_log_offset(store, one) // FILE_BYTES * FILE_BYTES:020}" in {path.name for path in taken}}
+    lost = {
+        one[:3]
+        for one in stored
+        if f"{_log_offset(store, one) // FILE_BYTES * FILE_BYTES:020}" in {path.name for path in taken}
+    }
     for path in taken:
         path.unlink()
     shutil.rmtree(store.root / "consumequeue")
@@ -171,13 +194,16 @@ def test_messages_of_a_lost_first_log_file_are_named_where_a_queue_file_says_not
     lost = {one[:3] for one in stored if _log_offset(store, one) < FILE_BYTES}
     min((store.root / "commitlog").iterdir()).unlink()
     path = queue_file(store.root, 0)
-    path.write_bytes(bytes(path.stat().st_size) if content == "zero" else random.Random(5).randbytes(path.stat().st_size))
+    path.write_bytes(
+        bytes(path.stat().st_size) if content == "zero" else random.Random(5).randbytes(path.stat().st_size)
+    )
     plan = make_plan(checked(store.root), small_settings(store.root))
     assert lost and named(plan) == lost
 
 
 def test_bytes_of_a_lost_first_log_file_are_counted_that_one_queue_no_longer_names(store):
-    """The record of ends reaches less far than that file. Units of the other queues name the rest of it, up to the blank at its end."""
+    """The record of ends reaches less far than that file. Units of the other queues name the rest of it, up
+    to the blank at its end."""
     filled(store, 2)
     store.flush(), store.round()
     quiet = store.put(message("quiet", 0, bytes(100)))
@@ -195,7 +221,8 @@ def test_bytes_of_a_lost_first_log_file_are_counted_that_one_queue_no_longer_nam
 
 
 def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offsets_not_given_again(store):
-    """The newest log file is lost, so no record says where the last file of the queue belongs: it is the one behind the others."""
+    """The newest log file is lost, so no record says where the last file of the queue belongs: it is the one
+    behind the others."""
     stored = filled(store, 60)
     store.flush(), store.round()
     stored += filled(store, 200)
@@ -215,7 +242,8 @@ def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offs
 
 @pytest.mark.parametrize("is_zero", [False, True])
 def test_a_queue_file_of_lost_messages_changes_places_with_the_one_that_lies_under_its_name(store, is_zero):
-    """None of its units leads to a record, but they follow those of the other: it was taken away, and nobody said which messages were lost."""
+    """None of its units leads to a record, but they follow those of the other: it was taken away, and nobody
+    said which messages were lost."""
     stored = filled(store, 60)
     store.flush(), store.round()
     stored += filled(store, 170)
@@ -242,7 +270,8 @@ def test_a_queue_file_of_lost_messages_changes_places_with_the_one_that_lies_und
 
 @pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1), (1, 3), (3, 1), (0, 1), (2, 0)])
 def test_a_log_file_that_was_moved_over_another_takes_its_place_again(store, source, target):
-    """The missing file was made again where the moved one had gone back to: what both held was gone, and one was named."""
+    """The missing file was made again where the moved one had gone back to: what both held was gone, and one
+    was named."""
     stored = filled(store, 500)
     log_offsets = {one[:3]: _log_offset(store, one) for one in stored}
     store.flush(), store.close()
@@ -312,7 +341,9 @@ def test_bytes_after_the_end_that_no_queue_names_are_counted(store):
         sizes.append((found.topic, found.queue_id, at, found.size))
         at += found.size
     last = max(begin for topic, queue_id, begin, _ in sizes if (topic, queue_id) != ("T", 0))
-    unnamed = sum(size for topic, queue_id, begin, size in sizes if (topic, queue_id) == ("T", 0) and begin < last)
+    unnamed = sum(
+        size for topic, queue_id, begin, size in sizes if (topic, queue_id) == ("T", 0) and begin < last
+    )
     newest.unlink()
     (store.root / "ends").unlink()
     shutil.rmtree(store.root / "consumequeue/T/0")
@@ -322,7 +353,8 @@ def test_bytes_after_the_end_that_no_queue_names_are_counted(store):
 
 
 def test_queues_that_may_have_had_more_behind_the_end_are_named(store):
-    """The newest log file is gone, and one queue's file is zero: other queues say that messages lay there, and nothing says whether some were its own."""
+    """The newest log file is gone, and one queue's file is zero: other queues say that messages lay there,
+    and nothing says whether some were its own."""
     filled(store)
     store.flush()
     store.die()
@@ -369,7 +401,8 @@ def test_a_record_after_the_end_that_only_the_index_names_is_counted(store):
 
 
 def test_messages_that_another_broker_may_have_removed_are_counted(store):
-    """The log was written on after the record of ends, and the store says that it was closed: so as another broker leaves it."""
+    """The log was written on after the record of ends, and the store says that it was closed: so as another
+    broker leaves it."""
     stored = filled(store)
     store.flush(), store.round()
     stored += filled(store, 60)
@@ -384,7 +417,9 @@ def test_messages_that_another_broker_may_have_removed_are_counted(store):
 def _log_offset(store, one):
     """Log offset of a stored message, by its unit."""
     topic, queue_id, number = one[:3]
-    units = b"".join(path.read_bytes() for path in sorted((store.root / f"consumequeue/{topic}/{queue_id}").iterdir()))
+    units = b"".join(
+        path.read_bytes() for path in sorted((store.root / f"consumequeue/{topic}/{queue_id}").iterdir())
+    )
     return queue_unit.decode(units, number * queue_unit.SIZE).log_offset
 
 
@@ -405,7 +440,12 @@ def test_messages_without_a_unit_lie_between_their_neighbours_and_never_over_ano
                 placed[stretch].append(Place(at, choose.randrange(100, 200), choose.choice("ab"), 0, number))
                 at = placed[stretch][-1].end
         taken = {(place.topic, place.number) for places in placed.values() for place in places}
-        wanted = [one for topic in "ab" for one in _homeless(topic, range(0, 40_000, 97)) if (topic, one[0].number) not in taken]
+        wanted = [
+            one
+            for topic in "ab"
+            for one in _homeless(topic, range(0, 40_000, 97))
+            if (topic, one[0].number) not in taken
+        ]
         left = put_where_free(wanted, placed)
         count = sum(map(len, placed.values()))
         assert count + len(left) == len(taken) + len(wanted) and count > len(taken)
@@ -414,7 +454,11 @@ def test_messages_without_a_unit_lie_between_their_neighbours_and_never_over_ano
             assert all(stretch.low <= place.at and place.end <= stretch.high for place in ordered)
             assert all(before.end <= after.at for before, after in itertools.pairwise(ordered))
         for topic in "ab":
-            numbers = [place.number for place in sorted(place for places in placed.values() for place in places) if place.topic == topic]
+            numbers = [
+                place.number
+                for place in sorted(place for places in placed.values() for place in places)
+                if place.topic == topic
+            ]
             assert numbers == sorted(numbers), seed
 
 
@@ -471,7 +515,8 @@ def test_a_directory_in_the_place_of_a_queue_file_is_moved_away(store):
 
 @pytest.mark.parametrize("how", ["empty", "missing", "no bytes"])
 def test_a_store_whose_log_is_not_mounted_is_left_as_it_is(store, how):
-    """All queues were taken away and the record of ends forgot where the log ended, before the repair was refused."""
+    """All queues were taken away and the record of ends forgot where the log ended, before the repair was
+    refused."""
     stored = filled(store)
     store.close()
     log, kept = store.root / "commitlog", store.root.parent / "log elsewhere"
@@ -485,8 +530,12 @@ def test_a_store_whose_log_is_not_mounted_is_left_as_it_is(store, how):
             log.mkdir()
     before = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
     plan = repaired(store.root)
-    assert plan.actions == [] and plan.left[0].startswith(f"There is no log file, but the store had a log up to {store.log.wrote:,}")
-    assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file() and path.name != "lock"} == {path: raw for path, raw in before.items() if path.name != "lock"}
+    assert plan.actions == [] and plan.left[0].startswith(
+        f"There is no log file, but the store had a log up to {store.log.wrote:,}"
+    )
+    assert {
+        path: path.read_bytes() for path in store.root.rglob("*") if path.is_file() and path.name != "lock"
+    } == {path: raw for path, raw in before.items() if path.name != "lock"}
     shutil.rmtree(log, ignore_errors=True)
     shutil.copytree(kept, log)
     again = reopened(store)
@@ -496,7 +545,8 @@ def test_a_store_whose_log_is_not_mounted_is_left_as_it_is(store, how):
 
 @pytest.mark.parametrize("changed", ["$", "\\"])
 def test_a_topic_that_became_none_by_one_bit_is_restored_by_its_unit(store, changed):
-    """The plan put a placeholder in its place and wrote the topic into that, and was refused after it had taken the index away."""
+    """The plan put a placeholder in its place and wrote the topic into that, and was refused after it had
+    taken the index away."""
     stored = filled(store, 60, (("%RETRY%g", 0), ("quiet", 0)))
     store.flush()
     store.close()
@@ -532,7 +582,9 @@ def test_a_plan_names_each_lost_range_and_its_document_the_first_of_them(tmp_pat
         raw[place + 100] ^= 1
     path.write_bytes(raw)
     found = make_plan(checked(store.root), small_settings(store.root)).losses
-    assert [(one.queue_id, one.first, one.last) for one in found.ranges] == [(queue_id, 0, 0) for queue_id in range(5)]
+    assert [(one.queue_id, one.first, one.last) for one in found.ranges] == [
+        (queue_id, 0, 0) for queue_id in range(5)
+    ]
     document = found.as_dict()
     assert (len(document["ranges"]), document["ranges_left_out"], document["messages"]) == (3, 2, 5)
     repaired(store.root)

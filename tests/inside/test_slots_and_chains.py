@@ -1,4 +1,5 @@
-"""Heat map and chains of an index file: the numbers of a plain slow reader, on stores of Apache's, ours and damaged ones."""
+"""Heat map and chains of an index file: the numbers of a plain slow reader, on stores of Apache's, ours and
+damaged ones."""
 
 from __future__ import annotations
 
@@ -31,11 +32,23 @@ def agrees(directory: StoreDirectory, geometry: IndexGeometry, name: str) -> tup
     picture, told = slots.heat_map(directory, name), chains.chains(directory, name)
     assert picture["cells"] == plain.cells(picture["cell_slots"])
     assert (picture["counted"], picture["entries"]) == (plain.used_in(0, geometry.slots), len(plain.entries))
-    assert sum(row["cells"] for row in picture["shares"]) == len(picture["cells"]) <= picture["columns"] * picture["rows"]
-    shares = [used / min(picture["cell_slots"], geometry.slots - n * picture["cell_slots"]) for n, used in enumerate(picture["cells"])]
+    assert (
+        sum(row["cells"] for row in picture["shares"])
+        == len(picture["cells"])
+        <= picture["columns"] * picture["rows"]
+    )
+    shares = [
+        used / min(picture["cell_slots"], geometry.slots - n * picture["cell_slots"])
+        for n, used in enumerate(picture["cells"])
+    ]
     assert [cell["share"] for cell in picture["emptiest"]] == sorted(shares)[: len(picture["emptiest"])]
-    assert [cell["share"] for cell in picture["fullest"]] == sorted(shares, reverse=True)[: len(picture["fullest"])]
-    assert all(plain.used_in(cell["first_slot"], cell["last_slot"]) == cell["used"] for cell in picture["emptiest"] + picture["fullest"])
+    assert [cell["share"] for cell in picture["fullest"]] == sorted(shares, reverse=True)[
+        : len(picture["fullest"])
+    ]
+    assert all(
+        plain.used_in(cell["first_slot"], cell["last_slot"]) == cell["used"]
+        for cell in picture["emptiest"] + picture["fullest"]
+    )
 
     lengths = plain.lengths()
     assert sum(row["slots"] for row in told["lengths"]) == geometry.slots
@@ -47,7 +60,9 @@ def agrees(directory: StoreDirectory, geometry: IndexGeometry, name: str) -> tup
     assert told["used"] == geometry.slots - lengths[0]
     if entries:
         assert told["touched_by_hit"] == sum(length**2 * count for length, count in lengths.items()) / entries
-    by_length = sorted(((len(numbers), -slot) for slot, numbers in plain.of_slot.items()), reverse=True)[: chains.LONGEST]
+    by_length = sorted(((len(numbers), -slot) for slot, numbers in plain.of_slot.items()), reverse=True)[
+        : chains.LONGEST
+    ]
     assert [(chain["entries"], -chain["slot"]) for chain in told["longest"]] == by_length
     for chain in told["longest"]:
         hashes = [plain.entries[number].key_hash for number in plain.chain(chain["slot"])]
@@ -162,7 +177,9 @@ def test_an_empty_file_has_no_share_of_anything(tmp_path):
 @pytest.mark.parametrize("more", [1, 30, 400])
 def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_path, monkeypatch, more):
     geometry = IndexGeometry(500, 2000)
-    with opened(tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries) as store:
+    with opened(
+        tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries
+    ) as store:
         for number in range(300):
             store.put(message(keys=(f"k{number}",)))
         directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
@@ -171,7 +188,8 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
 
         def interrupted(reader, target, offset):
             monkeypatch.undo()
-            for number in range(250, 250 + more):  # some keys again, so that slots with older entries are named anew too
+            # Some keys again, so that slots with older entries are named anew too
+            for number in range(250, 250 + more):
                 store.put(message(keys=(f"k{number}",)))
             return read_into(reader, target, offset)
 
@@ -188,7 +206,9 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
 @pytest.mark.parametrize("more", [1, 40])
 def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypatch, more):
     geometry = IndexGeometry(50, 2000)
-    with opened(tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries) as store:
+    with opened(
+        tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries
+    ) as store:
         for _ in range(60):
             store.put(message(keys=("hot",)))
         directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
@@ -218,11 +238,15 @@ def test_a_chain_that_no_writer_makes_is_not_followed(tmp_path, monkeypatch):
     header = index_file.decode_header(data)
     named = header.count + 1  # by the first slot; it names itself
     data[geometry.slot_at(0) : geometry.slot_at(1)] = index_file.SLOT.pack(named)
-    data[geometry.entry_at(named) : geometry.entry_at(named + 1)] = index_file.encode_entry(index_file.IndexEntry(0, 0, 0, named))
+    data[geometry.entry_at(named) : geometry.entry_at(named + 1)] = index_file.encode_entry(
+        index_file.IndexEntry(0, 0, 0, named)
+    )
     path.write_bytes(data)
     tally = slots.tally_of(directory, path.name)
     assert tally.upto is None and not slots.follow(directory, path.name, tally, header)
-    assert any("name entries up to" in finding for finding in slots.picture_of(path.name, tally, 0.0)["findings"])
+    assert any(
+        "name entries up to" in finding for finding in slots.picture_of(path.name, tally, 0.0)["findings"]
+    )
 
 
 def test_a_grid_has_as_many_cells_as_make_sense():

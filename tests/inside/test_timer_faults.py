@@ -1,4 +1,5 @@
-"""The doctor on what waits for its time: each damage of timer files is named and mended, nothing is lost, and nothing delivered comes again."""
+"""The doctor on what waits for its time: each damage of timer files is named and mended, nothing is lost, and
+nothing delivered comes again."""
 
 import shutil
 import struct
@@ -107,29 +108,77 @@ def check_page(root, **changes):
 def never_sure(root):
     """As Apache's page of a timer log that was never flushed, beside one that is damaged."""
     path = root / "config" / "timercheck"
-    path.write_bytes(timer_check.encode(timer_check.decode(path.read_bytes())._replace(log_flushed=0)).ljust(timer_check.FILE_BYTES, b"\0"))
+    path.write_bytes(
+        timer_check.encode(timer_check.decode(path.read_bytes())._replace(log_flushed=0)).ljust(
+            timer_check.FILE_BYTES, b"\0"
+        )
+    )
     poke_unit(root, 50, "size", struct.pack(">i", 99))
 
 
 FAULTS = {  # what is done, kind and grade of what must be found
     "wheel of another length": (lambda root: longer(root / "timerwheel"), "timer-wheel", "repair"),
     "wheel of no length": (lambda root: (root / "timerwheel").write_bytes(b""), "empty-file", "next start"),
-    "slot that points beyond the log": (lambda root: poke(root / "timerwheel", slot_at(20) + 16, struct.pack(">q", 1 << 30)), "timer-slot", "next start"),
-    "slot that points to another second": (lambda root: poke(root / "timerwheel", slot_at(20) + 16, struct.pack(">q", 0)), "timer-slot", "next start"),
-    "unit of another second": (lambda root: poke_unit(root, COUNT - 3, "delay_ms", struct.pack(">i", 77_000)), "timer-unit", "repair"),
-    "unit of a message that is none": (lambda root: poke_unit(root, 50, "log_offset", struct.pack(">q", 1234)), "timer-unit", "repair"),
-    "unit of another size": (lambda root: poke_unit(root, 50, "size", struct.pack(">i", 99)), "timer-unit", "repair"),
+    "slot that points beyond the log": (
+        lambda root: poke(root / "timerwheel", slot_at(20) + 16, struct.pack(">q", 1 << 30)),
+        "timer-slot",
+        "next start",
+    ),
+    "slot that points to another second": (
+        lambda root: poke(root / "timerwheel", slot_at(20) + 16, struct.pack(">q", 0)),
+        "timer-slot",
+        "next start",
+    ),
+    "unit of another second": (
+        lambda root: poke_unit(root, COUNT - 3, "delay_ms", struct.pack(">i", 77_000)),
+        "timer-unit",
+        "repair",
+    ),
+    "unit of a message that is none": (
+        lambda root: poke_unit(root, 50, "log_offset", struct.pack(">q", 1234)),
+        "timer-unit",
+        "repair",
+    ),
+    "unit of another size": (
+        lambda root: poke_unit(root, 50, "size", struct.pack(">i", 99)),
+        "timer-unit",
+        "repair",
+    ),
     "unit of another size in a log that was never sure": (never_sure, "timer-unit", "repair"),
-    "chain to another second": (lambda root: poke_unit(root, 50, "previous", struct.pack(">q", 49 * 52)), "timer-chain", "repair"),
-    "chain that is cut": (lambda root: poke_unit(root, 50, "previous", struct.pack(">q", -1)), "timer-chain", "repair"),
-    "chain that leads forward": (lambda root: poke_unit(root, 50, "previous", struct.pack(">q", 54 * 52)), "timer-log", "next start"),
-    "chain that is a loop": (lambda root: poke_unit(root, 50, "previous", struct.pack(">q", 50 * 52)), "timer-log", "next start"),
-    "torn last unit": (lambda root: poke_unit(root, COUNT - 1, "unit_size", bytes(20)), "timer-log", "next start"),
+    "chain to another second": (
+        lambda root: poke_unit(root, 50, "previous", struct.pack(">q", 49 * 52)),
+        "timer-chain",
+        "repair",
+    ),
+    "chain that is cut": (
+        lambda root: poke_unit(root, 50, "previous", struct.pack(">q", -1)),
+        "timer-chain",
+        "repair",
+    ),
+    "chain that leads forward": (
+        lambda root: poke_unit(root, 50, "previous", struct.pack(">q", 54 * 52)),
+        "timer-log",
+        "next start",
+    ),
+    "chain that is a loop": (
+        lambda root: poke_unit(root, 50, "previous", struct.pack(">q", 50 * 52)),
+        "timer-log",
+        "next start",
+    ),
+    "torn last unit": (
+        lambda root: poke_unit(root, COUNT - 1, "unit_size", bytes(20)),
+        "timer-log",
+        "next start",
+    ),
     "file too long": (lambda root: longer(log_file(root, 1)), "file-length", "repair"),
     "file missing in the middle": (lambda root: log_file(root, 1).unlink(), "file-missing", "repair"),
     "last file missing": (lambda root: log_file(root, 2).unlink(), "timer-check", "harmless"),
     "foreign file": (lambda root: (root / "timerlog" / "notes").write_bytes(b"x"), "stray-file", "repair"),
-    "timercheck ahead of the queue": (lambda root: check_page(root, queue_offset=COUNT + 7), "timer-check", "harmless"),
+    "timercheck ahead of the queue": (
+        lambda root: check_page(root, queue_offset=COUNT + 7),
+        "timer-check",
+        "harmless",
+    ),
 }
 
 
@@ -145,7 +194,9 @@ def test_damage_of_timer_files_is_named_and_mended_and_each_message_comes_once(f
     plan = make_plan(check, settings_of(root))
     assert plan.left == [] and (plan.actions or grade == "harmless")
     Repair(plan).run()
-    assert [finding for finding in check_store(root, settings_of(root)).findings if finding.severity != "note"] == []
+    assert [
+        finding for finding in check_store(root, settings_of(root)).findings if finding.severity != "note"
+    ] == []
     store, timer = started(root, START_MS + 6_000)
     run(store, timer, START_MS + 45_000)
     assert sorted(delivered(store)) == list(range(COUNT))
@@ -153,7 +204,9 @@ def test_damage_of_timer_files_is_named_and_mended_and_each_message_comes_once(f
     assert check_store(root, settings_of(root)).findings == []
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: poke(path, 0, struct.pack(">q", 1 << 50))])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.unlink(), lambda path: poke(path, 0, struct.pack(">q", 1 << 50))]
+)
 def test_when_nobody_knows_what_was_delivered_it_comes_twice_rather_than_never(damage, root):
     damage(root / "config" / "timercheck")
     check = StoreCheck(root, settings_of(root))
@@ -176,14 +229,27 @@ def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_mo
     round_s = (FIRST_S // timer_wheel.SLOTS + 1) * timer_wheel.SLOTS
     for first, count in ((0, 5_000), (SLOTS_AT_ONCE, 4_100)):
         for slot in range(first, first + count):
-            content[slot * timer_wheel.SLOT_BYTES : (slot + 1) * timer_wheel.SLOT_BYTES] = timer_wheel.encode(timer_wheel.TimerSlot(round_s + slot, 1 << 30, 1 << 30, 1))
+            content[slot * timer_wheel.SLOT_BYTES : (slot + 1) * timer_wheel.SLOT_BYTES] = timer_wheel.encode(
+                timer_wheel.TimerSlot(round_s + slot, 1 << 30, 1 << 30, 1)
+            )
     (root / "timerwheel").write_bytes(content)
     check = StoreCheck(root, settings_of(root))
     check.run()
     assert check.report.kinds == {"timer-slot": 2 * 4_096, "timer-slots": 1}
-    (more,) = [finding for finding in doctor.findings_of(check.report, root, check.unclean) if finding["kind"] == "timer-slots"]
-    assert (more["grade"], more["file"], more["offset"]) == ("next start", "timerwheel", 4_096 * timer_wheel.SLOT_BYTES)
-    assert "at least 8192 slots are wrong; 908 more that differ from the timer log were not looked at" in more["what"]
+    (more,) = [
+        finding
+        for finding in doctor.findings_of(check.report, root, check.unclean)
+        if finding["kind"] == "timer-slots"
+    ]
+    assert (more["grade"], more["file"], more["offset"]) == (
+        "next start",
+        "timerwheel",
+        4_096 * timer_wheel.SLOT_BYTES,
+    )
+    assert (
+        "at least 8192 slots are wrong; 908 more that differ from the timer log were not looked at"
+        in more["what"]
+    )
     Repair(make_plan(check, settings_of(root))).run()
     assert check_store(root, settings_of(root)).findings == []
 
@@ -194,10 +260,18 @@ def test_a_lost_first_file_of_the_timer_log_is_named_by_the_check(tmp_path):
     size = 3 * timer_log.SIZE + timer_log.BLANK.size
     with open_store("golden-clean", root) as store:
         check = store.timer_files.check
-        entries = [store.timer_files.unit(number * timer_log.SIZE) for number in range(check.log_flushed // timer_log.SIZE)]
+        entries = [
+            store.timer_files.unit(number * timer_log.SIZE)
+            for number in range(check.log_flushed // timer_log.SIZE)
+        ]
     assert len(entries) > 3, "too few messages in the fixture"
     units = b"".join(timer_log.LAYOUT.pack(*unit) for unit in entries[3:])
     first.unlink()
     (root / "timerlog" / f"{size:020d}").write_bytes(units[: 3 * timer_log.SIZE].ljust(size, b"\0"))
-    found = [finding for finding in check_store(root).findings if finding.kind == "timer-log" and "are missing, though the log has messages of theirs" in finding.what]
+    found = [
+        finding
+        for finding in check_store(root).findings
+        if finding.kind == "timer-log"
+        and "are missing, though the log has messages of theirs" in finding.what
+    ]
     assert len(found) == 1

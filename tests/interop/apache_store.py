@@ -1,18 +1,42 @@
-"""Apache's own DefaultMessageStore (5.5.0) on store directories, by the program java/src-store/OpenStore.java."""
+"""Apache's own DefaultMessageStore (5.5.0) on store directories, by the program
+java/src-store/OpenStore.java."""
 
 from pathlib import Path
 
 from tests.interop import clients
 
-OPENS = ["--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-         "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED"]
+OPENS = [
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+]
 
 
 def said_by_apache(stores: list[Path], home: Path, options: dict, lookups: str) -> list[dict]:
     """What the program prints of the stores, which it opens one after the other; `lookups` is its input."""
-    classpath = f"{clients.BUILD}/classes-{clients.JAVA_5}/interop:" + (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
-    program = clients.Running(["java", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", f"-Drmq.logback.configurationFile={clients.LOG_CONFIGURATION}", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPENS, "-cp", classpath,
-                               "OpenStore", *map(str, stores), *(f"{key}={value}" for key, value in options.items())])
+    classpath = (
+        f"{clients.BUILD}/classes-{clients.JAVA_5}/interop:"
+        + (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
+    )
+    program = clients.Running(
+        [
+            "java",
+            f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={home}",
+            f"-Drmq.logback.configurationFile={clients.LOG_CONFIGURATION}",
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *OPENS,
+            "-cp",
+            classpath,
+            "OpenStore",
+            *map(str, stores),
+            *(f"{key}={value}" for key, value in options.items()),
+        ]
+    )
     try:
         program.say(lookups)
         return program.finish(clients.RUN_LIMIT_S)

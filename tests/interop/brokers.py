@@ -1,6 +1,8 @@
-"""Brokers as child processes, ours and Apache's, with the same handful of methods, so that one test can be held against either.
+"""Brokers as child processes, ours and Apache's, with the same handful of methods, so that one test can be
+held against either.
 
-The tests are about ours; `INTEROP_BROKER=apache` runs them against Apache's broker, which is how a test itself is checked.
+The tests are about ours; `INTEROP_BROKER=apache` runs them against Apache's broker, which is how a test
+itself is checked.
 """
 
 import os
@@ -22,7 +24,8 @@ STOP_LIMIT_S = 15
 
 
 def free_ports() -> tuple[int, int]:
-    """A name server port and a broker port; the broker also takes the one two below and Apache's the one above."""
+    """A name server port and a broker port; the broker also takes the one two below and Apache's the one
+    above."""
     for _ in range(100):
         sockets = []
         try:
@@ -48,7 +51,12 @@ def _bound(port: int, sockets: list) -> int:
 class OurBroker:
     """`manage.py runbroker` on a data directory; the ports stay the same over restarts, as clients expect."""
 
-    def __init__(self, data: Path, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ("--no-web",)):
+    def __init__(
+        self,
+        data: Path,
+        settings: dict[str, object] | None = None,
+        arguments: tuple[str, ...] = ("--no-web",),
+    ):
         self.data = data
         self.settings = dict(settings or {})
         self.nameserver_port, self.broker_port = free_ports()
@@ -67,15 +75,35 @@ class OurBroker:
     def start(self) -> "OurBroker":
         self.data.mkdir(parents=True, exist_ok=True)
         self._log = open(self.data / "broker.out", "ab")
-        command = [sys.executable, "manage.py", "runbroker", "--data", str(self.data), "--bind", "127.0.0.1", "--broker-port", str(self.broker_port),
-                   "--nameserver-port", str(self.nameserver_port), *self._arguments]
+        command = [
+            sys.executable,
+            "manage.py",
+            "runbroker",
+            "--data",
+            str(self.data),
+            "--bind",
+            "127.0.0.1",
+            "--broker-port",
+            str(self.broker_port),
+            "--nameserver-port",
+            str(self.nameserver_port),
+            *self._arguments,
+        ]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
-        # The settings of the tests' own Django are not the broker's: they make a temporary directory, which a killed process leaves.
+        # The settings of the tests' own Django are not the broker's: they make a temporary directory, which a
+        # killed process leaves.
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         environment["BROKER_DATA_DIR"] = str(self.data)
         began = time.monotonic()
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, env=environment)
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+        )
         self._wait_ready(began + READY_LIMIT_S)
         self.seconds_to_ready = time.monotonic() - began
         return self
@@ -89,7 +117,9 @@ class OurBroker:
             piece = os.read(stream, 65536) if readable else b""
             if not piece:
                 self.kill9()
-                raise AssertionError(f"runbroker did not get READY: {seen.decode(errors='replace')}\n{self.output()}")
+                raise AssertionError(
+                    f"runbroker did not get READY: {seen.decode(errors='replace')}\n{self.output()}"
+                )
             seen += piece
         self.ready_line = next(line for line in seen.decode().split("\n") if line.startswith("READY"))
 
@@ -106,7 +136,9 @@ class OurBroker:
             code = self._process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill9()
-            raise AssertionError(f"runbroker did not end within {STOP_LIMIT_S} s of SIGTERM:\n{self.output()}") from None
+            raise AssertionError(
+                f"runbroker did not end within {STOP_LIMIT_S} s of SIGTERM:\n{self.output()}"
+            ) from None
         self._ended()
         return code
 
@@ -125,7 +157,9 @@ class OurBroker:
 class ApacheBroker:
     """Apache's name server and broker by the peer scripts."""
 
-    def __init__(self, data: Path, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()):
+    def __init__(
+        self, data: Path, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()
+    ):
         self.data = data
         self.settings = dict(settings or {})
         self.nameserver_port, self.broker_port = free_ports()
@@ -140,11 +174,26 @@ class ApacheBroker:
     def start(self) -> "ApacheBroker":
         self.data.mkdir(parents=True, exist_ok=True)
         extra = self.data / "extra.conf"
-        extra.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items() if key != "flushDiskType"))
-        environment = dict(os.environ, NS_PORT=str(self.nameserver_port), BROKER_PORT=str(self.broker_port), BROKER_HEAP=os.environ.get("BROKER_HEAP", "512m"),
-                           FLUSH=str(self.settings.get("flushDiskType", "ASYNC_FLUSH")), RMQ_BUILD=str(BUILD))
+        extra.write_text(
+            "".join(f"{key}={value}\n" for key, value in self.settings.items() if key != "flushDiskType")
+        )
+        environment = dict(
+            os.environ,
+            NS_PORT=str(self.nameserver_port),
+            BROKER_PORT=str(self.broker_port),
+            BROKER_HEAP=os.environ.get("BROKER_HEAP", "512m"),
+            FLUSH=str(self.settings.get("flushDiskType", "ASYNC_FLUSH")),
+            RMQ_BUILD=str(BUILD),
+        )
         began = time.monotonic()
-        done = subprocess.run([str(PEERS / "start.sh"), str(self.data), str(extra)], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        done = subprocess.run(
+            [str(PEERS / "start.sh"), str(self.data), str(extra)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+        )
         assert done.returncode == 0, done.stdout.decode()
         self.seconds_to_ready = time.monotonic() - began
         return self
@@ -160,7 +209,12 @@ class ApacheBroker:
         self._stop("kill9")
 
     def _stop(self, what: str) -> None:
-        subprocess.run([str(PEERS / "stop.sh"), str(self.data), what], env=dict(os.environ, RMQ_BUILD=str(BUILD)), check=True, timeout=130)
+        subprocess.run(
+            [str(PEERS / "stop.sh"), str(self.data), what],
+            env=dict(os.environ, RMQ_BUILD=str(BUILD)),
+            check=True,
+            timeout=130,
+        )
 
 
 Broker = ApacheBroker if os.environ.get("INTEROP_BROKER") == "apache" else OurBroker

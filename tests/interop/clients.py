@@ -1,7 +1,8 @@
 """Unmodified Apache clients as child processes.
 
-Each program (java/src/Interop.java, go/main.go) takes a name server address, a command and key=value options and prints one JSON object a line.
-What they were compiled against is fetched by `make deps` (tests/interop/deps.sh) into build/rocketmq; nothing here touches a network.
+Each program (java/src/Interop.java, go/main.go) takes a name server address, a command and key=value options
+and prints one JSON object a line. What they were compiled against is fetched by `make deps`
+(tests/interop/deps.sh) into build/rocketmq; nothing here touches a network.
 """
 
 import json
@@ -27,7 +28,10 @@ def java_missing(version: str) -> str | None:
     """Why a Java program of this version cannot run here, or None."""
     if shutil.which("java") is None:
         return "no java on this machine (make deps)"
-    if not (BUILD / f"cp-{version}.txt").exists() or not (BUILD / f"classes-{version}" / "interop" / ".stamp").exists():
+    if (
+        not (BUILD / f"cp-{version}.txt").exists()
+        or not (BUILD / f"classes-{version}" / "interop" / ".stamp").exists()
+    ):
         return f"rocketmq-client {version} is not in {BUILD} (make deps)"
     return None
 
@@ -38,7 +42,8 @@ def go_missing() -> str | None:
 
 
 def require(*kinds: str) -> None:
-    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go") is not here: to be called before a broker is started."""
+    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go") is not here: to be called before a
+    broker is started."""
     for kind in kinds:
         if reason := go_missing() if kind == "go" else java_missing(kind):
             pytest.skip(reason)
@@ -71,8 +76,17 @@ class JavaProgram(Program):
     def __init__(self, version: str, nameserver: str, home: Path):
         self.version = version
         classpath = f"{BUILD}/classes-{version}/interop:" + (BUILD / f"cp-{version}.txt").read_text()
-        flags = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}", "-Drocketmq.client.logUseSlf4j=false",
-                 f"-Drocketmq.client.logRoot={home}", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        flags = [
+            f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={home}",
+            f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}",
+            "-Drocketmq.client.logUseSlf4j=false",
+            f"-Drocketmq.client.logRoot={home}",
+            "-Xms64m",
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+        ]
         super().__init__(["java", *flags, "-cp", classpath, "Interop"], nameserver)
 
 
@@ -93,11 +107,16 @@ class Running:
     """A started program: its lines arrive as they are printed; it is ended by closing its input."""
 
     def __init__(self, command: list[str]):
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         self.lines: list[dict] = []
         self._changed = threading.Condition()
         self._errors = b""
-        self._readers = [threading.Thread(target=self._read_lines), threading.Thread(target=self._read_errors)]
+        self._readers = [
+            threading.Thread(target=self._read_lines),
+            threading.Thread(target=self._read_errors),
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -115,13 +134,17 @@ class Running:
         self._errors = self._process.stderr.read()
 
     def until(self, enough, limit_s: float = RUN_LIMIT_S) -> list[dict]:
-        """Waits until `enough(lines)` holds; raises with what was printed when the time is over or the program ended before."""
+        """Waits until `enough(lines)` holds; raises with what was printed when the time is over or the
+        program ended before."""
         deadline = time.monotonic() + limit_s
         with self._changed:
             while not enough(self.lines):
                 left = deadline - time.monotonic()
                 if left <= 0 or (self._process.poll() is not None and not self._readers[0].is_alive()):
-                    raise AssertionError(f"not seen within {limit_s:.0f} s; {len(self.lines)} lines, last {self.lines[-3:]}, errors {self._errors[-2000:]!r}")
+                    raise AssertionError(
+                        f"not seen within {limit_s:.0f} s; {len(self.lines)} lines, last "
+                        f"{self.lines[-3:]}, errors {self._errors[-2000:]!r}"
+                    )
                 self._changed.wait(min(left, 0.5))
             return list(self.lines)
 
@@ -146,7 +169,9 @@ class Running:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"still running after {limit_s:.0f} s; last lines {self.lines[-3:]}") from None
+            raise AssertionError(
+                f"still running after {limit_s:.0f} s; last lines {self.lines[-3:]}"
+            ) from None
         self._close()
         assert code == 0, f"ended with {code}: {self._errors[-2000:]!r}"
         return self.lines
@@ -179,5 +204,7 @@ def until_together(programs: list[Running], enough, limit_s: float = RUN_LIMIT_S
         if enough(lines):
             return lines
         if time.monotonic() > deadline:
-            raise AssertionError(f"not seen within {limit_s:.0f} s; {[len(program.lines) for program in programs]} lines")
+            raise AssertionError(
+                f"not seen within {limit_s:.0f} s; {[len(program.lines) for program in programs]} lines"
+            )
         programs[0].wait_for_change(0.2)

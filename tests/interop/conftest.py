@@ -24,7 +24,8 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def broker_on(request, tmp_path):
-    """A function that starts a broker of a kind on the test's directory, with the SETTINGS of its file; ends what is still running.
+    """A function that starts a broker of a kind on the test's directory, with the SETTINGS of its file; ends
+    what is still running.
 
     A test that asks for it drives the broker with Java's client, which must be here before one is started.
     """

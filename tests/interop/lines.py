@@ -4,7 +4,8 @@ import time
 
 
 def names(program, *words: str) -> list[str]:
-    """Topic and group names of one test and client version, not used before on a broker that lives for a whole file."""
+    """Topic and group names of one test and client version, not used before on a broker that lives for a
+    whole file."""
     return [f"{word}-{program.version.replace('.', '-')}-{time.time_ns() % 10**9}" for word in words]
 
 

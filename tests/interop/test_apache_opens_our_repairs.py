@@ -1,4 +1,5 @@
-"""Apache's own DefaultMessageStore (5.5.0) takes each store that the doctor mended, and finds in it all that could be read before."""
+"""Apache's own DefaultMessageStore (5.5.0) takes each store that the doctor mended, and finds in it all that
+could be read before."""
 
 import hashlib
 import shutil
@@ -25,7 +26,8 @@ OF_THE_LOG = {"length", "bridge", "create", "restore", "cut"}
 
 
 class Before:
-    """What an archive holds while it is whole: of each message in a queue log offset and digests of record and body, and where each key is."""
+    """What an archive holds while it is whole: of each message in a queue log offset and digests of record
+    and body, and where each key is."""
 
     def __init__(self, name: str, directory: Path):
         self.root = stores.unpack(name, directory)
@@ -37,9 +39,14 @@ class Before:
         for message in self.records:
             base = message.log_offset // SIZES.mapped_file_size_commit_log * SIZES.mapped_file_size_commit_log
             raw = files[base][message.log_offset - base :][: message.size]
-            body = zlib.decompress(message.body) if message.is_compressed else message.body  # Java inflates it
+            # Java inflates it
+            body = zlib.decompress(message.body) if message.is_compressed else message.body
             if message.is_queued:
-                self.places[message.topic, message.queue_id, message.queue_offset] = (message.log_offset, _digest(raw), _digest(body) if body else None)
+                self.places[message.topic, message.queue_id, message.queue_offset] = (
+                    message.log_offset,
+                    _digest(raw),
+                    _digest(body) if body else None,
+                )
             if index_keys(message):
                 for key in dict.fromkeys(message.keys):
                     self.keys.setdefault((message.topic, key), []).append(message.log_offset)
@@ -47,7 +54,8 @@ class Before:
 
 @dataclass(frozen=True)
 class Mended:
-    """A repaired store, and which messages nothing could bring back. `changed`: a message whose properties are others now."""
+    """A repaired store, and which messages nothing could bring back. `changed`: a message whose properties
+    are others now."""
 
     name: str
     root: Path
@@ -66,10 +74,14 @@ def _digest(content: bytes) -> str:
 
 def _is_placeholder(message: StoredMessage) -> bool:
     """Where there was too little room for the reason, it is dashes."""
-    return message.raw_properties.startswith(b"REPAIRED\x01") or not (message.body or message.raw_properties.strip(b"-"))
+    return message.raw_properties.startswith(b"REPAIRED\x01") or not (
+        message.body or message.raw_properties.strip(b"-")
+    )
 
 
-def _mended(number: int, name: str, root: Path, before: Before, lost: frozenset[int], changed: int | None = None) -> Mended:
+def _mended(
+    number: int, name: str, root: Path, before: Before, lost: frozenset[int], changed: int | None = None
+) -> Mended:
     check = StoreCheck(root)
     check.run()
     plan = make_plan(check, SIZES)
@@ -77,14 +89,30 @@ def _mended(number: int, name: str, root: Path, before: Before, lost: frozenset[
     Repair(plan).run()
     log = walk_log(stores.log_bytes(root))
     placeholders = frozenset(message.log_offset for message in log.records if _is_placeholder(message))
-    asked = {(message.topic, key) for message in before.records[number % ASKED :: ASKED] for key in message.keys}
-    return Mended(name, root, before, lost, changed, log.end, placeholders, any(action.kind in OF_THE_LOG for action in plan.actions), sorted(asked))
+    asked = {
+        (message.topic, key) for message in before.records[number % ASKED :: ASKED] for key in message.keys
+    }
+    return Mended(
+        name,
+        root,
+        before,
+        lost,
+        changed,
+        log.end,
+        placeholders,
+        any(action.kind in OF_THE_LOG for action in plan.actions),
+        sorted(asked),
+    )
 
 
 def _mended_stores(directory: Path) -> Iterator[Mended]:
     before = Before("clean-small", directory / "sound")
     for number, (name, fault) in enumerate(FAULTS.items()):
-        scene = Scene(shutil.copytree(before.root, directory / name.replace(" ", "-") / "store"), SIZES, before.reference)
+        scene = Scene(
+            shutil.copytree(before.root, directory / name.replace(" ", "-") / "store"),
+            SIZES,
+            before.reference,
+        )
         planted = fault(scene)
         if not planted.file.startswith("config/"):
             yield _mended(number, name, scene.root, before, planted.lost, planted.changed)
@@ -92,11 +120,18 @@ def _mended_stores(directory: Path) -> Iterator[Mended]:
     for number, name in enumerate(stores.variants(), len(FAULTS)):
         root = stores.unpack_variant(name, directory / name)
         sound = {message.log_offset for message in stores.good_records("crash", root)}
-        yield _mended(number, name, root, before, frozenset(message.log_offset for message in before.records if message.log_offset not in sound))
+        yield _mended(
+            number,
+            name,
+            root,
+            before,
+            frozenset(message.log_offset for message in before.records if message.log_offset not in sound),
+        )
 
 
 def _crashed(one: Mended) -> Mended:
-    """A copy as after a crash without a checkpoint. It is not asked for keys: Apache's names of index files are milliseconds, and small ones it overwrites."""
+    """A copy as after a crash without a checkpoint. It is not asked for keys: Apache's names of index files
+    are milliseconds, and small ones it overwrites."""
     root = shutil.copytree(one.root, one.root.with_name("crashed"))
     (root / "abort").write_bytes(b"")
     (root / "checkpoint").unlink(missing_ok=True)
@@ -114,24 +149,35 @@ def _complaints(mended: Mended, lines: list[dict]) -> list[str]:
             if line["offsets"] != list(range(line["min"], line["max"])):
                 told.append(f"{line['topic']}/{line['queue']} has a hole")
             found = zip(line["log_offsets"], line["records"], line["bodies"], strict=True)
-            given |= {(line["topic"], line["queue"], offset): one for offset, one in zip(line["offsets"], found, strict=True)}
+            given |= {
+                (line["topic"], line["queue"], offset): one
+                for offset, one in zip(line["offsets"], found, strict=True)
+            }
     for place, (log_offset, raw, body) in mended.before.places.items():
         if log_offset not in mended.lost:
             found = given.pop(place, (None, None, None))
             if found != (log_offset, found[1] if log_offset == mended.changed else raw, body):
                 told.append(f"{place} is {found}")
-    told += [f"{place} is at {log_offset}, which is no placeholder" for place, (log_offset, _, _) in given.items() if log_offset not in mended.placeholders]
+    told += [
+        f"{place} is at {log_offset}, which is no placeholder"
+        for place, (log_offset, _, _) in given.items()
+        if log_offset not in mended.placeholders
+    ]
     answers = {(line["topic"], line["lookup"]): line["log_offsets"] for line in lines if "lookup" in line}
     gone = {*mended.lost, mended.changed}
     for asked in mended.asked:
-        found, wanted = ([offset for offset in offsets if offset not in gone] for offsets in (answers[asked], mended.before.keys.get(asked, [])))
+        found, wanted = (
+            [offset for offset in offsets if offset not in gone]
+            for offsets in (answers[asked], mended.before.keys.get(asked, []))
+        )
         if found != wanted or mended.lost & set(answers[asked]):
             told.append(f"{asked} gives {answers[asked]}, not {wanted}")
     return told
 
 
 def test_apache_reads_a_mended_store_of_each_fault_and_of_each_crash(tmp_path):
-    """Each as the repair left it, closed in order; where the log was changed also as after a crash, when Apache reads the whole log.
+    """Each as the repair left it, closed in order; where the log was changed also as after a crash, when
+    Apache reads the whole log.
 
     Faults of config/ are left out: Apache's store reads nothing there.
     """
@@ -140,7 +186,9 @@ def test_apache_reads_a_mended_store_of_each_fault_and_of_each_crash(tmp_path):
     mended = list(_mended_stores(tmp_path))
     mended += [_crashed(one) for one in mended if one.log_was_changed]
     lookups = "\n".join("".join(f"{topic}\t{key}\n" for topic, key in one.asked) for one in mended)
-    lines = said_by_apache([one.root for one in mended], tmp_path, SIZES.overrides() | {"digests": "true"}, lookups)
+    lines = said_by_apache(
+        [one.root for one in mended], tmp_path, SIZES.overrides() | {"digests": "true"}, lookups
+    )
     starts = [number for number, line in enumerate(lines) if "store" in line]
     assert [lines[number]["store"] for number in starts] == [str(one.root) for one in mended]
     complaints = {}
@@ -148,6 +196,11 @@ def test_apache_reads_a_mended_store_of_each_fault_and_of_each_crash(tmp_path):
         if told := _complaints(one, lines[start:end]):
             complaints[one.name] = told[:3]
     assert complaints == {}
-    # The one error that is allowed: an entry of the index before the start of the log, where the first file is missing, as after retention.
-    errors = [line for line in (tmp_path / "client.log").read_text().splitlines() if " ERROR " in line and not line.endswith("queryMessage exception")]
+    # The one error that is allowed: an entry of the index before the start of the log, where the first file
+    # is missing, as after retention.
+    errors = [
+        line
+        for line in (tmp_path / "client.log").read_text().splitlines()
+        if " ERROR " in line and not line.endswith("queryMessage exception")
+    ]
     assert errors == []

@@ -1,4 +1,5 @@
-"""Our name server and our Python client beside Apache's broker, and our broker beside Apache's name server."""
+"""Our name server and our Python client beside Apache's broker, and our broker beside Apache's name
+server."""
 
 import asyncio
 import time
@@ -7,7 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_store.client import Admin, NoRouteError, Producer, PullConsumer, PullStatus, PushConsumer, TransactionProducer
+from broker_store.client import (
+    Admin,
+    NoRouteError,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    PushConsumer,
+    TransactionProducer,
+)
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import NameServerPort
 from tests.client import test_python_page
@@ -37,7 +46,10 @@ def apache(tmp_path_factory):
 async def test_the_python_client_sends_to_apaches_broker_and_consumes_from_it(apache):
     inbox = Inbox(failures=1)
     async with Producer(apache.nameserver) as producer:
-        receipts = [await producer.send("PyT", str(number).encode(), tag="A", keys=[f"k{number}"]) for number in range(20)]
+        receipts = [
+            await producer.send("PyT", str(number).encode(), tag="A", keys=[f"k{number}"])
+            for number in range(20)
+        ]
         receipts += await producer.send_batch("PyT", [b"20", b"21"])
         async with PushConsumer("pyg", apache.nameserver) as consumer:
             await consumer.subscribe("PyT").start(inbox)
@@ -73,16 +85,26 @@ async def test_what_waits_appears_at_its_time_and_what_is_recalled_never(apache)
 
 
 async def what_waits_appears_at_its_time(nameserver):
-    """By delay level, by a time from now and at a moment; none early, and the last tells that the recalled one's time is over."""
+    """By delay level, by a time from now and at a moment; none early, and the last tells that the recalled
+    one's time is over."""
     inbox = Inbox()
-    async with Producer(nameserver) as producer, PushConsumer("late", nameserver, consume_from="first") as consumer:
+    async with (
+        Producer(nameserver) as producer,
+        PushConsumer("late", nameserver, consume_from="first") as consumer,
+    ):
         await producer.send("PyLate", b"now")
         await consumer.subscribe("PyLate").start(inbox)
         due = {b"now": 0}
-        for body, delay, delay_ms in ((b"level", {"delay_level": 1}, 1_000), (b"from now", {"delay_s": 2.5}, 2_000), (b"at", {"deliver_at": clock() + 3_000}, 2_000)):
-            due[body] = clock() + delay_ms   # a timer is cut to whole seconds
+        for body, delay, delay_ms in (
+            (b"level", {"delay_level": 1}, 1_000),
+            (b"from now", {"delay_s": 2.5}, 2_000),
+            (b"at", {"deliver_at": clock() + 3_000}, 2_000),
+        ):
+            due[body] = clock() + delay_ms  # a timer is cut to whole seconds
             await producer.send("PyLate", body, **delay)
-        recalled = await producer.send("PyLate", b"recalled", deliver_at=datetime.now(UTC) + timedelta(seconds=4))
+        recalled = await producer.send(
+            "PyLate", b"recalled", deliver_at=datetime.now(UTC) + timedelta(seconds=4)
+        )
         await producer.send("PyLate", b"last", deliver_at=clock() + 6_000)
         due[b"last"] = clock() + 5_000
         assert await producer.recall("PyLate", recalled.recall_handle) == recalled.message_id
@@ -98,7 +120,10 @@ async def test_the_guides_program_with_timers_prints_what_it_says(apache):
 
 
 async def test_the_python_client_ends_transactions_and_replies_at_apaches_broker(apache):
-    async with TransactionProducer(apache.nameserver, "pytx", lambda message: None) as producer, PushConsumer("pytxg", apache.nameserver, consume_from="first") as consumer:
+    async with (
+        TransactionProducer(apache.nameserver, "pytx", lambda message: None) as producer,
+        PushConsumer("pytxg", apache.nameserver, consume_from="first") as consumer,
+    ):
         await producer.send("PyTx", b"first")
         async with producer.transaction("PyTx", b"shown"):
             pass
@@ -119,13 +144,20 @@ async def test_the_python_client_ends_transactions_and_replies_at_apaches_broker
 async def test_many_at_once_and_by_key_at_apaches_broker(apache):
     async with Producer(apache.nameserver) as producer, Admin(apache.nameserver) as admin:
         await admin.create_topic("PyMany", read_queues=4, write_queues=4)
-        receipts = await producer.send_many("PyMany", [b"%d" % number for number in range(5_000)], ordering_key="customer-2")
-        assert {receipt.queue_id for receipt in receipts} == {1} and len({receipt.offset_message_id for receipt in receipts}) == 5_000
+        receipts = await producer.send_many(
+            "PyMany", [b"%d" % number for number in range(5_000)], ordering_key="customer-2"
+        )
+        assert {receipt.queue_id for receipt in receipts} == {1} and len(
+            {receipt.offset_message_id for receipt in receipts}
+        ) == 5_000
         assert (await admin.view_message(receipts[-1].offset_message_id)).body == b"4999"
 
 
 async def test_a_loop_gives_back_and_gives_up_at_apaches_broker(apache):
-    async with Producer(apache.nameserver) as producer, PushConsumer("pyloop", apache.nameserver, consume_from="first") as consumer:
+    async with (
+        Producer(apache.nameserver) as producer,
+        PushConsumer("pyloop", apache.nameserver, consume_from="first") as consumer,
+    ):
         await producer.send_batch("PyLoop", [b"0", b"1", b"2"], queue_id=0)
         seen = []
         async for message in consumer.subscribe("PyLoop"):
@@ -141,7 +173,10 @@ async def test_a_loop_gives_back_and_gives_up_at_apaches_broker(apache):
     async with Admin(apache.nameserver) as admin:
         (dead,) = (await admin.topic_stats("%DLQ%pyloop")).values()
         assert dead.max_offset == 1
-        assert sum(item.consumer_offset for item in (await admin.consume_stats("pyloop", "PyLoop")).values()) == 3
+        assert (
+            sum(item.consumer_offset for item in (await admin.consume_stats("pyloop", "PyLoop")).values())
+            == 3
+        )
 
 
 async def test_each_who_broadcasts_gets_everything_of_apaches_broker(apache):
@@ -149,7 +184,9 @@ async def test_each_who_broadcasts_gets_everything_of_apaches_broker(apache):
     async with Producer(apache.nameserver) as producer, AsyncExitStack() as stack:
         await producer.send_batch("PyB", [b"0", b"1"])
         for inbox in inboxes:
-            consumer = PushConsumer("pyb", apache.nameserver, model="broadcasting", consume_from="first").subscribe("PyB")
+            consumer = PushConsumer(
+                "pyb", apache.nameserver, model="broadcasting", consume_from="first"
+            ).subscribe("PyB")
             await stack.enter_async_context(consumer)
             await consumer.start(inbox)
         await producer.send_batch("PyB", [b"2", b"3"])
@@ -213,7 +250,8 @@ async def test_our_broker_registers_with_apaches_name_server_and_leaves_it(apach
                 while "ours" not in (await admin.cluster_info()).brokers:
                     await asyncio.sleep(0.05)
             await admin.create_topic("OnOurs", broker_name="ours")
-            # A broker tells the name server after it has answered. A send that comes before makes the topic on Apache's broker.
+            # A broker tells the name server after it has answered. A send that comes before makes the topic
+            # on Apache's broker.
             async with asyncio.timeout(20):
                 while not await _is_routed(admin, "OnOurs"):
                     await asyncio.sleep(0.05)

@@ -9,7 +9,8 @@ MESSAGES = 10_000
 def test_ten_thousand_messages_reach_two_consumers_of_one_group(go, broker):
     *topics, group = names(go, "orders", "payments", "events", "readers")
     address = f"127.0.0.1:{broker.broker_port}"
-    go.admin(*(f"create_topic\t{topic}\t{address}" for topic in topics))   # a consumer looks for a new topic's route only each 30 s
+    # A consumer looks for a new topic's route only each 30 s
+    go.admin(*(f"create_topic\t{topic}\t{address}" for topic in topics))
     consumers = [go.start("consume", group=group, topics=",".join(topics)) for _ in range(2)]
     try:
         for consumer in consumers:
@@ -27,7 +28,11 @@ def test_ten_thousand_messages_reach_two_consumers_of_one_group(go, broker):
     assert {line["key"] for line in received} == wanted
     for line in received:
         original = by_place[place(line)]
-        assert (line["key"], line["tag"], line["offset_id"]) == (original["key"], original["tag"], original["offset_id"])
+        assert (line["key"], line["tag"], line["offset_id"]) == (
+            original["key"],
+            original["tag"],
+            original["offset_id"],
+        )
         assert line["body"].startswith(f"r-{line['number']}-") and len(line["body"]) == 100
 
 
@@ -38,14 +43,18 @@ def test_batches_oneway_and_asynchronous_messages_arrive(go):
     go.run("send", topics=topic, n=64, mode="oneway", run="o")
     received = go.run("consume", group=group, topics=topic, n=192, timeout=60_000)
     assert {line["key"] for line in received} == {f"{run}key{i}" for run in "bao" for i in range(64)}
-    assert {place(line): line["key"] for line in sent}.items() <= {place(line): line["key"] for line in received}.items()
+    assert {place(line): line["key"] for line in sent}.items() <= {
+        place(line): line["key"] for line in received
+    }.items()
 
 
 def test_a_consumer_gets_only_the_tags_it_asked_for(go):
     topic, group = names(go, "tagged", "tag-readers")
     sent = acknowledged(go.run("send", topics=topic, n=100))
     wanted = {line["key"] for line in sent if line["tag"] in ("TagB", "TagD")}
-    received = go.run("consume", group=group, topics=topic, tags="TagB || TagD", n=len(wanted), timeout=60_000)
+    received = go.run(
+        "consume", group=group, topics=topic, tags="TagB || TagD", n=len(wanted), timeout=60_000
+    )
     assert {line["key"] for line in received} == wanted
 
 
@@ -60,10 +69,13 @@ def test_an_orderly_consumer_sees_each_queue_in_order(go):
 
 
 def test_each_broadcasting_consumer_gets_everything(go, broker, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))   # where the client keeps a broadcasting group's offsets
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the client keeps a broadcasting group's offsets
     topic, group = names(go, "broadcast", "broadcast-readers")
     go.admin(f"create_topic\t{topic}\t127.0.0.1:{broker.broker_port}")
-    consumers = [go.start("consume", group=group, topics=topic, model="broadcasting", instance=f"b{i}") for i in range(2)]
+    consumers = [
+        go.start("consume", group=group, topics=topic, model="broadcasting", instance=f"b{i}")
+        for i in range(2)
+    ]
     try:
         for consumer in consumers:
             consumer.until_ready()
@@ -86,7 +98,9 @@ def test_a_failed_message_comes_back(go, broker):
         consumer.finish(60)
     finally:
         consumer.kill()
-    assert {line["key"] for line in lines if line.get("reconsume")} == {line["key"] for line in lines if line.get("failed")}
+    assert {line["key"] for line in lines if line.get("reconsume")} == {
+        line["key"] for line in lines if line.get("failed")
+    }
 
 
 def test_the_pull_consumer_reads_and_commits(go, broker):
@@ -98,13 +112,21 @@ def test_the_pull_consumer_reads_and_commits(go, broker):
     acknowledged(go.run("send", topics=topic, n=10, run="b"))
     again = [line["key"] for line in go.run("poll", topic=topic, group=group, n=10, only="b")]
     assert sorted(key for key in again if key.startswith("b")) == [f"bkey{number}" for number in range(10)]
-    assert len(again) < 60, "the second goes on where the first committed, but for what the client had not committed when it ended"
+    assert len(again) < 60, (
+        "the second goes on where the first committed, but for what the client had not committed "
+        "when it ended"
+    )
 
 
 def test_its_admin_client_creates_lists_and_deletes_a_topic(go, broker):
     (topic,) = names(go, "administered")
     address = f"127.0.0.1:{broker.broker_port}"
     created, topics, groups, deleted, after = go.admin(
-        f"create_topic\t{topic}\t{address}", "topics", f"groups\t{address}", f"delete_topic\t{topic}\t{address}", "topics")
+        f"create_topic\t{topic}\t{address}",
+        "topics",
+        f"groups\t{address}",
+        f"delete_topic\t{topic}\t{address}",
+        "topics",
+    )
     assert not [answer for answer in (created, topics, groups, deleted, after) if "error" in answer]
     assert topic in topics["rows"] and topic not in after["rows"]

@@ -18,7 +18,8 @@ MESSAGES = 10_000
 
 def test_ten_thousand_messages_reach_two_consumers_of_one_group_once(java):
     *topics, group = names(java, "orders", "payments", "events", "readers")
-    java.admin(*(f"create_topic\t{topic}\t8\t8\t6" for topic in topics))   # a consumer looks for a new topic's route only each 30 s
+    # A consumer looks for a new topic's route only each 30 s
+    java.admin(*(f"create_topic\t{topic}\t8\t8\t6" for topic in topics))
     consumers = [java.start("consume", group=group, topics=",".join(topics)) for _ in range(2)]
     try:
         for consumer in consumers:
@@ -38,7 +39,12 @@ def test_ten_thousand_messages_reach_two_consumers_of_one_group_once(java):
     assert {line["key"] for line in received} == wanted
     for line in received:
         original = by_place[place(line)]
-        assert (line["key"], line["tag"], line["id"], line["offset_id"]) == (original["key"], original["tag"], original["id"], original["offset_id"])
+        assert (line["key"], line["tag"], line["id"], line["offset_id"]) == (
+            original["key"],
+            original["tag"],
+            original["id"],
+            original["offset_id"],
+        )
         assert line["body"].startswith(f"r-{line['number']}-") and len(line["body"]) == 100
     # At least once: a rebalance may hand a few messages to both.
     assert len(received) - len(set(map(place, received))) <= MESSAGES // 10
@@ -50,7 +56,9 @@ def test_a_message_is_found_by_key_by_unique_id_and_by_offset_id(java):
     one = sent[17]
     found = java.run("bykey", topic=topic, key=one["key"])
     assert [place(line) for line in found] == [place(one)]
-    assert [place(line) for line in java.run("byid", topic=topic, id=f"{one['offset_id']},{one['id']}")] == [place(one)] * 2
+    assert [place(line) for line in java.run("byid", topic=topic, id=f"{one['offset_id']},{one['id']}")] == [
+        place(one)
+    ] * 2
     assert "error" in java.run("bykey", topic=topic, key="nobody")[0]
 
 
@@ -58,7 +66,9 @@ def test_a_consumer_gets_only_the_tags_it_asked_for(java):
     topic, group = names(java, "tagged", "tag-readers")
     sent = acknowledged(java.run("send", topics=topic, n=200))
     wanted = {line["key"] for line in sent if line["tag"] in ("TagA", "TagC")}
-    received = java.run("consume", group=group, topics=topic, tags="TagA || TagC", n=len(wanted), timeout=60_000)
+    received = java.run(
+        "consume", group=group, topics=topic, tags="TagA || TagC", n=len(wanted), timeout=60_000
+    )
     assert {line["key"] for line in received} == wanted
 
 
@@ -68,12 +78,14 @@ def test_a_batch_is_stored_as_its_messages(java):
     assert len(sent) == 320
     assert_dense(sent)
     received = java.run("consume", group=group, topics=topic, n=320, timeout=60_000)
-    assert {place(line): (line["key"], line["id"], line["offset_id"]) for line in received} == {place(line): (line["key"], line["id"], line["offset_id"]) for line in sent}
+    assert {place(line): (line["key"], line["id"], line["offset_id"]) for line in received} == {
+        place(line): (line["key"], line["id"], line["offset_id"]) for line in sent
+    }
 
 
 def test_oneway_messages_arrive(java):
     (topic,) = names(java, "oneway")
-    acknowledged(java.run("send", topics=topic, n=1))   # the topic is there before nobody waits for an answer
+    acknowledged(java.run("send", topics=topic, n=1))  # the topic is there before nobody waits for an answer
     java.run("send", topics=topic, n=100, mode="oneway", run="o")
     pulled = [line for line in java.run("pull", topics=topic) if "key" in line]
     assert {line["key"] for line in pulled} == {f"okey{i}" for i in range(100)} | {"rkey0"}
@@ -89,7 +101,13 @@ def test_a_body_that_the_client_compressed_comes_back_whole(java):
 def test_an_orderly_consumer_sees_each_queue_in_order_even_when_it_asks_for_a_moment(java):
     topic, group = names(java, "ordered", "order-readers")
     sent = acknowledged(java.run("send", topics=topic, n=400, mode="ordered"))
-    received = [line for line in java.run("consume", group=group, topics=topic, orderly="true", n=400, timeout=90_000, fail_every=150) if not line.get("failed")]
+    received = [
+        line
+        for line in java.run(
+            "consume", group=group, topics=topic, orderly="true", n=400, timeout=90_000, fail_every=150
+        )
+        if not line.get("failed")
+    ]
     assert {place(line) for line in received} == {place(line) for line in sent}
     for queue in {line["queue"] for line in received}:
         offsets = [line["offset"] for line in received if line["queue"] == queue]
@@ -99,7 +117,10 @@ def test_an_orderly_consumer_sees_each_queue_in_order_even_when_it_asks_for_a_mo
 def test_each_broadcasting_consumer_gets_everything(java):
     topic, group = names(java, "broadcast", "broadcast-readers")
     acknowledged(java.run("send", topics=topic, n=1, run="first"))
-    consumers = [java.start("consume", group=group, topics=topic, model="broadcasting", instance=f"b{i}") for i in range(2)]
+    consumers = [
+        java.start("consume", group=group, topics=topic, model="broadcasting", instance=f"b{i}")
+        for i in range(2)
+    ]
     try:
         for consumer in consumers:
             consumer.until(lambda lines: any(line.get("key") == "firstkey0" for line in lines), 60)
@@ -115,7 +136,8 @@ def test_each_broadcasting_consumer_gets_everything(java):
 def test_a_failed_message_comes_back_through_the_retry_topic(java):
     topic, group = names(java, "retried", "retry-readers")
     acknowledged(java.run("send", topics=topic, n=30))
-    java.admin(f"create_topic\t%RETRY%{group}\t1\t1\t6")   # there before the consumer, which looks for new routes only each 30 s
+    # There before the consumer, which looks for new routes only each 30 s
+    java.admin(f"create_topic\t%RETRY%{group}\t1\t1\t6")
     consumer = java.start("consume", group=group, topics=topic, fail_every=10, level=1)
     try:
         lines = consumer.until(lambda lines: len([line for line in lines if line.get("reconsume")]) >= 3, 60)
@@ -125,13 +147,15 @@ def test_a_failed_message_comes_back_through_the_retry_topic(java):
     failed = {line["key"] for line in lines if line.get("failed")}
     again = [line for line in lines if line.get("reconsume")]
     assert {line["key"] for line in again} == failed
-    assert all(line["topic"] == topic and line["reconsume"] == 1 for line in again)   # the client gives retried messages their own topic back
+    # The client gives retried messages their own topic back
+    assert all(line["topic"] == topic and line["reconsume"] == 1 for line in again)
 
 
 def test_a_message_that_failed_for_good_lies_in_the_dead_letter_topic(java):
     topic, group = names(java, "doomed", "doomed-readers")
     sent = acknowledged(java.run("send", topics=topic, n=1))
-    java.admin(f"create_topic\t%DLQ%{group}\t1\t1\t6")   # Apache makes it write-only; reading it is an admin's decision
+    # Apache makes it write-only; reading it is an admin's decision
+    java.admin(f"create_topic\t%DLQ%{group}\t1\t1\t6")
     consumer = java.start("consume", group=group, topics=topic, fail_every=1, fail_times=100, level=-1)
     reader = java.start("consume", group=f"{group}-dead", topics=f"%DLQ%{group}")
     try:
@@ -152,13 +176,15 @@ def test_a_group_continues_where_it_stopped(java):
     acknowledged(java.run("send", topics=topic, n=50, run="b"))
     consumer = java.start("consume", group=group, topics=topic)
     try:
-        second = consumer.until(lambda lines: {f"bkey{i}" for i in range(50)} <= {line.get("key") for line in lines}, 60)
+        second = consumer.until(
+            lambda lines: {f"bkey{i}" for i in range(50)} <= {line.get("key") for line in lines}, 60
+        )
         consumer.finish()
     finally:
         consumer.kill()
     assert len(first) == 100
-    # At least once: what 20 threads of the first consumer had in hand when it stopped may come again, and in each queue what lies
-    # behind the oldest of these, since one offset is committed. The rest does not.
+    # At least once: what 20 threads of the first consumer had in hand when it stopped may come again, and in
+    # each queue what lies behind the oldest of these, since one offset is committed. The rest does not.
     assert len([line for line in second if line.get("key", "").startswith("akey")]) < 50
 
 
@@ -184,13 +210,26 @@ def test_offsets_by_time_lie_between_lowest_and_highest(java):
 
 def test_apaches_admin_client_creates_changes_shows_and_deletes_a_topic(java):
     (topic,) = names(java, "administered")
-    answers = java.admin(f"create_topic\t{topic}\t3\t2\t6", f"topic_config\t{topic}", f"create_topic\t{topic}\t4\t4\t4", f"topic_config\t{topic}", "topics", "topic_configs")
-    assert answers[1]["rows"] == [{"topic": topic, "read_queues": 3, "write_queues": 2, "perm": 6, "order": False}]
-    assert answers[3]["rows"] == [{"topic": topic, "read_queues": 4, "write_queues": 4, "perm": 4, "order": False}]
+    answers = java.admin(
+        f"create_topic\t{topic}\t3\t2\t6",
+        f"topic_config\t{topic}",
+        f"create_topic\t{topic}\t4\t4\t4",
+        f"topic_config\t{topic}",
+        "topics",
+        "topic_configs",
+    )
+    assert answers[1]["rows"] == [
+        {"topic": topic, "read_queues": 3, "write_queues": 2, "perm": 6, "order": False}
+    ]
+    assert answers[3]["rows"] == [
+        {"topic": topic, "read_queues": 4, "write_queues": 4, "perm": 4, "order": False}
+    ]
     assert topic in answers[4]["rows"]
     assert topic in [row["topic"] for row in answers[5]["rows"]]
     (route,) = java.admin(f"topic_route\t{topic}")
-    assert route["rows"] == [{"broker": route["rows"][0]["broker"], "read_queues": 4, "write_queues": 4, "perm": 4}]
+    assert route["rows"] == [
+        {"broker": route["rows"][0]["broker"], "read_queues": 4, "write_queues": 4, "perm": 4}
+    ]
     _, configs, route = java.admin(f"delete_topic\t{topic}", "topic_configs", f"topic_route\t{topic}")
     assert topic not in [row["topic"] for row in configs["rows"]]
     assert "error" in route
@@ -198,19 +237,39 @@ def test_apaches_admin_client_creates_changes_shows_and_deletes_a_topic(java):
 
 def test_apaches_admin_client_creates_changes_shows_and_deletes_a_group(java):
     (group,) = names(java, "administered-group")
-    answers = java.admin(f"create_group\t{group}\t3", f"group_config\t{group}", f"create_group\t{group}\t7", f"group_config\t{group}", "groups", f"delete_group\t{group}", "groups")
-    assert [answers[i]["rows"] for i in (1, 3)] == [[{"group": group, "retry_max_times": times, "consume_enable": True}] for times in (3, 7)]
+    answers = java.admin(
+        f"create_group\t{group}\t3",
+        f"group_config\t{group}",
+        f"create_group\t{group}\t7",
+        f"group_config\t{group}",
+        "groups",
+        f"delete_group\t{group}",
+        "groups",
+    )
+    assert [answers[i]["rows"] for i in (1, 3)] == [
+        [{"group": group, "retry_max_times": times, "consume_enable": True}] for times in (3, 7)
+    ]
     assert group in answers[4]["rows"]
-    # Apache 5.5.0 itself makes the group again when the offsets are to stay, which is all that the 4.9 client can say.
+    # Apache 5.5.0 itself makes the group again when the offsets are to stay, which is all that the 4.9 client
+    # can say.
     assert group not in answers[6]["rows"] or (IS_APACHE and java.version == clients.JAVA_4)
 
 
 def test_a_retry_policy_is_told_as_apaches_admin_client_set_it(java_5):
     (group,) = names(java_5, "patient-group")
-    default, *_, set_to = java_5.admin(f"create_group\t{group}\t3", f"retry_policy\t{group}", f"create_group\t{group}\t3\tEXPONENTIAL", f"retry_policy\t{group}")[1:]
+    default, *_, set_to = java_5.admin(
+        f"create_group\t{group}\t3",
+        f"retry_policy\t{group}",
+        f"create_group\t{group}\t3\tEXPONENTIAL",
+        f"retry_policy\t{group}",
+    )[1:]
     assert "type=CUSTOMIZED" in default["rows"][0] and "exponentialRetryPolicy=null" in default["rows"][0]
     (told,) = set_to["rows"]
-    assert "type=EXPONENTIAL" in told and "initial=3000, max=60000, multiplier=3" in told and told.count("CustomizedRetryPolicy{next=") == 1
+    assert (
+        "type=EXPONENTIAL" in told
+        and "initial=3000, max=60000, multiplier=3" in told
+        and told.count("CustomizedRetryPolicy{next=") == 1
+    )
 
 
 def test_apaches_admin_client_shows_statistics_connections_and_the_cluster(java, broker):
@@ -227,15 +286,29 @@ def test_apaches_admin_client_shows_statistics_connections_and_the_cluster(java,
     assert [row["language"] for row in connected["rows"]] == ["JAVA"]
 
     stats, consumed, who, cluster, runtime, config = java.admin(
-        f"topic_stats\t{topic}", f"consume_stats\t{group}", f"groups_of_topic\t{topic}", "cluster", "runtime", "broker_config")
-    assert {row["queue"]: row["max"] for row in stats["rows"] if row["max"]} == Counter(line["queue"] for line in sent)
+        f"topic_stats\t{topic}",
+        f"consume_stats\t{group}",
+        f"groups_of_topic\t{topic}",
+        "cluster",
+        "runtime",
+        "broker_config",
+    )
+    assert {row["queue"]: row["max"] for row in stats["rows"] if row["max"]} == Counter(
+        line["queue"] for line in sent
+    )
     assert all(row["updated_ms"] >= began_ms for row in stats["rows"] if row["max"])
-    assert all(row["broker_offset"] == row["consumer_offset"] for row in consumed["rows"] if row["topic"] == topic)
+    assert all(
+        row["broker_offset"] == row["consumer_offset"] for row in consumed["rows"] if row["topic"] == topic
+    )
     assert sum(row["consumer_offset"] for row in consumed["rows"] if row["topic"] == topic) == 60
     assert group in who["rows"]
     assert [row["addresses"] for row in cluster["rows"]] == [{"0": f"127.0.0.1:{broker.broker_port}"}]
     facts = runtime["rows"][0]
-    assert int(facts["commitLogMaxOffset"]) > 0 and float(facts["putTps"].split()[0]) >= 0 and facts["brokerVersionDesc"].startswith("V")
+    assert (
+        int(facts["commitLogMaxOffset"]) > 0
+        and float(facts["putTps"].split()[0]) >= 0
+        and facts["brokerVersionDesc"].startswith("V")
+    )
     assert config["rows"][0]["flushDiskType"] == "ASYNC_FLUSH"
 
 
@@ -257,12 +330,22 @@ def test_name_server_settings_are_kept(java):
     assert found["rows"] == ["value of it"]
 
 
-@pytest.mark.parametrize(("java_class", "ours"), [("RequestCode", RequestCode), ("ResponseCode", ResponseCode)])
+@pytest.mark.parametrize(
+    ("java_class", "ours"), [("RequestCode", RequestCode), ("ResponseCode", ResponseCode)]
+)
 def test_every_code_of_apaches_jar_has_its_name_and_number_here(java_class, ours):
     """docs/COMPATIBILITY.md lists all of ours, so it misses none of Apache's."""
-    if reason := clients.java_missing(clients.JAVA_5) or (None if shutil.which("javap") else "no javap on this machine"):
+    if reason := clients.java_missing(clients.JAVA_5) or (
+        None if shutil.which("javap") else "no javap on this machine"
+    ):
         pytest.skip(reason)
     classpath = (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
-    told = subprocess.run(["javap", "-constants", "-cp", classpath, f"org.apache.rocketmq.remoting.protocol.{java_class}"], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run(
+        ["javap", "-constants", "-cp", classpath, f"org.apache.rocketmq.remoting.protocol.{java_class}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     codes = {name: int(code) for name, code in re.findall(r"int ([A-Z0-9_]+) = (-?[0-9]+);", told.stdout)}
     assert len(codes) > 50 and codes.items() <= {code.name: int(code) for code in ours}.items()

@@ -1,4 +1,5 @@
-"""kill -9 while delayed, timed and transactional messages are being sent: each that was promised comes, none before its time, none that was rolled back."""
+"""kill -9 while delayed, timed and transactional messages are being sent: each that was promised comes, none
+before its time, none that was rolled back."""
 
 import asyncio
 import random
@@ -10,14 +11,16 @@ from tests.interop.brokers import OurBroker
 from tests.interop.test_kill_loop import SMALL_FILES, assert_store_is_whole
 
 KILLS = 3
-PAUSE_MS = 10  # between two sends; a client that is asked about thousands of halves each second is another test
+# Between two sends; a client that is asked about thousands of halves each second is another test
+PAUSE_MS = 10
 LEVEL, LEVEL_MS, TIMER_MS = 2, 5_000, 3_500
 SETTINGS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}
 TOPICS = ("kinds-delayed", "kinds-timed", "kinds-transacted")
 
 
 def is_committed(message) -> bool:
-    """What becomes of a half follows from its number, whoever tells it: the producer at once, or its check when it is asked."""
+    """What becomes of a half follows from its number, whoever tells it: the producer at once, or its check
+    when it is asked."""
     return int(message.keys[0].removeprefix("half-")) % 2 == 0
 
 
@@ -70,20 +73,35 @@ async def test_what_was_promised_comes_and_none_early(tmp_path):
                 await admin.create_topic(topic, read_queues=2, write_queues=2)
         halves = Halves(broker.nameserver)
         transacting = asyncio.ensure_future(halves.run())
-        senders += [java.start("send", topics=topic, until="eof", pause_ms=PAUSE_MS, send_timeout=2000, **asks)
-                    for topic, asks in zip(TOPICS, ({"delay": LEVEL, "run": "d"}, {"timer": f"ms:{TIMER_MS}", "run": "t"}), strict=False)]
+        senders += [
+            java.start("send", topics=topic, until="eof", pause_ms=PAUSE_MS, send_timeout=2000, **asks)
+            for topic, asks in zip(
+                TOPICS, ({"delay": LEVEL, "run": "d"}, {"timer": f"ms:{TIMER_MS}", "run": "t"}), strict=False
+            )
+        ]
         for _ in range(KILLS):
             before = [len(sender.lines) for sender in senders]
             begun = len(halves.promised)
             for sender, count in zip(senders, before, strict=True):
-                await asyncio.to_thread(sender.until, lambda lines, count=count: any("offset" in line for line in lines[count:]), 60)
+                await asyncio.to_thread(
+                    sender.until,
+                    lambda lines, count=count: any("offset" in line for line in lines[count:]),
+                    60,
+                )
             async with asyncio.timeout(60):
                 while len(halves.promised) == begun:
                     await asyncio.sleep(0.05)
             await asyncio.sleep(moments.uniform(0.05, 1.5))  # the random moment; not a wait for anything
             broker.kill9()
             await asyncio.to_thread(broker.start)
-        delayed, timed = [{line["key"] for line in await asyncio.to_thread(sender.finish, 60) if line.get("status") == "SEND_OK"} for sender in senders]
+        delayed, timed = [
+            {
+                line["key"]
+                for line in await asyncio.to_thread(sender.finish, 60)
+                if line.get("status") == "SEND_OK"
+            }
+            for sender in senders
+        ]
         halves.ended.set()
         await transacting
         assert min(map(len, (delayed, timed, halves.promised, halves.rolled_back))) > KILLS * 10
@@ -92,7 +110,9 @@ async def test_what_was_promised_comes_and_none_early(tmp_path):
         for topic, keys in promised.items():
             reader = java.start("consume", group=f"{topic}-readers", topics=topic)
             try:
-                await asyncio.to_thread(reader.until, lambda lines, keys=keys: keys <= {line.get("key") for line in lines}, 60)
+                await asyncio.to_thread(
+                    reader.until, lambda lines, keys=keys: keys <= {line.get("key") for line in lines}, 60
+                )
             finally:
                 reader.kill()
         found = {topic: stored(java.run("pull", topics=topic)) for topic in TOPICS}
@@ -103,7 +123,12 @@ async def test_what_was_promised_comes_and_none_early(tmp_path):
         broker.kill9()
 
     for topic, wait_ms in ((TOPICS[0], LEVEL_MS), (TOPICS[1], TIMER_MS)):
-        early = [line for lines in found[topic].values() for line in lines if line["store_time"] < line["born_time"] + wait_ms]
+        early = [
+            line
+            for lines in found[topic].values()
+            for line in lines
+            if line["store_time"] < line["born_time"] + wait_ms
+        ]
         assert not early, early[:3]
     assert halves.rolled_back.isdisjoint(found[TOPICS[2]]), "a half that was rolled back is shown"
     assert all(int(key.removeprefix("half-")) % 2 == 0 for key in found[TOPICS[2]])

@@ -1,6 +1,8 @@
-"""kill -9 at random moments under load: nothing acknowledged is missing, offsets are dense, none is used twice.
+"""kill -9 at random moments under load: nothing acknowledged is missing, offsets are dense, none is used
+twice.
 
-Files are so small that log, queue and index roll between any two kills. The producer is Apache's and lives through all of it, as a real one would.
+Files are so small that log, queue and index roll between any two kills. The producer is Apache's and lives
+through all of it, as a real one would.
 """
 
 import os
@@ -17,8 +19,14 @@ from tests.interop.clients import ROOT
 from tests.interop.lines import place
 
 TOPICS = ["kill-a", "kill-b", "kill-c"]
-# Log files of 256 KiB hold some 500 messages, queue files 500 units, index files 2,000 entries (two a message).
-SMALL_FILES = {"mappedFileSizeCommitLog": 256 * 1024, "mappedFileSizeConsumeQueue": 500 * 20, "maxHashSlotNum": 500, "maxIndexNum": 2000}
+# Log files of 256 KiB hold some 500 messages, queue files 500 units, index files 2,000 entries (two a
+# message).
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": 256 * 1024,
+    "mappedFileSizeConsumeQueue": 500 * 20,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+}
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.proof)])
@@ -27,17 +35,19 @@ def test_nothing_acknowledged_is_lost_over_many_kills(flush, kills, tmp_path):
     if reason := clients.java_missing(clients.JAVA_5):
         pytest.skip(reason)
     seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")   # shown by pytest when the test fails
+    print(f"seed {seed}")  # shown by pytest when the test fails
     moments = random.Random(seed)
     broker = Broker(tmp_path / "data", {"flushDiskType": flush, **SMALL_FILES})
     java = clients.JavaProgram(clients.JAVA_5, broker.nameserver, tmp_path)
     broker.start()
-    producer = java.start("send", topics=",".join(TOPICS), until="eof", threads=4, size=300, send_timeout=3000)
+    producer = java.start(
+        "send", topics=",".join(TOPICS), until="eof", threads=4, size=300, send_timeout=3000
+    )
     try:
         for _ in range(kills):
             seen = len(producer.lines)
             producer.until(lambda lines, seen=seen: any("offset" in line for line in lines[seen:]), 60)
-            threading.Event().wait(moments.uniform(0.05, 1.0))   # the random moment; not a wait for anything
+            threading.Event().wait(moments.uniform(0.05, 1.0))  # the random moment; not a wait for anything
             broker.kill9()
             broker.start()
         sent = [line for line in producer.finish(60) if "offset" in line]
@@ -56,7 +66,8 @@ def test_nothing_acknowledged_is_lost_over_many_kills(flush, kills, tmp_path):
         assert ends["min"] == 0
         offsets = sorted(offset for t, q, offset in messages if (t, q) == (topic, queue))
         assert offsets == list(range(ends["max"])), (topic, queue)
-    # A message that is acknowledged with a status other than SEND_OK (flush timeout) is stored too, but nothing was promised.
+    # A message that is acknowledged with a status other than SEND_OK (flush timeout) is stored too, but
+    # nothing was promised.
     promised = [line for line in sent if line["status"] == "SEND_OK"]
     assert len(promised) > kills * 10
     for line in promised:
@@ -69,7 +80,15 @@ def test_nothing_acknowledged_is_lost_over_many_kills(flush, kills, tmp_path):
 
 
 def assert_store_is_whole(broker) -> None:
-    """check_store finds nothing: every length, CRC, physical offset, queue and index entry against the log."""
-    done = subprocess.run([sys.executable, "manage.py", "check_store", str(broker.store)], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=120, env=dict(os.environ, BROKER_DATA_DIR=str(broker.data)))
+    """check_store finds nothing: every length, CRC, physical offset, queue and index entry against the
+    log."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check_store", str(broker.store)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        env=dict(os.environ, BROKER_DATA_DIR=str(broker.data)),
+    )
     assert done.returncode == 0, done.stdout.decode()[-4000:]

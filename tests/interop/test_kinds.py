@@ -1,4 +1,5 @@
-"""Retries, order, delay, broadcasting, traces and beginnings with unmodified clients: Java 5.x and 4.9, Go v2."""
+"""Retries, order, delay, broadcasting, traces and beginnings with unmodified clients: Java 5.x and 4.9, Go
+v2."""
 
 import asyncio
 import json
@@ -16,7 +17,11 @@ KINDS = [clients.JAVA_5, clients.JAVA_4, "go"]
 
 def program_of(kind, broker, tmp_path):
     clients.require(kind)
-    return clients.GoProgram(broker.nameserver) if kind == "go" else clients.JavaProgram(kind, broker.nameserver, tmp_path)
+    return (
+        clients.GoProgram(broker.nameserver)
+        if kind == "go"
+        else clients.JavaProgram(kind, broker.nameserver, tmp_path)
+    )
 
 
 @pytest.fixture(params=KINDS)
@@ -42,7 +47,10 @@ def committed(broker, group, topic) -> dict[int, tuple[int, int]]:
 
     async def ask():
         async with Admin(broker.nameserver) as admin:
-            return {queue.queue_id: (at.consumer_offset, at.broker_offset) for queue, at in (await admin.consume_stats(group, topic)).items()}
+            return {
+                queue.queue_id: (at.consumer_offset, at.broker_offset)
+                for queue, at in (await admin.consume_stats(group, topic)).items()
+            }
 
     return asyncio.run(ask())
 
@@ -55,10 +63,16 @@ def test_a_message_that_fails_as_often_as_its_consumer_allows_is_dead(program, b
     topic, group = names(program, "hopeless", "hopeless-readers")
     administer(broker, topic, f"%RETRY%{group}", f"%DLQ%{group}", queues=1)
     sent = acknowledged(program.run("send", topics=topic, n=2))
-    consumer = program.start("consume", group=group, topics=topic, fail_every=1, fail_times=100, level=1, max_reconsume=1)
+    consumer = program.start(
+        "consume", group=group, topics=topic, fail_every=1, fail_times=100, level=1, max_reconsume=1
+    )
     reader = program.start("consume", group=f"{group}-dead", topics=f"%DLQ%{group}")
     try:
-        dead = [line for line in reader.until(lambda lines: len([line for line in lines if "key" in line]) == 2, 90) if "key" in line]
+        dead = [
+            line
+            for line in reader.until(lambda lines: len([line for line in lines if "key" in line]) == 2, 90)
+            if "key" in line
+        ]
         tried = consumer.finish(60)
         reader.finish(60)
     finally:
@@ -75,10 +89,16 @@ def test_what_an_orderly_consumer_gives_up_is_dead_and_the_queue_goes_on(kind, b
     topic, group = names(program, "strict", "strict-readers")
     administer(broker, topic, f"%DLQ%{group}", queues=1)
     sent = acknowledged(program.run("send", topics=topic, n=3))
-    consumer = program.start("consume", group=group, topics=topic, orderly="true", fail_every=1, fail_times=100, max_reconsume=2)
+    consumer = program.start(
+        "consume", group=group, topics=topic, orderly="true", fail_every=1, fail_times=100, max_reconsume=2
+    )
     reader = program.start("consume", group=f"{group}-dead", topics=f"%DLQ%{group}")
     try:
-        dead = [line for line in reader.until(lambda lines: len({line.get("key") for line in lines} - {None}) == 3, 90) if "key" in line]
+        dead = [
+            line
+            for line in reader.until(lambda lines: len({line.get("key") for line in lines} - {None}) == 3, 90)
+            if "key" in line
+        ]
         tried = consumer.finish(60)
         reader.finish(60)
     finally:
@@ -126,12 +146,15 @@ def test_a_message_with_a_delay_level_comes_no_earlier(program, broker):
     finally:
         consumer.kill()
     received = [line for line in lines if "key" in line]
-    assert {line["key"] for line in received} == {line["key"] for line in sent} and {line["topic"] for line in received} == {topic}
+    assert {line["key"] for line in received} == {line["key"] for line in sent} and {
+        line["topic"] for line in received
+    } == {topic}
     assert min(line["store_time"] for line in received) >= began_ms + 1_000
 
 
 def until_java_wrote(home, group: str, offset: int, consumer) -> None:
-    """Wait for Java's file of offsets, written each five seconds: at its end a client may leave out what it has just shown."""
+    """Wait for Java's file of offsets, written each five seconds: at its end a client may leave out what it
+    has just shown."""
     deadline = time.monotonic() + 60
     while f"}}:{offset}" not in java_wrote(home, group):
         assert time.monotonic() < deadline, list(home.glob("**/.rocketmq_offsets/**/*"))
@@ -147,7 +170,9 @@ def java_wrote(home, group: str) -> str:
     return ""
 
 
-def test_a_broadcasting_consumer_goes_on_where_its_own_file_says_and_the_broker_knows_how_far(tmp_path, monkeypatch):
+def test_a_broadcasting_consumer_goes_on_where_its_own_file_says_and_the_broker_knows_how_far(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("HOME", str(tmp_path))
     clients.require(*KINDS)
     broker = Broker(tmp_path / "data").start()
@@ -158,20 +183,30 @@ def test_a_broadcasting_consumer_goes_on_where_its_own_file_says_and_the_broker_
             administer(broker, topic, queues=1)
             for run in "ab":
                 acknowledged(program.run("send", topics=topic, n=10, run=run))
-                consumer = program.start("consume", group=group, topics=topic, model="broadcasting", instance="b")
+                consumer = program.start(
+                    "consume", group=group, topics=topic, model="broadcasting", instance="b"
+                )
                 try:
                     wanted = {f"{run}key{number}" for number in range(10)}
-                    consumer.until(lambda lines, wanted=wanted: wanted <= {line.get("key") for line in lines}, 60)
+                    consumer.until(
+                        lambda lines, wanted=wanted: wanted <= {line.get("key") for line in lines}, 60
+                    )
                     if kind != "go":
                         until_java_wrote(tmp_path, group, 10 if run == "a" else 20, consumer)
                     received = [line["key"] for line in consumer.finish(60) if "key" in line]
                 finally:
                     consumer.kill()
-                if run == "b" and kind != "go":  # whose client writes its file before the last of a batch were handed over
+                # Whose client writes its file before the last of a batch were handed over
+                if run == "b" and kind != "go":
                     assert set(received) == wanted
     finally:
         broker.stop()
-    table = json.loads((broker.store / "config" / "consumerOffset.json").read_text().replace("{0:", '{"0":').replace("\t\t\t0:", '\t\t\t"0":'))["offsetTable"]
+    table = json.loads(
+        (broker.store / "config" / "consumerOffset.json")
+        .read_text()
+        .replace("{0:", '{"0":')
+        .replace("\t\t\t0:", '\t\t\t"0":')
+    )["offsetTable"]
     noted = {name: queues for name, queues in table.items() if name.endswith("@broadcast")}
     assert len(noted) == 3 and {name.split("-")[0] for name in noted} == {"spread"}
     assert all(0 <= queues["0"] <= 20 for queues in noted.values())
@@ -188,7 +223,9 @@ async def mark_until(broker, topic, consumers) -> None:
                 await asyncio.to_thread(consumer.wait_for_change, 0.2)
 
 
-@pytest.mark.skipif(IS_APACHE, reason="Apache's 5.x asks the system what is in memory and lets no setting say it")
+@pytest.mark.skipif(
+    IS_APACHE, reason="Apache's 5.x asks the system what is in memory and lets no setting say it"
+)
 def test_where_a_new_group_begins(tmp_path):
     clients.require(*KINDS)
     # No message counts as in memory, so that the broker leaves the beginning to its clients.
@@ -207,18 +244,32 @@ def test_where_a_new_group_begins(tmp_path):
             }
             consumers = {}
             try:
-                for name, options in begins.items():  # one after the other: four Java programs at once starve each other
-                    consumers[name] = program.start("consume", group=f"{topic}-{name}", topics=topic, **options)
+                # One after the other: four Java programs at once starve each other
+                for name, options in begins.items():
+                    consumers[name] = program.start(
+                        "consume", group=f"{topic}-{name}", topics=topic, **options
+                    )
                     consumers[name].until_ready()
                 for name in ("first", "long-ago"):
-                    consumers[name].until(lambda lines: {f"oldkey{number}" for number in range(20)} <= {line.get("key") for line in lines}, 60)
+                    consumers[name].until(
+                        lambda lines: (
+                            {f"oldkey{number}" for number in range(20)} <= {line.get("key") for line in lines}
+                        ),
+                        60,
+                    )
                 asyncio.run(mark_until(broker, topic, [consumers["last"], consumers["not-yet"]]))
                 acknowledged(program.run("send", topics=topic, n=5, run="new"))
                 new = {f"newkey{number}" for number in range(5)}
                 for name, consumer in consumers.items():
                     consumer.until(lambda lines, new=new: new <= {line.get("key") for line in lines}, 60)
-                    keys = {line["key"] for line in consumer.finish(60) if line.get("key") not in (None, "mark")}
-                    assert keys == (new | {f"oldkey{number}" for number in range(20)} if name in ("first", "long-ago") else new), (kind, name)
+                    keys = {
+                        line["key"] for line in consumer.finish(60) if line.get("key") not in (None, "mark")
+                    }
+                    assert keys == (
+                        new | {f"oldkey{number}" for number in range(20)}
+                        if name in ("first", "long-ago")
+                        else new
+                    ), (kind, name)
             finally:
                 for consumer in consumers.values():
                     consumer.kill()
@@ -227,7 +278,8 @@ def test_where_a_new_group_begins(tmp_path):
 
 
 def traces_of(program, broker, topic, traces, *, consumed=False) -> list[dict]:
-    """Send three messages with traces, and consume them with traces; what was sent, when all records are there."""
+    """Send three messages with traces, and consume them with traces; what was sent, when all records are
+    there."""
     group, running = f"{topic}-readers", []
     try:
         if consumed:
@@ -235,8 +287,20 @@ def traces_of(program, broker, topic, traces, *, consumed=False) -> list[dict]:
             running[0].until_ready()
         producer = program.start("send", topics=topic, n=3, trace=traces)
         running.append(producer)
-        sent = acknowledged([line for line in producer.until(lambda lines: len([line for line in lines if "id" in line]) == 3, 60) if "ready" not in line])
-        wanted = {(kind, line["id"]) for line in sent for kind in (("Pub", "SubBefore", "SubAfter") if consumed else ("Pub",))}
+        sent = acknowledged(
+            [
+                line
+                for line in producer.until(
+                    lambda lines: len([line for line in lines if "id" in line]) == 3, 60
+                )
+                if "ready" not in line
+            ]
+        )
+        wanted = {
+            (kind, line["id"])
+            for line in sent
+            for kind in (("Pub", "SubBefore", "SubAfter") if consumed else ("Pub",))
+        }
         deadline = time.monotonic() + 60
         while traces not in topics_of(broker):
             assert time.monotonic() < deadline, "no topic for traces"
@@ -263,7 +327,13 @@ def topics_of(broker) -> list[str]:
 
 def kinds_of(lines, sent) -> set[tuple[str, str]]:
     ids = {line["id"] for line in sent}
-    return {(fields[0], field) for line in lines for fields in records_of(line.get("body", "")) for field in fields if field in ids}
+    return {
+        (fields[0], field)
+        for line in lines
+        for fields in records_of(line.get("body", ""))
+        for field in fields
+        if field in ids
+    }
 
 
 @pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
@@ -273,7 +343,11 @@ def test_traces_of_java_clients_arrive_and_are_found_by_the_message(version, bro
     administer(broker, topic, queues=1)
     sent = traces_of(java, broker, topic, "RMQ_SYS_TRACE_TOPIC", consumed=True)
     found = java.run("bykey", topic="RMQ_SYS_TRACE_TOPIC", key=sent[0]["id"])
-    assert {kind for kind, message in kinds_of(found, sent) if message == sent[0]["id"]} == {"Pub", "SubBefore", "SubAfter"}
+    assert {kind for kind, message in kinds_of(found, sent) if message == sent[0]["id"]} == {
+        "Pub",
+        "SubBefore",
+        "SubAfter",
+    }
 
 
 def test_traces_of_the_go_client_arrive(broker, tmp_path):
@@ -290,16 +364,26 @@ def records_of(body: str) -> list[list[str]]:
 
 def test_transactions_of_the_go_client_end_as_it_says(tmp_path):
     clients.require("go")
-    broker = Broker(tmp_path / "data", {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}).start()
+    broker = Broker(
+        tmp_path / "data",
+        {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100},
+    ).start()
     go = program_of("go", broker, tmp_path)
     topic, group = names(go, "transact", "producers")
     producer = consumer = None
     try:
         administer(broker, topic)
-        kept, unsure = ({f"rkey{number}" for number in range(12) if number % 4 in fates} for fates in ((0, 2), (2, 3)))
+        kept, unsure = (
+            {f"rkey{number}" for number in range(12) if number % 4 in fates} for fates in ((0, 2), (2, 3))
+        )
         consumer = go.start("consume", group=f"{group}-readers", topics=topic)
         producer = go.start("transact", topics=topic, group=group, n=12)
-        lines = producer.until(lambda lines: any("sent" in line for line in lines) and unsure <= {line.get("asked") for line in lines}, 60)
+        lines = producer.until(
+            lambda lines: (
+                any("sent" in line for line in lines) and unsure <= {line.get("asked") for line in lines}
+            ),
+            60,
+        )
         assert {line["status"] for line in lines if "state" in line} == {"SEND_OK"}
         consumer.until(lambda lines: kept <= {line.get("key") for line in lines}, 60)
         producer.finish(60)
@@ -323,19 +407,24 @@ def test_retries_that_wait_survive_kill_9_and_come_when_their_time_is_over(tmp_p
         consumer = java.start("consume", group=group, topics=topic, fail_every=1, level=2)
         consumer.until(lambda lines: keys <= {line.get("key") for line in lines if line.get("failed")}, 60)
         deadline = time.monotonic() + 30
-        while committed(broker, group, topic)[0][0] != 10:  # what was sent back is stored before its offset is committed
+        # What was sent back is stored before its offset is committed
+        while committed(broker, group, topic)[0][0] != 10:
             assert time.monotonic() < deadline
             consumer.wait_for_change(0.2)
         broker.kill9()
         broker.start()
-        lines = consumer.until(lambda lines: keys <= {line.get("key") for line in lines if line.get("reconsume")}, 90)
+        lines = consumer.until(
+            lambda lines: keys <= {line.get("key") for line in lines if line.get("reconsume")}, 90
+        )
         consumer.finish(60)
     finally:
         if consumer is not None:
             consumer.kill()
         broker.stop()
     # Each waited its five seconds: by the broker's own times, before and after.
-    first = {line["key"]: line["store_time"] for line in lines if line.get("failed") and not line["reconsume"]}
+    first = {
+        line["key"]: line["store_time"] for line in lines if line.get("failed") and not line["reconsume"]
+    }
     assert all(line["store_time"] >= first[line["key"]] + 5_000 for line in lines if line.get("reconsume"))
 
 

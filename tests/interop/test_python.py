@@ -35,12 +35,22 @@ async def test_java_and_python_members_share_the_queues_of_a_group(java):
             mine = {queue.queue_id for queue in consumer.assignment if queue.topic == topic}
             sent = acknowledged(await asyncio.to_thread(java.run, "send", topics=topic, n=MESSAGES))
             wanted = {line["key"] for line in sent}
-            await asyncio.to_thread(member.until, lambda lines: wanted <= {line.get("key") for line in lines} | {message.keys[0] for message in received}, 60)
+            await asyncio.to_thread(
+                member.until,
+                lambda lines: (
+                    wanted <= {line.get("key") for line in lines} | {message.keys[0] for message in received}
+                ),
+                60,
+            )
             # Java noticed the other member at once; what it had begun before may come twice.
             assert {message.queue.queue_id for message in received} == mine
         await asyncio.to_thread(java.run, "send", topics=topic, n=MESSAGES, run="s")
         # The Python member has left, and all queues are Java's.
-        lines = await asyncio.to_thread(member.until, lambda lines: {f"skey{i}" for i in range(MESSAGES)} <= {line.get("key") for line in lines}, 60)
+        lines = await asyncio.to_thread(
+            member.until,
+            lambda lines: {f"skey{i}" for i in range(MESSAGES)} <= {line.get("key") for line in lines},
+            60,
+        )
         assert {line["queue"] for line in lines if line.get("key", "").startswith("skey")} == set(range(8))
         await asyncio.to_thread(member.finish)
     finally:
@@ -52,7 +62,9 @@ async def test_order_is_kept_when_a_queue_goes_from_python_to_java(java):
     java.admin(f"create_topic\t{topic}\t2\t2\t6")
     sent = acknowledged(await asyncio.to_thread(java.run, "send", topics=topic, n=MESSAGES, mode="ordered"))
     first = []
-    async with PushConsumer(group, java.nameserver, consume_from="first", orderly=True).subscribe(topic) as consumer:
+    async with PushConsumer(group, java.nameserver, consume_from="first", orderly=True).subscribe(
+        topic
+    ) as consumer:
         async for message in consumer:
             first.append({"topic": topic, "queue": message.queue.queue_id, "offset": message.queue_offset})
             if len(first) == MESSAGES // 2:
@@ -61,12 +73,20 @@ async def test_order_is_kept_when_a_queue_goes_from_python_to_java(java):
     member = java.start("consume", group=group, topics=topic, orderly="true")
     try:
         enough = MESSAGES - len(first)
-        second = [line for line in await asyncio.to_thread(member.until, lambda lines: len([line for line in lines if "key" in line]) >= enough, 90) if "key" in line]
+        second = [
+            line
+            for line in await asyncio.to_thread(
+                member.until, lambda lines: len([line for line in lines if "key" in line]) >= enough, 90
+            )
+            if "key" in line
+        ]
         await asyncio.to_thread(member.finish)
     finally:
         member.kill()
     for queue in (0, 1):
-        assert of_queue(first, queue) + of_queue(second, queue) == sorted(line["offset"] for line in sent if line["queue"] == queue)
+        assert of_queue(first, queue) + of_queue(second, queue) == sorted(
+            line["offset"] for line in sent if line["queue"] == queue
+        )
 
 
 async def test_java_receives_what_python_delayed_committed_and_batched(java):
@@ -75,13 +95,18 @@ async def test_java_receives_what_python_delayed_committed_and_batched(java):
     member = java.start("consume", group=group, topics=topic)
     try:
         await asyncio.to_thread(member.until_ready)
-        async with TransactionProducer(java.nameserver, "py-payments", lambda message: None) as producer, Producer(java.nameserver) as plain:
+        async with (
+            TransactionProducer(java.nameserver, "py-payments", lambda message: None) as producer,
+            Producer(java.nameserver) as plain,
+        ):
             async with producer.transaction(topic, b"committed", keys=["committed"]):
                 pass
             await (await producer.begin(topic, b"rolled back", keys=["rolled-back"])).rollback()
             later = await plain.send(topic, b"later", keys=["later"], delay_level=1)
             batch = await plain.send_many(topic, [b"%d" % number for number in range(50)], ordering_key="one")
-        lines = await asyncio.to_thread(member.until, lambda lines: len([line for line in lines if "id" in line]) >= 52, 60)
+        lines = await asyncio.to_thread(
+            member.until, lambda lines: len([line for line in lines if "id" in line]) >= 52, 60
+        )
         await asyncio.to_thread(member.finish)
     finally:
         member.kill()
@@ -99,13 +124,22 @@ async def test_traces_have_the_fields_of_javas(java_5):
     sender = java_5.start("send", topics=topic, n=1, trace=TRACES)
     found = {}
     try:
-        async with asyncio.timeout(60), PushConsumer(f"{group}-watchers", java_5.nameserver, consume_from="first").subscribe(TRACES) as watcher:
+        async with (
+            asyncio.timeout(60),
+            PushConsumer(f"{group}-watchers", java_5.nameserver, consume_from="first").subscribe(
+                TRACES
+            ) as watcher,
+        ):
             await asyncio.to_thread(member.until, lambda lines: any("key" in line for line in lines))
-            async with TransactionProducer(java_5.nameserver, group, lambda message: None, trace=True) as producer:
+            async with TransactionProducer(
+                java_5.nameserver, group, lambda message: None, trace=True
+            ) as producer:
                 sent = await producer.send(topic, b"x" * 100, tag="TagA", keys=["rkey0"])
                 async with producer.transaction(topic, b"x"):
                     pass
-            async with PushConsumer(f"{group}-python", java_5.nameserver, consume_from="first", trace=True).subscribe(topic, "TagA") as consumer:
+            async with PushConsumer(
+                f"{group}-python", java_5.nameserver, consume_from="first", trace=True
+            ).subscribe(topic, "TagA") as consumer:
                 async for message in consumer:
                     if message.message_id == sent.message_id:
                         await consumer.ack(message)
@@ -114,7 +148,10 @@ async def test_traces_have_the_fields_of_javas(java_5):
                 for text in message.body.decode().split("\x02")[:-1]:
                     fields = text.split("\x01")
                     found.setdefault(fields[0], []).append(fields)
-                if "EndTransaction" in found and all(len({fields[column] for fields in found.get(kind, ())}) == 2 for kind, column in GROUPS_IN.items()):
+                if "EndTransaction" in found and all(
+                    len({fields[column] for fields in found.get(kind, ())}) == 2
+                    for kind, column in GROUPS_IN.items()
+                ):
                     break
     finally:
         await asyncio.to_thread(sender.kill)

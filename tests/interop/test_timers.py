@@ -1,4 +1,5 @@
-"""Timer messages with unmodified clients: never early, at most a second late, recalled, over kill -9 and from broker to broker in mid-flight."""
+"""Timer messages with unmodified clients: never early, at most a second late, recalled, over kill -9 and from
+broker to broker in mid-flight."""
 
 import json
 import time
@@ -48,7 +49,9 @@ def test_none_is_early_and_none_a_second_late(version, kind, value_ms, broker_on
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     begin_ms, step_ms = now_ms() + 8_000, 37
     options = {"sec": "sec:3", "ms": "ms:2345", "at": f"at:{begin_ms}"}
-    sent = acknowledged(sender.run("send", topics=topic, n=SENT, timer=options[kind], step=step_ms if kind == "at" else 0))
+    sent = acknowledged(
+        sender.run("send", topics=topic, n=SENT, timer=options[kind], step=step_ms if kind == "at" else 0)
+    )
     found = until_stored(java, topic, SENT)
     assert found.keys() == {line["key"] for line in sent}
     for (line,) in found.values():
@@ -79,7 +82,11 @@ def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
         broker.start()
     found = until_stored(java, topic, SENT, 90)
     assert found.keys() == {line["key"] for line in sent}
-    assert all(line["store_time"] >= begin_ms + int(line["number"]) * step_ms for lines in found.values() for line in lines)
+    assert all(
+        line["store_time"] >= begin_ms + int(line["number"]) * step_ms
+        for lines in found.values()
+        for line in lines
+    )
     # What was delivered since the last note, two seconds and a sync's time, comes again after each kill.
     assert sum(len(lines) - 1 for lines in found.values()) <= 3 * 3_000 // step_ms
 
@@ -91,8 +98,8 @@ def test_messages_that_wait_are_handed_over_and_back_in_mid_flight(brokers, brok
     topic, by_level = names(java, "handed", "handed-by-level")
     for name in (topic, by_level):
         java.admin(f"create_topic\t{name}\t4\t4\t6")
-    # Some come while the first broker runs, some while none does, the rest at the second and the third. The last is due two minutes
-    # after the first: a slow machine takes a minute to hand the store over.
+    # Some come while the first broker runs, some while none does, the rest at the second and the third. The
+    # last is due two minutes after the first: a slow machine takes a minute to hand the store over.
     begin_ms, step_ms = now_ms() + 5_000, 2_000
     sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=f"at:{begin_ms}", step=step_ms))
     levels = acknowledged(java.run("send", topics=by_level, n=SENT // 2, delay=LEVEL))
@@ -106,15 +113,23 @@ def test_messages_that_wait_are_handed_over_and_back_in_mid_flight(brokers, brok
     levels += acknowledged(java.run("send", topics=by_level, n=SENT // 2, delay=LEVEL, run="s"))
     seen.append(until_stored(java, topic, len(seen[0]) + 10, 90))
     broker.stop()
-    waiting = json.loads((broker.store / "config" / "timermetrics").read_text())["timingCount"][topic]["count"]
+    waiting = json.loads((broker.store / "config" / "timermetrics").read_text())["timingCount"][topic][
+        "count"
+    ]
     assert waiting <= SENT - len(seen[1]), "what the second delivered since it is counted no more"
 
     java = clients.java_of(clients.JAVA_5, broker_on(brokers[2]), tmp_path)
     found = until_stored(java, topic, SENT - 1, 120)
     assert seen[0].keys() < seen[1].keys() < found.keys() == {line["key"] for line in sent[:-1]}
-    assert all(line["store_time"] >= begin_ms + int(line["number"]) * step_ms for lines in found.values() for line in lines)
+    assert all(
+        line["store_time"] >= begin_ms + int(line["number"]) * step_ms
+        for lines in found.values()
+        for line in lines
+    )
     assert {len(lines) for lines in found.values()} == {1}
     found = until_stored(java, by_level, SENT, 120)
     assert found.keys() == {line["key"] for line in levels}
-    assert all(line["store_time"] >= line["born_time"] + LEVEL_MS for lines in found.values() for line in lines)
+    assert all(
+        line["store_time"] >= line["born_time"] + LEVEL_MS for lines in found.values() for line in lines
+    )
     assert {len(lines) for lines in found.values()} == {1}

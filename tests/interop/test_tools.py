@@ -1,4 +1,5 @@
-"""Apache's tools that read a broker: the calls of its Prometheus exporter, and what `mqadmin` shows of a message and of clients."""
+"""Apache's tools that read a broker: the calls of its Prometheus exporter, and what `mqadmin` shows of a
+message and of clients."""
 
 import time
 
@@ -14,7 +15,8 @@ HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A broker that looks for unsettled halves each second, so that the group of transactions has positions soon."""
+    """A broker that looks for unsettled halves each second, so that the group of transactions has positions
+    soon."""
     running = Broker(tmp_path_factory.mktemp("broker") / "data", {"transactionCheckInterval": 1000}).start()
     try:
         yield running
@@ -41,7 +43,8 @@ def consumed(java, topic, group, count, **more):
 
 
 def until_halves_are_read(java, limit_s=60):
-    """Wait for the positions of the group of transactions: it never has a topic of messages sent back, and no client."""
+    """Wait for the positions of the group of transactions: it never has a topic of messages sent back, and no
+    client."""
     end = time.monotonic() + limit_s
     while rows(java, f"groups_of_topic\t{HALVES}") != [["CID_RMQ_SYS_TRANS"]]:
         assert time.monotonic() < end
@@ -59,7 +62,24 @@ def test_a_round_of_the_exporter_ends_without_an_error(java):
         consumer.kill()
     assert [row for row in found if "error" in row] == []
     calls = {row["call"] for row in found}
-    assert calls >= {"examineTopicStats", "queryTopicConsumeByWho", "examineConsumerConnectionInfo", "getConsumerRunningInfo", "examineConsumeStats", "queryMsgByOffset", "getAllProducerInfo", "fetchBrokerRuntimeStats", "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS", "BROKER_PUT_NUMS", "BROKER_GET_NUMS"}  # fmt: skip
+    # fmt: skip
+    assert calls >= {
+        "examineTopicStats",
+        "queryTopicConsumeByWho",
+        "examineConsumerConnectionInfo",
+        "getConsumerRunningInfo",
+        "examineConsumeStats",
+        "queryMsgByOffset",
+        "getAllProducerInfo",
+        "fetchBrokerRuntimeStats",
+        "TOPIC_PUT_NUMS",
+        "TOPIC_PUT_SIZE",
+        "GROUP_GET_NUMS",
+        "GROUP_GET_SIZE",
+        "SNDBCK_PUT_NUMS",
+        "BROKER_PUT_NUMS",
+        "BROKER_GET_NUMS",
+    }
     of = {(row["call"], row["of"]): row for row in found}
     assert of["examineTopicStats", topic]["answer"] == "40"
     assert of["examineConsumerConnectionInfo", f"{topic}@{group}"]["answer"] == "1"
@@ -82,7 +102,8 @@ def both(request, tmp_path):
 def connections_of(java, producer, group, topic) -> list:
     """What mqadmin shows of a producer's connections once its broker knows it.
 
-    A client of 4.9 sends its first heartbeat a second after it began, so the group may be unknown while it sends already.
+    A client of 4.9 sends its first heartbeat a second after it began, so the group may be unknown while it
+    sends already.
     """
     for sent in (3, 10, 20, 40, 80, 160):
         producer.until(lambda lines, sent=sent: len(lines) >= sent, 60)
@@ -94,14 +115,21 @@ def connections_of(java, producer, group, topic) -> list:
 
 
 def shown(java) -> list:
-    """What mqadmin shows of one consumer, one producer and each message, without what is of a place or a moment."""
+    """What mqadmin shows of one consumer, one producer and each message, without what is of a place or a
+    moment."""
     rows(java, f"create_topic\t{TOPIC}\t1\t1\t6", f"create_group\t{GROUP}\t16")
     sent = acknowledged(java.run("send", topics=TOPIC, n=SENT, run="tools", threads=1))
     consumer = consumed(java, TOPIC, GROUP, SENT)
-    producer = java.start("send", topics=TOPIC, n=1_000_000, run="more", producer_group="tools_writers", pause_ms=200)
+    producer = java.start(
+        "send", topics=TOPIC, n=1_000_000, run="more", producer_group="tools_writers", pause_ms=200
+    )
     try:
         writers = connections_of(java, producer, "tools_writers", TOPIC)
-        found = rows(java, f"consumer_connection\t{GROUP}", *(f"message\t{TOPIC}\t{line['offset_id']}" for line in sent))
+        found = rows(
+            java,
+            f"consumer_connection\t{GROUP}",
+            *(f"message\t{TOPIC}\t{line['offset_id']}" for line in sent),
+        )
         found += rows(java, *(f"message\t{TOPIC}\t{line['id']}" for line in sent[:2]))
     finally:
         producer.kill()

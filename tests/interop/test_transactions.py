@@ -1,4 +1,5 @@
-"""Transactional messages with unmodified clients: what is committed arrives once, what is rolled back never, whatever ends in between."""
+"""Transactional messages with unmodified clients: what is committed arrives once, what is rolled back never,
+whatever ends in between."""
 
 import json
 
@@ -8,7 +9,8 @@ from tests.interop import clients
 from tests.interop.brokers import THERE_AND_BACK, ApacheBroker, OurBroker
 from tests.interop.lines import names
 
-# A second instead of six and thirty; a client whose broker was away says who it is within thirty, and as long nobody can be asked.
+# A second instead of six and thirty; a client whose broker was away says who it is within thirty, and as long
+# nobody can be asked.
 SETTINGS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}
 SENT = 40
 KEPT = {f"rkey{number}" for number in range(SENT) if number % 4 in (0, 2)}
@@ -24,7 +26,9 @@ def asked(lines):
 
 
 def keys_of(java, topic, run="r") -> list[str]:
-    return sorted(line["key"] for line in java.run("pull", topics=topic) if line.get("key", "").startswith(run))
+    return sorted(
+        line["key"] for line in java.run("pull", topics=topic) if line.get("key", "").startswith(run)
+    )
 
 
 def of_run(keys, run) -> set[str]:
@@ -88,15 +92,22 @@ def test_halves_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_p
         producer = java.start("transact", topics=topic, group=group, n=SENT, run=run)
         try:
             producer.until(all_sent, 60)
-            assert keys_of(java, topic, run) == sorted(of_run(KEPT - UNSURE, run)), "once, also what the other broker stored"
+            assert keys_of(java, topic, run) == sorted(of_run(KEPT - UNSURE, run)), (
+                "once, also what the other broker stored"
+            )
         finally:
             producer.kill()
         broker.stop()
-        waiting = json.loads((broker.store / "config" / "transactionMetrics").read_text())["transactionCount"][topic]["count"]
-        assert waiting == len(UNSURE) * (1 if run == "r" else 2), "the second goes on from what the first counted"
+        waiting = json.loads((broker.store / "config" / "transactionMetrics").read_text())[
+            "transactionCount"
+        ][topic]["count"]
+        assert waiting == len(UNSURE) * (1 if run == "r" else 2), (
+            "the second goes on from what the first counted"
+        )
 
     java = clients.java_of(clients.JAVA_5, broker_on(brokers[2]), tmp_path)
-    again = java.start("transact", topics=topic, group=group, n=1, run="t")   # a producer knows no broker before it sends
+    # A producer knows no broker before it sends
+    again = java.start("transact", topics=topic, group=group, n=1, run="t")
     kept = of_run(KEPT, "r") | of_run(KEPT, "s")
     try:
         again.until(lambda lines: asked(lines) >= of_run(UNSURE, "r") | of_run(UNSURE, "s"), 90)

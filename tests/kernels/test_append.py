@@ -43,7 +43,9 @@ def test_a_group_of_messages_is_the_records_the_formats_encode(messages, one_by_
         stored.append((message, result.queue_offset, result.store_timestamp))
     assert written_log(store) == expected_log(store, stored)
     walk = walk_log(log_files(store))
-    assert [found.log_offset for found in walk.records] == [result.log_offset for result in results if result.ok]
+    assert [found.log_offset for found in walk.records] == [
+        result.log_offset for result in results if result.ok
+    ]
     store.die()
 
 
@@ -85,7 +87,9 @@ def test_with_the_crc_of_records_each_of_a_batch_has_one(message, inner):
     message.body, message.sys_flag, message.topic = encode_batch(inner), message.sys_flag & ~0xC, "batch"
     store = hand_store(enabled_append_prop_crc=True)
     result = store.put_batch(message)
-    assert result.count == len(inner) and all(with_crc(store.record_at(offset)) for offset in result.log_offsets)
+    assert result.count == len(inner) and all(
+        with_crc(store.record_at(offset)) for offset in result.log_offsets
+    )
     store.die()
 
 
@@ -111,12 +115,18 @@ def put(message, batch=False, **changes):
 def test_properties_up_to_the_limit_are_taken_and_one_byte_more_is_refused():
     most = b"a\x01" + b"x" * (32767 - 3) + b"\x02"
     assert put(Message("T", 0, b"", most), mapped_file_size_commit_log=65536) is PutStatus.PUT_OK
-    assert put(Message("T", 0, b"", most + b"x"), mapped_file_size_commit_log=65536) is PutStatus.PROPERTIES_SIZE_EXCEEDED
+    assert (
+        put(Message("T", 0, b"", most + b"x"), mapped_file_size_commit_log=65536)
+        is PutStatus.PROPERTIES_SIZE_EXCEEDED
+    )
 
 
 def test_a_nul_in_the_properties_is_refused_because_recovery_takes_it_for_a_torn_page():
     assert put(Message("T", 0, b"b", b"KEYS\x01a\x00b\x02")) is PutStatus.MESSAGE_ILLEGAL
-    assert put(Message("T", 0, encode_batch([(0, b"b", b"KEYS\x01\x00\x02")])), batch=True) is PutStatus.MESSAGE_ILLEGAL
+    assert (
+        put(Message("T", 0, encode_batch([(0, b"b", b"KEYS\x01\x00\x02")])), batch=True)
+        is PutStatus.MESSAGE_ILLEGAL
+    )
 
 
 def test_a_record_that_fits_no_file_is_refused_and_one_that_just_fits_is_taken():
@@ -127,7 +137,9 @@ def test_a_record_that_fits_no_file_is_refused_and_one_that_just_fits_is_taken()
 
 def _lying(field: str, value: int) -> bytes:
     """A chain of three whose second has a wrong length field."""
-    chain = bytearray(encode_batch([(0, b"one", b"A\x01b\x02"), (0, b"two", b"A\x01bc\x02"), (0, b"three", b"")]))
+    chain = bytearray(
+        encode_batch([(0, b"one", b"A\x01b\x02"), (0, b"two", b"A\x01bc\x02"), (0, b"three", b"")])
+    )
     second = struct.unpack_from(">i", chain)[0]
     at = {"size": second, "body": second + 16, "properties": second + 20 + 3}[field]
     struct.pack_into(">h" if field == "properties" else ">i", chain, at, value)

@@ -20,10 +20,19 @@ def run(data, *, base=0, at=0, file_left=None, rows=ROOM, keys=ROOM * 8):
     context = np.zeros(w.W_WORDS, dtype=np.int64)
     table, hashes = np.zeros((rows, k.ROW_WORDS), dtype=np.int64), np.zeros(keys, dtype=np.int64)
     context[[w.W_ADDRESS, w.W_LENGTH, w.W_BASE, w.W_AT]] = buffer.ctypes.data, len(data), base, at
-    context[[w.W_FILE_LEFT, w.W_MAX_RECORD]] = len(data) if file_left is None else file_left, record.MAX_RECORD
+    context[[w.W_FILE_LEFT, w.W_MAX_RECORD]] = (
+        len(data) if file_left is None else file_left,
+        record.MAX_RECORD,
+    )
     context[[w.W_ROWS, w.W_ROOM, k.L_KEYS, k.L_KEY_ROOM]] = table.ctypes.data, rows, hashes.ctypes.data, keys
     stopped = k.columns(context.ctypes.data)
-    return stopped, int(context[w.W_AT]), table[: context[w.W_COUNT]], hashes[: context[k.L_KEY_COUNT]], int(context[w.W_REASON])
+    return (
+        stopped,
+        int(context[w.W_AT]),
+        table[: context[w.W_COUNT]],
+        hashes[: context[k.L_KEY_COUNT]],
+        int(context[w.W_REASON]),
+    )
 
 
 @pytest.mark.parametrize("name", stores.NAMES)
@@ -31,16 +40,29 @@ def test_every_row_says_what_the_record_says(name, tmp_path):
     for base, data in stores.log_bytes(stores.unpack(name, tmp_path)):
         _, _, rows, keys, _ = run(data, base=base)
         for row in rows:
-            message = record.decode(data, int(row[k.ROW_LOG_OFFSET]) - base, log_offset=int(row[k.ROW_LOG_OFFSET]))
-            assert (row[k.ROW_SIZE], row[k.ROW_SYS_FLAG], row[k.ROW_QUEUE_ID]) == (message.size, message.sys_flag, message.queue_id)
-            assert (row[k.ROW_QUEUE_OFFSET], row[k.ROW_STORE_MS]) == (message.queue_offset, message.store_timestamp)
+            message = record.decode(
+                data, int(row[k.ROW_LOG_OFFSET]) - base, log_offset=int(row[k.ROW_LOG_OFFSET])
+            )
+            assert (row[k.ROW_SIZE], row[k.ROW_SYS_FLAG], row[k.ROW_QUEUE_ID]) == (
+                message.size,
+                message.sys_flag,
+                message.queue_id,
+            )
+            assert (row[k.ROW_QUEUE_OFFSET], row[k.ROW_STORE_MS]) == (
+                message.queue_offset,
+                message.store_timestamp,
+            )
             assert row[k.ROW_TAGS_CODE] == (java_hash.java_hash(message.tags) if message.tags else 0)
             start = int(row[k.ROW_TOPIC_AT])
             assert data[start : start + int(row[k.ROW_TOPIC_LENGTH])].decode() == message.topic
             texts = index_keys(message)
             found = keys[int(row[k.ROW_FIRST_KEY]) : int(row[k.ROW_FIRST_KEY]) + int(row[k.ROW_KEY_COUNT])]
-            assert [int(hashed) & (k.TAG_KEY - 1) for hashed in found] == [index_file.key_hash(text) for text in texts]
-            assert [hashed >= k.TAG_KEY for hashed in found] == [bool(message.tags) and text is texts[-1] for text in texts]
+            assert [int(hashed) & (k.TAG_KEY - 1) for hashed in found] == [
+                index_file.key_hash(text) for text in texts
+            ]
+            assert [hashed >= k.TAG_KEY for hashed in found] == [
+                bool(message.tags) and text is texts[-1] for text in texts
+            ]
 
 
 def chain(count, body=b"body"):

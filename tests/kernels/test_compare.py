@@ -16,7 +16,12 @@ def rows_of(records) -> np.ndarray:
     rows = np.zeros((len(records), col.ROW_WORDS), dtype=np.int64)
     for row, ((hashed, queue_id), number, offset, size, code, flag) in zip(rows, records, strict=True):
         row[[col.ROW_TOPIC_HASH, col.ROW_QUEUE_ID, col.ROW_QUEUE_OFFSET]] = hashed, queue_id, number
-        row[[col.ROW_LOG_OFFSET, col.ROW_SIZE, col.ROW_TAGS_CODE, col.ROW_SYS_FLAG]] = offset, size, code, flag
+        row[[col.ROW_LOG_OFFSET, col.ROW_SIZE, col.ROW_TAGS_CODE, col.ROW_SYS_FLAG]] = (
+            offset,
+            size,
+            code,
+            flag,
+        )
     return rows
 
 
@@ -29,9 +34,15 @@ def test_units_agree_by_queue_and_number_and_all_else_is_odd():
     for number, queue in enumerate(queues):
         table_rows[number] = *queue, firsts[number], counts[number], at
         for place in range(counts[number]):
-            offset, size, code = int(rng.integers(1 << 40)), int(rng.integers(91, 9000)), int(rng.integers(-5, 5))
+            offset, size, code = (
+                int(rng.integers(1 << 40)),
+                int(rng.integers(91, 9000)),
+                int(rng.integers(-5, 5)),
+            )
             units += queue_unit.encode(offset, size, code)
-            records.append((queue, int(firsts[number]) + place, offset, size, code, int(rng.choice([0, 4, 8, 12]))))
+            records.append(
+                (queue, int(firsts[number]) + place, offset, size, code, int(rng.choice([0, 4, 8, 12])))
+            )
         at += int(counts[number])
     agreed_wanted = [flag in (0, 8) for *_, flag in records]
     order = rng.permutation(len(records))
@@ -62,15 +73,37 @@ BEGIN = 1_000_000
 
 
 def side_by_side(records, entries, first_number=1, late_room=100):
-    """`records` are (log offset, store time, key hashes), `entries` (hash, log offset, seconds): (answer, row, key, entry, late)."""
-    rows, keys = np.zeros((len(records), col.ROW_WORDS), dtype=np.int64), [key for *_, some in records for key in some]
+    """`records` are (log offset, store time, key hashes), `entries` (hash, log offset, seconds): (answer,
+    row, key, entry, late)."""
+    rows, keys = (
+        np.zeros((len(records), col.ROW_WORDS), dtype=np.int64),
+        [key for *_, some in records for key in some],
+    )
     first = 0
     for row, (offset, store_ms, some) in zip(rows, records, strict=True):
-        row[[col.ROW_LOG_OFFSET, col.ROW_STORE_MS, col.ROW_FIRST_KEY, col.ROW_KEY_COUNT]] = offset, store_ms, first, len(some)
+        row[[col.ROW_LOG_OFFSET, col.ROW_STORE_MS, col.ROW_FIRST_KEY, col.ROW_KEY_COUNT]] = (
+            offset,
+            store_ms,
+            first,
+            len(some),
+        )
         first += len(some)
-    raw = np.frombuffer(b"".join(index_file.encode_entry(index_file.IndexEntry(*entry, 0)) for entry in entries) or bytes(20), dtype=np.uint8)
-    hashes, late, context = np.array(keys, dtype=np.int64), np.empty(late_room, dtype=np.int64), np.zeros(k.E_WORDS, dtype=np.int64)
-    context[[k.E_ROWS, k.E_COUNT, k.E_KEYS, k.E_ENTRIES, k.E_END]] = rows.ctypes.data, len(rows), hashes.ctypes.data, raw.ctypes.data, len(entries)
+    raw = np.frombuffer(
+        b"".join(index_file.encode_entry(index_file.IndexEntry(*entry, 0)) for entry in entries) or bytes(20),
+        dtype=np.uint8,
+    )
+    hashes, late, context = (
+        np.array(keys, dtype=np.int64),
+        np.empty(late_room, dtype=np.int64),
+        np.zeros(k.E_WORDS, dtype=np.int64),
+    )
+    context[[k.E_ROWS, k.E_COUNT, k.E_KEYS, k.E_ENTRIES, k.E_END]] = (
+        rows.ctypes.data,
+        len(rows),
+        hashes.ctypes.data,
+        raw.ctypes.data,
+        len(entries),
+    )
     context[[k.E_FIRST_NUMBER, k.E_BEGIN_MS, k.E_LATE]] = first_number, BEGIN, late.ctypes.data
     answer = k.compare_entries(context.ctypes.data)
     return answer, *context[[k.E_ROW, k.E_KEY, k.E_AT]].tolist(), late[: context[k.E_LATE_COUNT]].tolist()
@@ -88,7 +121,8 @@ RECORDS = [(0, BEGIN, [5, 6, 7 | TAG]), (100, BEGIN + 2_500, []), (200, BEGIN + 
         ([(5, 0, 0), (6, 0, 0)], (c.EXHAUSTED, 0, 2, 2, [])),
         ([(5, 0, 0), (8, 200, 2)], (c.DIFFERS, 0, 1, 1, [])),
         ([(5, 0, 0), (6, 1, 0)], (c.DIFFERS, 0, 1, 1, [])),
-        ([(5, 0, 9), (6, 0, 1), (7, 0, 0), (8, 200, 3), (9, 200, 2)], (c.DONE, 3, 5, 5, [1, 3])),  # the first of a file may state any
+        # The first of a file may state any
+        ([(5, 0, 9), (6, 0, 1), (7, 0, 0), (8, 200, 3), (9, 200, 2)], (c.DONE, 3, 5, 5, [1, 3])),
         ([], (c.EXHAUSTED, 0, 0, 0, [])),
     ],
 )
@@ -112,7 +146,15 @@ def test_every_entry_names_the_one_before_it_in_its_slot():
     heads, found = np.zeros(slots, dtype=np.int32), np.empty((2, 2), dtype=np.int64)
     told, count = [], 0
     for first, end in ((1, 200), (200, 501)):  # what the slots name is kept from one piece to the next
-        some = k.wrong_links(raw.ctypes.data + 20 * (first - 1), first, end - first, slots, heads.ctypes.data, found.ctypes.data, 2)
+        some = k.wrong_links(
+            raw.ctypes.data + 20 * (first - 1),
+            first,
+            end - first,
+            slots,
+            heads.ctypes.data,
+            found.ctypes.data,
+            2,
+        )
         told += [tuple(one) for one in found[:some].tolist()]
         count += some
     assert (count, told) == (3, expected)
@@ -130,5 +172,10 @@ def test_every_entry_names_the_one_before_it_in_its_slot():
     ],
 )
 def test_entries_below_zero_and_out_of_order_are_seen(entries, flaws):
-    raw = np.frombuffer(b"".join(index_file.encode_entry(index_file.IndexEntry(hashed, place, 0, 0)) for hashed, place in entries), dtype=np.uint8)
+    raw = np.frombuffer(
+        b"".join(
+            index_file.encode_entry(index_file.IndexEntry(hashed, place, 0, 0)) for hashed, place in entries
+        ),
+        dtype=np.uint8,
+    )
     assert k.flaws_of(raw.ctypes.data, len(entries)) == flaws

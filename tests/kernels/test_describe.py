@@ -1,4 +1,5 @@
-"""The describe kernel reads `Message` objects by address; what it cannot read is made plain first, or refused."""
+"""The describe kernel reads `Message` objects by address; what it cannot read is made plain first, or
+refused."""
 
 import enum
 
@@ -53,13 +54,30 @@ def refused(message: Message, **changes) -> PutStatus:
     st.integers(-(1 << 63) + 1, (1 << 63) - 1),
 )
 def test_integers_of_every_size_and_sign_are_read(small, born_ms, prepared):
-    found = stored(Message("T", 0, b"", flag=small, reconsume_times=small, born_timestamp=born_ms, prepared_transaction_offset=prepared))
+    found = stored(
+        Message(
+            "T",
+            0,
+            b"",
+            flag=small,
+            reconsume_times=small,
+            born_timestamp=born_ms,
+            prepared_transaction_offset=prepared,
+        )
+    )
     assert (found.flag, found.reconsume_times) == (small, small)
     assert (found.born_timestamp, found.prepared_transaction_offset) == (born_ms, prepared)
 
 
 def test_what_is_not_plain_is_made_so_and_stored():
-    message = Message(Text("T"), Level.THREE, bytearray(b"body"), Body(b"TAGS\x01a\x02"), flag=True, born_host=(bytearray(b"\1\2\3\4"), Level.THREE))
+    message = Message(
+        Text("T"),
+        Level.THREE,
+        bytearray(b"body"),
+        Body(b"TAGS\x01a\x02"),
+        flag=True,
+        born_host=(bytearray(b"\1\2\3\4"), Level.THREE),
+    )
     message.store_host = (memoryview(V6), 9)
     found = stored(message)
     assert (found.topic, found.queue_id, found.body, found.flag) == ("T", 3, b"body", 1)
@@ -70,7 +88,9 @@ def test_what_is_not_plain_is_made_so_and_stored():
 def test_hosts_of_ipv6_stand_beside_those_of_ipv4_in_one_group():
     hosts = [(b"\x7f\0\0\1", 1), (V6, 2), (V6[::-1], 65535), (b"\xff\xff\xff\xff", 65535)]
     store = hand_store(mapped_file_size_commit_log=65536)
-    results = store.put_many([Message("T", 0, b"%d" % n, born_host=hosts[n % 4], store_host=hosts[n // 4 % 4]) for n in range(16)])
+    results = store.put_many(
+        [Message("T", 0, b"%d" % n, born_host=hosts[n % 4], store_host=hosts[n // 4 % 4]) for n in range(16)]
+    )
     for number, result in enumerate(results):
         (found,) = record.decode_all(store.record_at(result.log_offset))
         assert (found.born_host, found.store_host) == (hosts[number % 4], hosts[number // 4 % 4])
@@ -109,7 +129,10 @@ def test_a_name_that_only_resembles_the_forbidden_one_is_taken():
 
 def test_refused_messages_do_not_hold_up_the_rest_of_their_group():
     store = hand_store()
-    messages = [Message("T", 0, b"%d" % n, flag=(1 << 63) if n % 3 == 1 else n, sys_flag=0x80 if n % 3 == 2 else 0) for n in range(12)]
+    messages = [
+        Message("T", 0, b"%d" % n, flag=(1 << 63) if n % 3 == 1 else n, sys_flag=0x80 if n % 3 == 2 else 0)
+        for n in range(12)
+    ]
     results = store.put_many(messages)
     assert [result.ok for result in results] == [n % 3 == 0 for n in range(12)]
     assert [result.queue_offset for result in results if result.ok] == [0, 1, 2, 3]

@@ -79,7 +79,24 @@ def test_keys_fill_one_file_and_go_on_in_the_next_within_a_record():
 
 def test_a_delayed_message_has_its_time_of_delivery_in_its_unit():
     store = hand_store()
-    levels = ("1", "3", "99", "0", "x", "007", "4294967297", "18446744073709551617", "+2", " 2", "1_0", "\u0663", "-1", "2\x02DELAY\x013", "2\x02DELAY\x01", "2\x02XDELAY\x019")
+    levels = (
+        "1",
+        "3",
+        "99",
+        "0",
+        "x",
+        "007",
+        "4294967297",
+        "18446744073709551617",
+        "+2",
+        " 2",
+        "1_0",
+        "\u0663",
+        "-1",
+        "2\x02DELAY\x013",
+        "2\x02DELAY\x01",
+        "2\x02XDELAY\x019",
+    )
     written = [f"TAGS\x01a\x02DELAY\x01{level}\x02".encode() for level in levels] + [b"TAGS\x01a\x02"]
     for pairs in written:
         store.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"x", pairs))
@@ -87,6 +104,9 @@ def test_a_delayed_message_has_its_time_of_delivery_in_its_unit():
     now = store.clock()
     assert codes[:5] == [now + 1000, now + 10_000, now + 7_200_000, 97, 97]
     # Whatever a level looks like, what the kernel makes of it is what the format's own function does.
-    expected = [queue_unit.tags_code("SCHEDULE_TOPIC_XXXX", "a", properties.get(pairs, "DELAY"), now) for pairs in written]
+    expected = [
+        queue_unit.tags_code("SCHEDULE_TOPIC_XXXX", "a", properties.get(pairs, "DELAY"), now)
+        for pairs in written
+    ]
     assert codes == expected and len(set(codes)) > 5
     store.die()

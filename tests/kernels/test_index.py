@@ -87,10 +87,21 @@ class Lookup:
     """The words of a lookup in one file."""
 
     def __init__(self, memory, geometry, known):
-        self.words, self.read, self.files, self.residency = Words(c.K_WORDS), Words(c.R_WORDS), Words(1), Words(1)
+        self.words, self.read, self.files, self.residency = (
+            Words(c.K_WORDS),
+            Words(c.R_WORDS),
+            Words(1),
+            Words(1),
+        )
         self.found, self.held = Words(geometry.entries), (memory, known)
         self.files[0], self.residency[0] = memory.ctypes.data, known.words.ctypes.data
-        self.words.array[: c.K_FOUND_ROOM + 1] = (self.files.address, 1, geometry.slots, self.found.address, geometry.entries)
+        self.words.array[: c.K_FOUND_ROOM + 1] = (
+            self.files.address,
+            1,
+            geometry.slots,
+            self.found.address,
+            geometry.entries,
+        )
         self.words[c.K_ENTRIES], self.words[c.K_RESIDENCY] = geometry.entries, self.residency.address
         self.read[c.R_LOOKUP], self.read[c.R_ROUND] = self.words.address, Known.ROUND
 
@@ -119,7 +130,9 @@ def test_a_chain_gives_what_the_slow_walk_gives_newest_first(made, key, begin, l
     assert follow(held(model.to_bytes()), key, begin_ms, end_ms, room) == expected[:room]
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=900), st.integers(0, 30), st.sets(st.integers(0, 13)))
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=900), st.integers(0, 30), st.sets(st.integers(0, 13))
+)
 def test_a_walk_touches_only_pages_that_are_known_to_be_in_memory(keys, key, there):
     geometry = IndexGeometry(4096, 1000)
     model = IndexModel(geometry.slots, geometry.entries)
@@ -191,7 +204,10 @@ def test_links_that_are_right_are_told_from_any_that_is_not(made):
     model = model_of(made)
     memory, count = held(model.to_bytes()), model.header.count
     assert index.slots_used(memory.ctypes.data, SLOTS, count) == model.header.slots_used
-    linked = [*range(index_file.HEADER.size, GEOMETRY.entries_at, 4), *(GEOMETRY.entry_at(number) + 16 for number in range(1, count))]
+    linked = [
+        *range(index_file.HEADER.size, GEOMETRY.entries_at, 4),
+        *(GEOMETRY.entry_at(number) + 16 for number in range(1, count)),
+    ]
     for at in linked:
         right = memory[at : at + 4].copy()
         for wrong in {-1, 0, 1, 2, count - 1, count} - {int.from_bytes(right.tobytes(), "big")}:
@@ -200,14 +216,21 @@ def test_links_that_are_right_are_told_from_any_that_is_not(made):
         memory[at : at + 4] = right
 
 
-@given(st.lists(st.integers(-2, 60), max_size=ENTRIES - 1), st.lists(st.integers(0, 9), max_size=3), st.integers(0, 70))
+@given(
+    st.lists(st.integers(-2, 60), max_size=ENTRIES - 1),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.integers(0, 70),
+)
 def test_entries_are_in_order_up_to_the_first_that_steps_back_or_lies_beyond(offsets, more, below):
     offsets = [*sorted(offsets), *more]
     expected, last = 0, -1
     while expected < len(offsets) and last <= offsets[expected] < below and offsets[expected] >= 0:
         last = offsets[expected]
         expected += 1
-    raw = np.frombuffer(bytes(20) + b"".join(index_file.ENTRY.struct.pack(7, offset, 0, 0) for offset in offsets), dtype=np.uint8)
+    raw = np.frombuffer(
+        bytes(20) + b"".join(index_file.ENTRY.struct.pack(7, offset, 0, 0) for offset in offsets),
+        dtype=np.uint8,
+    )
     room = np.zeros(1, dtype=np.int64)
     assert index.entries_below(raw.ctypes.data, len(offsets) + 1, below, room.ctypes.data) == expected + 1
     assert int(room[0]) == last
@@ -223,11 +246,21 @@ def test_an_entry_with_a_negative_time_ends_the_walk():
 
 @pytest.mark.parametrize(("seconds", "offset"), [(-5, 300), (2**31 - 1, 300), (4, 5_000), (4, 0), (0, 300)])
 def test_an_entry_that_steps_out_gets_place_and_time_of_the_one_before(seconds, offset):
-    entries = [IndexEntry(9, 100, 3, 0), IndexEntry(8, 200, 4, 0), IndexEntry(7, offset, seconds, 0), IndexEntry(6, 400, 6, 0)]
+    entries = [
+        IndexEntry(9, 100, 3, 0),
+        IndexEntry(8, 200, 4, 0),
+        IndexEntry(7, offset, seconds, 0),
+        IndexEntry(6, 400, 6, 0),
+    ]
     memory = held(bytes(index_file.ENTRY.size) + b"".join(map(index_file.encode_entry, entries)))
     bounds = (memory.ctypes.data, 1, 5, 100, 500, 3, 6)
     assert index.settle_entries(*bounds, False) == 1 and index_file.decode_entry(memory, 60) == entries[2]
     assert index.settle_entries(*bounds, True) == 1
     settled = [index_file.decode_entry(memory, at) for at in range(20, 100, 20)]
-    assert [(entry.log_offset, entry.seconds) for entry in settled] == [(100, 3), (200, 4), (offset if 200 <= offset < 500 else 200, seconds if 4 <= seconds <= 6 else 4), (400, 6)]
+    assert [(entry.log_offset, entry.seconds) for entry in settled] == [
+        (100, 3),
+        (200, 4),
+        (offset if 200 <= offset < 500 else 200, seconds if 4 <= seconds <= 6 else 4),
+        (400, 6),
+    ]
     assert [entry.key_hash for entry in settled] == [9, 8, 7, 6] and not index.settle_entries(*bounds, True)

@@ -60,7 +60,10 @@ def test_a_zero_byte_is_found_wherever_it_is(data, start):
     assert memory.has_zero_byte(held.ctypes.data + start, len(data) - start) == (0 in data[start:])
 
 
-@given(st.lists(st.sampled_from((0, 1, 2, 3, 127, 128, 129, 255)), max_size=40).map(bytes), st.sampled_from((1, 2, 32)))
+@given(
+    st.lists(st.sampled_from((0, 1, 2, 3, 127, 128, 129, 255)), max_size=40).map(bytes),
+    st.sampled_from((1, 2, 32)),
+)
 def test_the_first_of_a_byte_is_found_or_the_end(data, wanted):
     held = _held(data)
     found = memory.find_byte(held.ctypes.data, held.ctypes.data + len(data), wanted) - held.ctypes.data

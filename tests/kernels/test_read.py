@@ -24,7 +24,15 @@ def stores(tmp_path_factory):
         store = HandStore(small_settings(root), Clock()).begin()
         for number in range(230):
             store.clock.advance(10)
-            store.put(message("T", number % 3, b"%d" % number * (1 + number % 90), tag=TAGS[number % 4], unique=f"u{number}"))
+            store.put(
+                message(
+                    "T",
+                    number % 3,
+                    b"%d" % number * (1 + number % 90),
+                    tag=TAGS[number % 4],
+                    unique=f"u{number}",
+                )
+            )
         store.delete_expired(any_age=True)
         opened.append(store)
     opened[1].close()
@@ -42,7 +50,9 @@ def stores(tmp_path_factory):
     st.integers(0, 3),
     st.integers(0, 90),
     st.integers(1, 40),
-    st.one_of(st.none(), st.lists(st.sampled_from(("a", "b", "c", "zz")), min_size=1, max_size=3, unique=True)),
+    st.one_of(
+        st.none(), st.lists(st.sampled_from(("a", "b", "c", "zz")), min_size=1, max_size=3, unique=True)
+    ),
 )
 def test_any_request_is_answered_as_by_the_slow_store(stores, queue_id, offset, count, tags):
     hot, cold, slow = stores
@@ -69,7 +79,12 @@ def test_bytes_are_bounded_but_one_message_is_always_given(stores, offset, max_b
         assert result.count == 1 or len(result.body) <= max_bytes
         following = store.get(GetRequest("T", 0, result.next_offset, 1))
         file_end = result.next_offset % 20 == 0
-        assert file_end or result.count == 32 or not following.count or len(result.body) + len(following.body) > max_bytes
+        assert (
+            file_end
+            or result.count == 32
+            or not following.count
+            or len(result.body) + len(following.body) > max_bytes
+        )
 
 
 @given(st.integers(30, 76), st.sets(st.sampled_from(("a", "b", "c"))))
@@ -82,5 +97,7 @@ def test_following_next_offset_sees_every_wanted_message_once(stores, offset, ta
             seen += [each.queue_offset for each in record.decode_all(result.body)]
             assert result.next_offset > at
             at = result.next_offset
-        wanted = [number for number in range(offset, at) if codes is None or TAGS[(number * 3 + 1) % 4] in tags]
+        wanted = [
+            number for number in range(offset, at) if codes is None or TAGS[(number * 3 + 1) % 4] in tags
+        ]
         assert seen == wanted

@@ -17,12 +17,18 @@ BASE = 65536
 NOW = 1_700_000_000_000
 
 
-def scanned(data: bytes, *, base=BASE, slice_end=None, crc=True, strict_above=0, max_record=record.MAX_RECORD):
+def scanned(
+    data: bytes, *, base=BASE, slice_end=None, crc=True, strict_above=0, max_record=record.MAX_RECORD
+):
     """(why it stopped, position, good records, reason)"""
     memory = np.frombuffer(data + b"\0" * 64, dtype=np.uint8)
     words = np.zeros(c.S_WORDS, dtype=np.int64)
     words[[c.S_ADDRESS, c.S_BASE, c.S_SIZE]] = memory.ctypes.data, base, len(data)
-    words[[c.S_SLICE_END, c.S_CHECK_CRC, c.S_MAX_RECORD]] = len(data) if slice_end is None else slice_end, crc, max_record
+    words[[c.S_SLICE_END, c.S_CHECK_CRC, c.S_MAX_RECORD]] = (
+        len(data) if slice_end is None else slice_end,
+        crc,
+        max_record,
+    )
     words[c.S_STRICT_ABOVE_MS] = strict_above
     stopped = scan(words.ctypes.data)
     return stopped, int(words[c.S_AT]), int(words[c.S_COUNT]), int(words[c.S_REASON])
@@ -78,11 +84,20 @@ def test_with_any_byte_changed_it_stops_exactly_where_the_formats_stop(shape):
 
 @given(st.data())
 def test_a_log_cut_anywhere_ends_behind_its_last_whole_record(draw):
-    data = chain(*[SHAPES[name] for name in draw.draw(st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=5))])
+    data = chain(
+        *[
+            SHAPES[name]
+            for name in draw.draw(st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=5))
+        ]
+    )
     cut = draw.draw(st.integers(0, len(data)))
     torn = data[:cut].ljust(len(data), b"\0")
     whole, at = 0, 0
-    while at < len(data) and torn[at : at + record.read_head(data, at).total_size] == data[at : at + record.read_head(data, at).total_size]:
+    while (
+        at < len(data)
+        and torn[at : at + record.read_head(data, at).total_size]
+        == data[at : at + record.read_head(data, at).total_size]
+    ):
         at += record.read_head(data, at).total_size
         whole += 1
     assert scanned(torn + b"\0" * 200)[:3] == (c.BAD_RECORD, at, whole)
@@ -141,13 +156,22 @@ def slow_break(units, log_end, least):
 
 
 unit = st.one_of(
-    st.builds(queue_unit.QueueUnit, st.integers(-2, 400), st.integers(-1, 60), st.integers(-(2**63), 2**63 - 1)),
+    st.builds(
+        queue_unit.QueueUnit, st.integers(-2, 400), st.integers(-1, 60), st.integers(-(2**63), 2**63 - 1)
+    ),
     st.just(queue_unit.QueueUnit(0, queue_unit.PRE_BLANK_SIZE, 0)),
 )
 
 
-@given(st.lists(unit, max_size=20).map(lambda units: sorted(units, key=lambda each: each.log_offset)), st.lists(unit, max_size=3), st.integers(0, 500), st.integers(0, 50))
-def test_a_queue_ends_at_its_first_unit_that_is_none_steps_back_or_points_beyond(ordered, tail, log_end, least):
+@given(
+    st.lists(unit, max_size=20).map(lambda units: sorted(units, key=lambda each: each.log_offset)),
+    st.lists(unit, max_size=3),
+    st.integers(0, 500),
+    st.integers(0, 50),
+)
+def test_a_queue_ends_at_its_first_unit_that_is_none_steps_back_or_points_beyond(
+    ordered, tail, log_end, least
+):
     units = ordered + tail
     raw = np.frombuffer(b"".join(queue_unit.encode(*each) for each in units) + b"\0" * 20, dtype=np.uint8)
     room = np.array([least], dtype=np.int64)
@@ -155,7 +179,11 @@ def test_a_queue_ends_at_its_first_unit_that_is_none_steps_back_or_points_beyond
     assert (number, int(room[0])) == slow_break(units, log_end, least)
 
 
-@given(st.binary(max_size=40).map(lambda data: data.replace(b"\1", b"\0")), st.integers(0, 30), st.integers(0, 40))
+@given(
+    st.binary(max_size=40).map(lambda data: data.replace(b"\1", b"\0")),
+    st.integers(0, 30),
+    st.integers(0, 40),
+)
 def test_data_ends_behind_its_last_byte_that_is_not_zero(data, zeros, start):
     raw = np.frombuffer(data + bytes(zeros) + b"\7", dtype=np.uint8)
     end = len(data) + zeros

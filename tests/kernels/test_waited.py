@@ -1,4 +1,5 @@
-"""Records that waited go on to their real place as the plain reader of tests/support/memory_store.py would have them put there."""
+"""Records that waited go on to their real place as the plain reader of tests/support/memory_store.py would
+have them put there."""
 
 import pytest
 from hypothesis import given
@@ -31,13 +32,29 @@ def waiting(draw):
     text = "".join(draw(st.permutations(told)))
     body = draw(st.binary(min_size=1, max_size=200))
     flags = draw(st.sampled_from([0, 1, 8, 0x100]))
-    return Message(WAITS, 0, body, text.encode(), draw(st.integers(-5, 5)), flags, draw(st.integers(0, 1 << 40)), draw(hosts), draw(hosts), draw(st.integers(0, 9)), draw(st.integers(0, 1 << 50)))
+    return Message(
+        WAITS,
+        0,
+        body,
+        text.encode(),
+        draw(st.integers(-5, 5)),
+        flags,
+        draw(st.integers(0, 1 << 40)),
+        draw(hosts),
+        draw(hosts),
+        draw(st.integers(0, 9)),
+        draw(st.integers(0, 1 << 50)),
+    )
 
 
 def records_of(store, from_offset: int) -> list[bytes]:
     """The records of a log of one file, from an offset on."""
     ((_, content),) = log_files(store)
-    return [content[one.log_offset : one.log_offset + one.size] for one in walk_log([(0, content)]).records if one.log_offset >= from_offset]
+    return [
+        content[one.log_offset : one.log_offset + one.size]
+        for one in walk_log([(0, content)]).records
+        if one.log_offset >= from_offset
+    ]
 
 
 @given(st.lists(waiting(), min_size=1, max_size=12), st.booleans(), st.integers(0, 1 << 45))
@@ -49,9 +66,14 @@ def test_each_goes_where_it_says_and_is_told_when_it_waited(messages, has_timer,
     times = [first_ms + number for number in range(len(messages))] if has_timer else None
     moved = store.put_waited(b"".join(raw), len(raw), WAITS, FORBIDDEN, times)
     now_ms = store.clock()
-    expected = [real_message(one, WAITS, FORBIDDEN, (times[number], now_ms) if has_timer else None) for number, one in enumerate(waited)]
+    expected = [
+        real_message(one, WAITS, FORBIDDEN, (times[number], now_ms) if has_timer else None)
+        for number, one in enumerate(waited)
+    ]
     good = [message for message in expected if message is not None and fits(message)]
-    assert [status is PutStatus.PUT_OK for status in moved.statuses] == [message is not None and fits(message) for message in expected]
+    assert [status is PutStatus.PUT_OK for status in moved.statuses] == [
+        message is not None and fits(message) for message in expected
+    ]
     found = records_of(store, end)
     offsets: dict[tuple[str, int], int] = {}
     at = end
@@ -65,7 +87,9 @@ def test_each_goes_where_it_says_and_is_told_when_it_waited(messages, has_timer,
     for message in good:
         count, size = totals.get((message.topic, message.queue_id), (0, 0))
         totals[message.topic, message.queue_id] = (count + 1, size + len(message.body))
-    assert sorted(moved.stored) == sorted((topic, count, size) for (topic, _), (count, size) in totals.items())
+    assert sorted(moved.stored) == sorted(
+        (topic, count, size) for (topic, _), (count, size) in totals.items()
+    )
     assert {queue: store.max_offset(*queue) for queue in offsets} == offsets
     store.die()
 
@@ -87,10 +111,21 @@ def test_times_that_have_no_room_are_left_out_and_the_message_goes():
     store.die()
 
 
-@pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw[:60], lambda raw: bytes(4) + raw[4:], lambda raw: raw[:84] + b"\x7f\xff\xff\xff" + raw[88:], lambda raw: b""])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw[:-1],
+        lambda raw: raw[:60],
+        lambda raw: bytes(4) + raw[4:],
+        lambda raw: raw[:84] + b"\x7f\xff\xff\xff" + raw[88:],
+        lambda raw: b"",
+    ],
+)
 def test_bytes_that_are_no_record_have_no_place(change):
     store = hand_store()
-    raw = store.record_at(store.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset)
+    raw = store.record_at(
+        store.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
+    )
     moved = store.put_waited(raw + change(raw), 2, WAITS, FORBIDDEN)
     assert moved.statuses == [PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL]
     store.die()
@@ -98,8 +133,15 @@ def test_bytes_that_are_no_record_have_no_place(change):
 
 def test_a_group_goes_on_over_the_end_of_a_log_file_and_in_an_index_without_room():
     store = hand_store()
-    told = b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02KEYS\x01" + b" ".join(b"k%d" % number for number in range(40)) + b"\x02"
-    raw = b"".join(store.record_at(store.put(Message(WAITS, 0, bytes([number]) * 300, told)).log_offset) for number in range(8))
+    told = (
+        b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02KEYS\x01"
+        + b" ".join(b"k%d" % number for number in range(40))
+        + b"\x02"
+    )
+    raw = b"".join(
+        store.record_at(store.put(Message(WAITS, 0, bytes([number]) * 300, told)).log_offset)
+        for number in range(8)
+    )
     files = len(store.log.files)
     for _ in range(40):
         assert set(store.put_waited(raw, 8, WAITS, FORBIDDEN, range(8)).statuses) == {PutStatus.PUT_OK}
@@ -109,7 +151,13 @@ def test_a_group_goes_on_over_the_end_of_a_log_file_and_in_an_index_without_room
 
 def test_a_store_that_takes_nothing_says_so_for_each():
     store = hand_store()
-    raw = store.record_at(store.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset)
+    raw = store.record_at(
+        store.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
+    )
     store.close()
     moved = store.put_waited(raw * 2, 2, WAITS, FORBIDDEN)
-    assert (moved.statuses, moved.log_end, list(moved.stored)) == ([PutStatus.SERVICE_NOT_AVAILABLE] * 2, 0, [])
+    assert (moved.statuses, moved.log_end, list(moved.stored)) == (
+        [PutStatus.SERVICE_NOT_AVAILABLE] * 2,
+        0,
+        [],
+    )

@@ -27,7 +27,9 @@ def user_of_role(db):
     """A function that makes a user of a role."""
 
     def make(role: str, name: str | None = None):
-        user = get_user_model().objects.create_user(name or f"the-{role}", password=PASSWORD, is_superuser=role == "admin", is_staff=role == "admin")
+        user = get_user_model().objects.create_user(
+            name or f"the-{role}", password=PASSWORD, is_superuser=role == "admin", is_staff=role == "admin"
+        )
         if role == "operator":
             user.groups.add(Group.objects.get_or_create(name="operator")[0])
         return user

@@ -1,4 +1,5 @@
-"""The dashboard's settings for tests: a data directory and a database of their own, no manifest of collected files."""
+"""The dashboard's settings for tests: a data directory and a database of their own, no manifest of collected
+files."""
 
 import atexit
 import os
@@ -10,8 +11,15 @@ atexit.register(shutil.rmtree, os.environ["BROKER_DATA_DIR"], ignore_errors=True
 
 from mqadmin.settings import *  # noqa: E402, F403
 
-# A file: a connection in memory is never closed, and would stay in a request's thread for a test that may have none.
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "mqadmin", "TEST": {"NAME": os.path.join(os.environ["BROKER_DATA_DIR"], "test.sqlite3")}}}
+# A file: a connection in memory is never closed, and would stay in a request's thread for a test that may
+# have none.
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": "mqadmin",
+        "TEST": {"NAME": os.path.join(os.environ["BROKER_DATA_DIR"], "test.sqlite3")},
+    }
+}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -1,8 +1,10 @@
-"""Every address of the program against everybody who may ask for it; access.txt is what each must be answered.
+"""Every address of the program against everybody who may ask for it; access.txt is what each must be
+answered.
 
-The addresses are found, not listed: Django's resolver, the operations of the REST contract, and the websocket. One that
-is added later fails the first test until it has a line in access.txt, and a door that opens or closes fails the second.
-Requests go through the application that uvicorn serves, so the routes in front of Django answer for themselves.
+The addresses are found, not listed: Django's resolver, the operations of the REST contract, and the
+websocket. One that is added later fails the first test until it has a line in access.txt, and a door that
+opens or closes fails the second. Requests go through the application that uvicorn serves, so the routes in
+front of Django answer for themselves.
 """
 
 from __future__ import annotations
@@ -30,10 +32,20 @@ from tests.support.websocket import WebsocketCommunicator
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MATRIX = Path(__file__).with_name("access.txt")
-CALLERS = ("anonymous", "viewer", "operator", "admin", "superuser", "token:viewer", "token:operator", "token:admin")
+CALLERS = (
+    "anonymous",
+    "viewer",
+    "operator",
+    "admin",
+    "superuser",
+    "token:viewer",
+    "token:operator",
+    "token:admin",
+)
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 WEBSOCKET = ("WS", "/ws/v1/")
-# An address that stands for a pattern: what is written in access.txt, and what is asked for where that differs.
+# An address that stands for a pattern: what is written in access.txt, and what is asked for where that
+# differs.
 PATTERNS = {
     "^stats.json/?$": "stats.json",
     r"^stats.json/(?P<token>[\w]+)?/?$": "stats.json/<token>",
@@ -70,7 +82,8 @@ QUERIES = {
     "/admin/autocomplete/": "?app_label=admin&model_name=logentry&field_name=user",
 }
 CSRF = "c" * 32
-# The contract and what is not in it are read only and answer alike to every method; /metrics never looks at a session.
+# The contract and what is not in it are read only and answer alike to every method; /metrics never looks at a
+# session.
 NOTHING_TO_CHANGE = {"/api/v1/openapi.json", "/api/v1/docs", "/api/v1/", "/api/v1/<whatever>", "/metrics"}
 
 
@@ -83,7 +96,9 @@ def routes() -> Iterator[str]:
             if isinstance(pattern, URLResolver):
                 yield from below(pattern.url_patterns, text)
             else:
-                assert isinstance(pattern, URLPattern) and not re.search(r"[\^$()?]", text), f"give {text} an address in PATTERNS"
+                assert isinstance(pattern, URLPattern) and not re.search(r"[\^$()?]", text), (
+                    f"give {text} an address in PATTERNS"
+                )
                 yield re.sub(r"<\w+:(\w+)>", r"<\1>", text)
 
     yield from dict.fromkeys(below(get_resolver().url_patterns, "/"))
@@ -92,9 +107,14 @@ def routes() -> Iterator[str]:
 def doors() -> list[tuple[str, str]]:
     """(method, address) of everything that can be asked."""
     contract = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
-    operations = {re.sub(r"\{(\w+)\}", r"<\1>", path): [method.upper() for method in methods] for path, methods in contract.items()}
+    operations = {
+        re.sub(r"\{(\w+)\}", r"<\1>", path): [method.upper() for method in methods]
+        for path, methods in contract.items()
+    }
     assert operations.keys() <= set(routes())
-    return [WEBSOCKET] + [(method, route) for route in routes() for method in sorted(operations.get(route, ("GET", "POST")))]
+    return [WEBSOCKET] + [
+        (method, route) for route in routes() for method in sorted(operations.get(route, ("GET", "POST")))
+    ]
 
 
 def lines() -> dict[tuple[str, str], list[str]]:
@@ -107,7 +127,8 @@ def lines() -> dict[tuple[str, str], list[str]]:
 
 
 class World:
-    """The application with a user and a token of each role, and something of each kind that an address may name."""
+    """The application with a user and a token of each role, and something of each kind that an address may
+    name."""
 
     def __init__(self, application):
         self.application = application
@@ -124,8 +145,12 @@ class World:
         self.users["operator"].groups.add(operators)
         self.users["admin"].groups.add(admins)
         self.sessions: dict[str, str] = {}
-        self.tokens = {role: tokens.issue(role, role, "user:root") for role in ("viewer", "operator", "admin")}
-        entry = LogEntry.objects.create(user=self.users["superuser"], action_flag=CHANGE, object_repr="something", change_message="")
+        self.tokens = {
+            role: tokens.issue(role, role, "user:root") for role in ("viewer", "operator", "admin")
+        }
+        entry = LogEntry.objects.create(
+            user=self.users["superuser"], action_flag=CHANGE, object_repr="something", change_message=""
+        )
         self.object_ids = {
             "/admin/auth/user/": self.users["viewer"].pk,
             "/admin/auth/group/": operators.pk,
@@ -137,13 +162,18 @@ class World:
         return self
 
     def address(self, route: str) -> str:
-        """What is asked for at a route: every blank filled in with something that exists where something does."""
+        """What is asked for at a route: every blank filled in with something that exists where something
+        does."""
 
         def value(match: re.Match) -> str:
             name = match[1]
             if name in ("object_id", "id"):
-                return str(next((pk for prefix, pk in self.object_ids.items() if route.startswith(prefix)), "1"))
-            return ("orders" if route.startswith("/topics/") else "billing") if name == "name" else VALUES[name]
+                return str(
+                    next((pk for prefix, pk in self.object_ids.items() if route.startswith(prefix)), "1")
+                )
+            return (
+                ("orders" if route.startswith("/topics/") else "billing") if name == "name" else VALUES[name]
+            )
 
         return re.sub(r"<(\w+)>", value, route) + QUERIES.get(route, "")
 
@@ -174,8 +204,14 @@ class World:
         return answer
 
     async def websocket(self, caller: str) -> str:
-        headers = {"host": "localhost:8080", "origin": "http://localhost:8080", **await sync_to_async(self.headers)(caller)}
-        communicator = WebsocketCommunicator(self.application, "/ws/v1/", [(name.encode(), value.encode()) for name, value in headers.items()])
+        headers = {
+            "host": "localhost:8080",
+            "origin": "http://localhost:8080",
+            **await sync_to_async(self.headers)(caller),
+        }
+        communicator = WebsocketCommunicator(
+            self.application, "/ws/v1/", [(name.encode(), value.encode()) for name, value in headers.items()]
+        )
         assert await communicator.connect()
         await communicator.send("{")
         output = await communicator.receive_output()

@@ -79,8 +79,18 @@ def test_a_weak_password_is_not_taken(fake_cluster, db):
 
 def test_changing_a_password_needs_the_present_one(fake_cluster, client_of_role):
     client = client_of_role("viewer")
-    assert client.post("/password/", {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}).status_code == 200
-    assert client.post("/password/", {"old_password": PASSWORD, "new_password1": NEW, "new_password2": NEW}).status_code == 302
+    assert (
+        client.post(
+            "/password/", {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
+        ).status_code
+        == 200
+    )
+    assert (
+        client.post(
+            "/password/", {"old_password": PASSWORD, "new_password1": NEW, "new_password2": NEW}
+        ).status_code
+        == 302
+    )
     assert client.get("/topics/").status_code == 200, "the session that changed it goes on"
 
 
@@ -120,7 +130,10 @@ def test_a_refused_try_says_when_the_next_may_be(user_of_role, now):
     user_of_role("viewer", "ada")
     _guess(logins.MAX_TRIES)
     answer = _post("ada", PASSWORD)
-    assert (answer.status_code, answer["Retry-After"]) == (429, "6") and "Try again in 6 seconds" in answer.content.decode()
+    assert (answer.status_code, answer["Retry-After"]) == (
+        429,
+        "6",
+    ) and "Try again in 6 seconds" in answer.content.decode()
     now[0] += logins.TRY_SECONDS
     assert _post("ada", PASSWORD).status_code == 302, "nobody is locked out"
 
@@ -131,7 +144,9 @@ def test_all_addresses_together_have_a_bound(user_of_role, hashes):
     assert statuses.count(200) == len(hashes) == logins.MAX_TRIES_OF_ALL
 
 
-@pytest.mark.parametrize(("network", "other"), [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("10.7.7.{}", "10.7.8.1")])
+@pytest.mark.parametrize(
+    ("network", "other"), [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("10.7.7.{}", "10.7.8.1")]
+)
 def test_one_network_leaves_others_half_of_the_tries(user_of_role, network, other):
     """Six sites of one IPv6 network took all tries, and the right password was refused everywhere."""
     user_of_role("viewer", "ada")
@@ -181,7 +196,9 @@ def test_a_known_device_is_known_for_its_own_user_alone(user_of_role):
     _guess(logins.MAX_TRIES)
     assert client.post("/login/", {"username": "ada", "password": PASSWORD}).status_code == 429
     client.cookies[logins.DEVICE_COOKIE] = client.cookies[logins.DEVICE_COOKIE].value[:-1] + "x"
-    assert client.post("/login/", {"username": "bob", "password": PASSWORD}).status_code == 429, "a cookie that we did not sign"
+    assert client.post("/login/", {"username": "bob", "password": PASSWORD}).status_code == 429, (
+        "a cookie that we did not sign"
+    )
 
 
 def test_a_known_device_does_not_guess_without_end(user_of_role, hashes, now):
@@ -191,7 +208,10 @@ def test_a_known_device_does_not_guess_without_end(user_of_role, hashes, now):
     client.post("/logout/")
     hashes.clear()
     statuses = [_login(client, "ada", "wrong-password").status_code for _ in range(20)]
-    assert statuses == [200] * logins.MAX_TRIES + [429] * (20 - logins.MAX_TRIES) and len(hashes) == logins.MAX_TRIES
+    assert (
+        statuses == [200] * logins.MAX_TRIES + [429] * (20 - logins.MAX_TRIES)
+        and len(hashes) == logins.MAX_TRIES
+    )
     now[0] += logins.TRY_SECONDS
     assert _login(client, "ada", PASSWORD).status_code == 302
 
@@ -340,17 +360,39 @@ def test_behind_a_trusted_proxy_each_client_has_tries_of_its_own(user_of_role, s
 
     assert [guess(f"6.6.6.{number}, 203.0.113.9") for number in range(15)].count(200) == logins.MAX_TRIES
     assert guess("203.0.113.10") == 200
-    assert [guess(f"2001:db8::{number}") for number in range(1, 16)].count(200) == logins.MAX_TRIES, "the addresses of one site"
+    assert [guess(f"2001:db8::{number}") for number in range(1, 16)].count(200) == logins.MAX_TRIES, (
+        "the addresses of one site"
+    )
 
 
 def test_the_password_page_tries_within_limits_too(fake_cluster, client_of_role, hashes):
     client = client_of_role("viewer")
     hashes.clear()
-    answers = [client.post("/password/", {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}) for _ in range(logins.MAX_TRIES + 3)]
-    assert [answer.status_code for answer in answers] == [200] * logins.MAX_TRIES + [429] * 3 and "Try again in" in answers[-1].content.decode()
+    answers = [
+        client.post("/password/", {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW})
+        for _ in range(logins.MAX_TRIES + 3)
+    ]
+    assert [answer.status_code for answer in answers] == [200] * logins.MAX_TRIES + [
+        429
+    ] * 3 and "Try again in" in answers[-1].content.decode()
 
 
-@pytest.mark.parametrize("path", ["/", "/topics/", "/store/", "/jobs/", "/password/", "/login/", "/admin/", "/api/v1/topics", "/api/v1/overview", "/metrics", "/nowhere/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/topics/",
+        "/store/",
+        "/jobs/",
+        "/password/",
+        "/login/",
+        "/admin/",
+        "/api/v1/topics",
+        "/api/v1/overview",
+        "/metrics",
+        "/nowhere/",
+    ],
+)
 def test_no_page_and_no_answer_is_kept_by_a_cache(fake_cluster, client_of_role, path):
     assert "no-store" in client_of_role("admin").get(path)["Cache-Control"]
 
@@ -370,7 +412,9 @@ def test_the_session_gets_another_key_at_the_login(user_of_role):
 
 def test_login_leads_only_to_our_own_pages(user_of_role):
     user_of_role("viewer", "ada")
-    answer = Client().post("/login/", {"username": "ada", "password": PASSWORD, "next": "https://evil.example/"})
+    answer = Client().post(
+        "/login/", {"username": "ada", "password": PASSWORD, "next": "https://evil.example/"}
+    )
     assert answer["Location"] == "/"
 
 

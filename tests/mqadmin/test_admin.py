@@ -25,7 +25,9 @@ def cluster():
 
 
 def browser(role: str, *, staff: bool = True) -> Client:
-    user = get_user_model().objects.create_user(f"{role}-user", password="long enough 12", is_staff=staff, is_superuser=role == "superuser")
+    user = get_user_model().objects.create_user(
+        f"{role}-user", password="long enough 12", is_staff=staff, is_superuser=role == "superuser"
+    )
     if role in ("admin", "operator"):
         user.groups.add(UserGroup.objects.get_or_create(name=role)[0])
     client = Client(headers={"host": "localhost"})
@@ -34,7 +36,10 @@ def browser(role: str, *, staff: bool = True) -> Client:
 
 
 def records() -> list[dict]:
-    return [json.loads(entry.change_message) | {"name": entry.object_repr, "by": entry.user.username} for entry in LogEntry.objects.order_by("pk")]
+    return [
+        json.loads(entry.change_message) | {"name": entry.object_repr, "by": entry.user.username}
+        for entry in LogEntry.objects.order_by("pk")
+    ]
 
 
 def test_topics_and_groups_are_listed_searched_and_sorted(cluster):
@@ -55,17 +60,27 @@ def test_topics_and_groups_are_listed_searched_and_sorted(cluster):
 
 def test_a_topic_is_created_with_a_record(cluster):
     admin = browser("superuser")
-    answer = admin.post("/admin/mqadmin/topic/add/", {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6})
+    answer = admin.post(
+        "/admin/mqadmin/topic/add/", {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}
+    )
     assert answer.status_code == 302, answer.content
     assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False)]
     (record,) = records()
-    assert (record["action"], record["kind"], record["outcome"], record["name"], record["by"]) == ("create", "topic", "done", "fresh", "superuser-user")
+    assert (record["action"], record["kind"], record["outcome"], record["name"], record["by"]) == (
+        "create",
+        "topic",
+        "done",
+        "fresh",
+        "superuser-user",
+    )
 
 
 def test_a_name_that_is_a_path_or_taken_is_refused_in_the_form(cluster):
     admin = browser("superuser")
     for name in ("../x", "a b", "orders"):
-        answer = admin.post("/admin/mqadmin/topic/add/", {"name": name, "read_queues": 4, "write_queues": 4, "perm": 6})
+        answer = admin.post(
+            "/admin/mqadmin/topic/add/", {"name": name, "read_queues": 4, "write_queues": 4, "perm": 6}
+        )
         assert answer.status_code == 200, name
     assert cluster.asked == []
     assert records() == []
@@ -73,14 +88,22 @@ def test_a_name_that_is_a_path_or_taken_is_refused_in_the_form(cluster):
 
 def test_only_what_changed_is_sent(cluster):
     admin = browser("superuser")
-    answer = admin.post("/admin/mqadmin/topic/orders/change/", {"read_queues": 8, "write_queues": 12, "perm": 6})
+    answer = admin.post(
+        "/admin/mqadmin/topic/orders/change/", {"read_queues": 8, "write_queues": 12, "perm": 6}
+    )
     assert answer.status_code == 302
     assert cluster.asked == [("update_topic", "orders", {"write_queues": 12})]
     (record,) = records()
     assert record["detail"] == {"before": {"write_queues": 8}, "after": {"write_queues": 12}}
 
 
-@pytest.mark.parametrize(("kind", "name", "loss"), [("topic", "orders", "1,804,221 messages can no longer be read"), ("group", "billing", "2 connected clients would start over")])
+@pytest.mark.parametrize(
+    ("kind", "name", "loss"),
+    [
+        ("topic", "orders", "1,804,221 messages can no longer be read"),
+        ("group", "billing", "2 connected clients would start over"),
+    ],
+)
 def test_a_deletion_wants_the_name_typed_and_each_try_leaves_one_record(cluster, kind, name, loss):
     admin, path = browser("superuser"), f"/admin/mqadmin/{kind}/{name}/delete/"
     assert loss in admin.get(path).content.decode()
@@ -89,20 +112,33 @@ def test_a_deletion_wants_the_name_typed_and_each_try_leaves_one_record(cluster,
         page = admin.post(path, typed)
         assert (page.status_code, f"Type {name} to delete it." in page.content.decode()) == (200, True)
     assert cluster.asked == []
-    assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [("delete", name, "confirmation_needed")] * 3
+    assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [
+        ("delete", name, "confirmation_needed")
+    ] * 3
     assert admin.post(path, {"confirm": name}).status_code == 302
     assert cluster.asked == [(f"delete_{kind}", name)]
     assert len(records()) == 4
-    assert (records()[-1]["outcome"], {"messages", "lag"} & records()[-1]["detail"]["before"].keys() != set()) == ("done", True)
+    assert (
+        records()[-1]["outcome"],
+        {"messages", "lag"} & records()[-1]["detail"]["before"].keys() != set(),
+    ) == ("done", True)
 
 
 def test_of_a_list_one_is_deleted_at_a_time_by_the_page_that_asks_for_its_name(cluster):
     admin = browser("superuser")
-    answer = admin.post("/admin/mqadmin/topic/", {"action": "delete_one", "_selected_action": ["%RETRY%billing"]}, follow=True)
+    answer = admin.post(
+        "/admin/mqadmin/topic/", {"action": "delete_one", "_selected_action": ["%RETRY%billing"]}, follow=True
+    )
     assert "type %RETRY%billing to delete it" in answer.content.decode()
-    answer = admin.post("/admin/mqadmin/group/", {"action": "delete_one", "_selected_action": ["billing", "search-index"]}, follow=True)
+    answer = admin.post(
+        "/admin/mqadmin/group/",
+        {"action": "delete_one", "_selected_action": ["billing", "search-index"]},
+        follow=True,
+    )
     assert b"Choose one" in answer.content
-    admin.post("/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"})
+    admin.post(
+        "/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"}
+    )
     assert cluster.asked == [] and records() == []
 
 
@@ -112,7 +148,16 @@ def test_of_a_list_one_is_deleted_at_a_time_by_the_page_that_asks_for_its_name(c
         ("/admin/mqadmin/topic/orders/delete/", {"confirm": "orders"}),
         ("/admin/mqadmin/group/billing/delete/", {"confirm": "billing"}),
         ("/admin/mqadmin/topic/", {"action": "delete_one", "_selected_action": ["orders"]}),
-        ("/admin/mqadmin/group/", {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "earliest", "confirm": "billing"}),
+        (
+            "/admin/mqadmin/group/",
+            {
+                "action": "reset_offset",
+                "_selected_action": ["billing"],
+                "topic": "orders",
+                "to": "earliest",
+                "confirm": "billing",
+            },
+        ),
     ],
 )
 def test_what_a_viewer_may_not_do_leaves_one_record_of_the_refusal(cluster, path, fields):
@@ -125,7 +170,12 @@ def test_what_a_viewer_may_not_do_leaves_one_record_of_the_refusal(cluster, path
 def test_what_belongs_to_the_system_can_be_looked_at_only(cluster):
     admin = browser("superuser")
     assert admin.get("/admin/mqadmin/topic/TBW102/change/").status_code == 200
-    assert admin.post("/admin/mqadmin/topic/TBW102/change/", {"read_queues": 1, "write_queues": 1, "perm": 6}).status_code == 403
+    assert (
+        admin.post(
+            "/admin/mqadmin/topic/TBW102/change/", {"read_queues": 1, "write_queues": 1, "perm": 6}
+        ).status_code
+        == 403
+    )
     assert admin.post("/admin/mqadmin/topic/TBW102/delete/", {"confirm": "TBW102"}).status_code == 403
     assert cluster.asked == []
 
@@ -137,15 +187,25 @@ def test_a_reset_previews_then_wants_the_name_then_moves(cluster):
     assert b"Show what it would do" in page.content
     page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest"})
     assert b"What it would do" in page.content
-    page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "wrong"})
+    page = admin.post(
+        "/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "wrong"}
+    )
     assert b"Type billing to do it" in page.content
     assert cluster.asked == []
-    assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [("reset_offset", "billing", "confirmation_needed")]
-    page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "billing"})
+    assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [
+        ("reset_offset", "billing", "confirmation_needed")
+    ]
+    page = admin.post(
+        "/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "billing"}
+    )
     assert page.status_code == 302
     assert cluster.asked == [("reset_offset", "billing", "orders", "earliest", None, None)]
     _, record = records()
-    assert (record["action"], record["name"], len(record["detail"]["moves"])) == ("reset_offset", "billing", 8)
+    assert (record["action"], record["name"], len(record["detail"]["moves"])) == (
+        "reset_offset",
+        "billing",
+        8,
+    )
 
 
 def test_each_role_may_what_it_may(cluster):
@@ -157,9 +217,18 @@ def test_each_role_may_what_it_may(cluster):
     made = {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}
     assert viewer.post("/admin/mqadmin/topic/add/", made).status_code == 403
     assert operator.post("/admin/mqadmin/topic/add/", made).status_code == 403
-    assert [(record["outcome"], record["detail"]["role"]) for record in records()] == [("forbidden", "viewer"), ("forbidden", "operator")]
+    assert [(record["outcome"], record["detail"]["role"]) for record in records()] == [
+        ("forbidden", "viewer"),
+        ("forbidden", "operator"),
+    ]
     assert admin.post("/admin/mqadmin/topic/add/", made).status_code == 302
-    reset = {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "earliest", "confirm": "billing"}
+    reset = {
+        "action": "reset_offset",
+        "_selected_action": ["billing"],
+        "topic": "orders",
+        "to": "earliest",
+        "confirm": "billing",
+    }
     viewer.post("/admin/mqadmin/group/", reset)
     assert [asked[0] for asked in cluster.asked] == ["create_topic"]
     assert viewer.get("/admin/mqadmin/apitoken/").status_code == 403
@@ -173,7 +242,9 @@ def test_each_role_may_what_it_may(cluster):
 
 def test_a_token_is_shown_once_and_revoked_by_an_action(cluster):
     admin = browser("superuser")
-    page = admin.post("/admin/mqadmin/apitoken/add/", {"name": "ci", "role": "viewer"}, follow=True).content.decode()
+    page = admin.post(
+        "/admin/mqadmin/apitoken/add/", {"name": "ci", "role": "viewer"}, follow=True
+    ).content.decode()
     token = tokens.ApiToken.objects.get()
     text = page[page.index("mq_") :][:46]
     assert tokens.TABLE.caller(text, 0).name == "token:ci"
@@ -201,7 +272,9 @@ def test_while_the_broker_starts_the_admin_says_so(cluster):
     assert b"starting" in page.content
 
 
-def test_a_reset_takes_a_time_in_words_and_keeps_what_it_cannot_read(client_of_role, fake_cluster, monkeypatch):
+def test_a_reset_takes_a_time_in_words_and_keeps_what_it_cannot_read(
+    client_of_role, fake_cluster, monkeypatch
+):
     async def doubt(self, topic, time_ms, queue_id=None):
         return f"asked for {time_ms}"
 
@@ -210,7 +283,11 @@ def test_a_reset_takes_a_time_in_words_and_keeps_what_it_cannot_read(client_of_r
     action = {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "time"}
     shown = client.post("/admin/mqadmin/group/", action | {"value": "2026-11-22T09:00"}).content.decode()
     assert "Uncertain:</strong> asked for 1795338000000." in shown and 'value="2026-11-22T09:00"' in shown
-    for to, value, said in (("time", "soon", "is not a time"), ("offset", "soon", "is not a number from 0"), ("offset", "-1", "is not a number from 0")):
+    for to, value, said in (
+        ("time", "soon", "is not a time"),
+        ("offset", "soon", "is not a number from 0"),
+        ("offset", "-1", "is not a number from 0"),
+    ):
         refused = client.post("/admin/mqadmin/group/", action | {"to": to, "value": value}).content.decode()
         assert said in refused and f'value="{value}"' in refused and "What it would do" not in refused
     assert [row for row in fake_cluster.asked if row[0] == "reset_offset"] == []

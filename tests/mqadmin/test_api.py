@@ -55,7 +55,19 @@ async def _post(client, path, body, **more):
 
 
 async def test_nobody_without_token_socket_or_session_sees_anything_but_the_probes(cluster, remote):
-    for path in ("topics", "groups", "store", "store/files", "recovery", "jobs", "overview", "info", "auth/tokens", "audit", "messages/x"):
+    for path in (
+        "topics",
+        "groups",
+        "store",
+        "store/files",
+        "recovery",
+        "jobs",
+        "overview",
+        "info",
+        "auth/tokens",
+        "audit",
+        "messages/x",
+    ):
         answer = await remote.get(f"/api/v1/{path}")
         assert answer.status_code == 401, path
         assert answer["Content-Type"] == "application/problem+json"
@@ -87,7 +99,9 @@ async def test_a_change_that_a_role_may_not_ask_for_leaves_one_audit_record(clus
     headers = await _token("viewer")
     assert (await remote.delete("/api/v1/topics/orders", headers=headers)).status_code == 403
     assert (await remote.get("/api/v1/audit", headers=headers)).status_code == 403
-    assert (await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers=headers)).status_code == 403
+    assert (
+        await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers=headers)
+    ).status_code == 403
     await _log_in(remote, "bob")
     assert (await remote.post("/jobs/start", {"kind": "check_store"})).status_code == 403
     assert (await remote.get("/jobs/start")).status_code == 403
@@ -100,7 +114,9 @@ async def test_a_change_that_a_role_may_not_ask_for_leaves_one_audit_record(clus
     assert records[1]["detail"] == {"method": "DELETE", "role": "viewer"}
 
 
-async def test_a_body_that_is_larger_than_a_route_takes_is_answered_413_and_counted(cluster, remote, local, caplog):
+async def test_a_body_that_is_larger_than_a_route_takes_is_answered_413_and_counted(
+    cluster, remote, local, caplog
+):
     large = {"name": "x" * (3 << 20)}
     for client, more in ((remote, {"headers": await _token("viewer")}), (local, {})):
         answer = await _post(client, "/api/v1/topics", large, **more)
@@ -112,17 +128,26 @@ async def test_a_body_that_is_larger_than_a_route_takes_is_answered_413_and_coun
 
 async def test_a_repeated_send_of_a_session_is_stored_once(cluster, remote):
     await _log_in(remote, "alice", "operator")
-    first, again = [await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers={"Idempotency-Key": "k-1"}) for _ in range(2)]
+    first, again = [
+        await _post(
+            remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers={"Idempotency-Key": "k-1"}
+        )
+        for _ in range(2)
+    ]
     assert first.status_code == 200 and again.json() == first.json()
     assert [name for name, *_ in cluster.asked].count("send_batch") == 1
-    other = await _post(remote, "/api/v1/topics/orders/messages", {"body": "y"}, headers={"Idempotency-Key": "k-1"})
+    other = await _post(
+        remote, "/api/v1/topics/orders/messages", {"body": "y"}, headers={"Idempotency-Key": "k-1"}
+    )
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")
 
 
 async def test_a_wrong_token_is_refused_even_with_a_good_session(cluster, remote):
     await _log_in(remote, "alice")
     assert (await remote.get("/api/v1/topics")).status_code == 200
-    assert (await remote.get("/api/v1/topics", headers={"Authorization": "Bearer mq_wrong"})).status_code == 401
+    assert (
+        await remote.get("/api/v1/topics", headers={"Authorization": "Bearer mq_wrong"})
+    ).status_code == 401
 
 
 async def test_a_session_needs_the_csrf_token_to_change_anything(cluster):
@@ -172,10 +197,24 @@ LISTS = (
 
 async def test_every_list_has_at_most_100_rows_and_a_larger_limit_is_told_so(cluster, local):
     described = (await local.get("/api/v1/openapi.json")).json()["paths"]
-    limited = {path for path, operations in described.items() for parameter in operations.get("get", {}).get("parameters", ()) if parameter["name"] == "limit"}
-    assert limited == {f"/api/v1{path.partition('?')[0]}".replace("orders", "{topic}").replace("queues/0", "queues/{queue_id}").replace("audit/runs", "{job}/runs") for path in LISTS}
+    limited = {
+        path
+        for path, operations in described.items()
+        for parameter in operations.get("get", {}).get("parameters", ())
+        if parameter["name"] == "limit"
+    }
+    assert limited == {
+        f"/api/v1{path.partition('?')[0]}".replace("orders", "{topic}")
+        .replace("queues/0", "queues/{queue_id}")
+        .replace("audit/runs", "{job}/runs")
+        for path in LISTS
+    }
     for path in limited:
-        (limit,) = [parameter["schema"] for parameter in described[path]["get"]["parameters"] if parameter["name"] == "limit"]
+        (limit,) = [
+            parameter["schema"]
+            for parameter in described[path]["get"]["parameters"]
+            if parameter["name"] == "limit"
+        ]
         assert (limit["minimum"], limit["maximum"]) == (1, 100), path
     for path in LISTS:
         answer = await local.get(f"/api/v1{path}{'&' if '?' in path else '?'}limit=101")
@@ -252,7 +291,12 @@ async def test_creating_a_topic_leaves_one_audit_record_with_who_and_what(cluste
     records = (await local.get("/api/v1/audit")).json()["items"]
     assert len(records) == 1
     assert records[0]["by"].startswith("local:")
-    assert (records[0]["action"], records[0]["kind"], records[0]["name"], records[0]["outcome"]) == ("create", "topic", "fresh", "done")
+    assert (records[0]["action"], records[0]["kind"], records[0]["name"], records[0]["outcome"]) == (
+        "create",
+        "topic",
+        "fresh",
+        "done",
+    )
     assert records[0]["detail"]["after"]["read_queues"] == 4
 
 
@@ -263,7 +307,9 @@ async def test_deleting_needs_the_name_once_more(cluster, local):
     assert cluster.asked == []
     assert (await local.delete("/api/v1/topics/orders?confirm=orders")).status_code == 204
     assert cluster.asked == [("delete_topic", "orders")]
-    assert [json.loads(entry.change_message)["outcome"] async for entry in LogEntry.objects.order_by("pk")] == ["confirmation_needed", "done"]
+    assert [
+        json.loads(entry.change_message)["outcome"] async for entry in LogEntry.objects.order_by("pk")
+    ] == ["confirmation_needed", "done"]
 
 
 async def test_a_change_that_fails_leaves_a_record_that_says_so(cluster, local):
@@ -303,8 +349,16 @@ async def test_messages_are_found_by_key_by_time_by_id_and_by_offset(cluster, lo
     assert by_id.json()["keys"] == ["order-41040", "c-40"]
     assert (await local.get("/api/v1/messages/none")).json()["code"] == "message_not_found"
     trace = (await local.get("/api/v1/messages/7F00000100002A9F0000000000009C40/trace")).json()
-    assert [(event["at_ms"], event["group"], event["words"]) for event in trace["events"]] == [("1000", "shop", "sent it to orders"), ("1400", "billing", "was given it")]
-    assert (await local.get("/api/v1/messages/none/trace")).json() == {"topic": "RMQ_SYS_TRACE_TOPIC", "events": [], "complete": True, "reason": ""}
+    assert [(event["at_ms"], event["group"], event["words"]) for event in trace["events"]] == [
+        ("1000", "shop", "sent it to orders"),
+        ("1400", "billing", "was given it"),
+    ]
+    assert (await local.get("/api/v1/messages/none/trace")).json() == {
+        "topic": "RMQ_SYS_TRACE_TOPIC",
+        "events": [],
+        "complete": True,
+        "reason": "",
+    }
     assert (await local.get(f"/api/v1/messages/{'x' * 256}/trace")).json()["code"] == "message_not_found"
     pulled = (await local.get("/api/v1/topics/orders/queues/3/messages", {"offset": "7", "limit": 2})).json()
     assert (pulled["next_offset"], len(pulled["messages"])) == ("9", 2)
@@ -315,14 +369,24 @@ async def test_messages_are_found_by_key_by_time_by_id_and_by_offset(cluster, lo
 
 
 async def test_sending_one_and_sending_a_list(cluster, local):
-    one = (await _post(local, "/api/v1/topics/orders/messages", {"body": "x", "tag": "T", "keys": ["a"]})).json()
+    one = (
+        await _post(local, "/api/v1/topics/orders/messages", {"body": "x", "tag": "T", "keys": ["a"]})
+    ).json()
     assert one["queue_offset"] == "17"
-    many = (await _post(local, "/api/v1/topics/orders/messages", [{"body": "x"}, {"body": "eA==", "body_encoding": "base64"}])).json()
+    many = (
+        await _post(
+            local,
+            "/api/v1/topics/orders/messages",
+            [{"body": "x"}, {"body": "eA==", "body_encoding": "base64"}],
+        )
+    ).json()
     assert (many["stored"], many["complete"], len(many["results"])) == (2, True, 2)
     wrong = await _post(local, "/api/v1/topics/orders/messages", {"body": 5, "colour": "red"})
     assert wrong.status_code == 422
     assert {entry["field"] for entry in wrong.json()["errors"]} == {"body", "colour"}
-    assert (await _post(local, "/api/v1/topics/nowhere/messages", {"body": "x"})).json()["code"] == "topic_not_found"
+    assert (await _post(local, "/api/v1/topics/nowhere/messages", {"body": "x"})).json()[
+        "code"
+    ] == "topic_not_found"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
@@ -330,7 +394,11 @@ async def test_an_address_that_is_none_of_the_interface_gets_a_problem_document(
     client = AsyncClient(headers={"Host": "localhost"}, enforce_csrf_checks=True)
     for path in ("topics/..%2fx", "topics/a/b", "nothing"):
         answer = await client.generic(method, f"/api/v1/{path}")
-        assert (answer.status_code, answer["Content-Type"], answer.json()["code"]) == (404, "application/problem+json", "not_found")
+        assert (answer.status_code, answer["Content-Type"], answer.json()["code"]) == (
+            404,
+            "application/problem+json",
+            "not_found",
+        )
 
 
 async def test_a_method_that_an_address_does_not_have_gets_a_problem_document(cluster, local):
@@ -348,28 +416,58 @@ async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
 
 async def test_an_index_file_is_shown_by_its_name(cluster, local):
     name = cluster.store_index()[-1]["name"]
-    header, slots, chains = [(await local.get(f"/api/v1/store/index/{name}{part}")).json() for part in ("", "/slots", "/chains")]
+    header, slots, chains = [
+        (await local.get(f"/api/v1/store/index/{name}{part}")).json() for part in ("", "/slots", "/chains")
+    ]
     assert header["name"] == slots["name"] == chains["name"] == name
     assert (len(slots["cells"]), sum(slots["cells"])) == (10_000, slots["counted"])
-    assert sum(int(row["slots"]) for row in chains["lengths"]) > 0 and chains["longest"][0]["keys"][0]["key"] == "customer-9"
+    assert (
+        sum(int(row["slots"]) for row in chains["lengths"]) > 0
+        and chains["longest"][0]["keys"][0]["key"] == "customer-9"
+    )
     for part in ("", "/slots", "/chains"):
         assert (await local.get(f"/api/v1/store/index/20010101000000000{part}")).status_code == 404
         assert (await local.get(f"/api/v1/store/index/..%2Fcommitlog{part}")).status_code in (400, 404)
 
 
 async def test_explain_gives_each_step(cluster, local):
-    steps = (await _post(local, "/api/v1/store/index/explain", {"topic": "orders", "key": "k"})).json()["items"]
-    assert [step["step"] for step in steps] == ["hash", "file", "slot", "entry", "entry", "entry", "chain end", "behind", "stop"]
+    steps = (await _post(local, "/api/v1/store/index/explain", {"topic": "orders", "key": "k"})).json()[
+        "items"
+    ]
+    assert [step["step"] for step in steps] == [
+        "hash",
+        "file",
+        "slot",
+        "entry",
+        "entry",
+        "entry",
+        "chain end",
+        "behind",
+        "stop",
+    ]
 
 
 async def test_refusals_come_with_the_values_that_caused_them(cluster, local):
     waited, unknown = (await local.get("/api/v1/refusals")).json()["items"]
-    assert (waited["cause"], waited["count"], waited["value"], waited["limit"], waited["who"]) == ("WAITED_TOO_LONG", "3", "231", "200", "10.0.0.7:51022")
+    assert (waited["cause"], waited["count"], waited["value"], waited["limit"], waited["who"]) == (
+        "WAITED_TOO_LONG",
+        "3",
+        "231",
+        "200",
+        "10.0.0.7:51022",
+    )
     assert unknown["value"] is None and unknown["said"].startswith("topic[orders2]")
     text = (await local.get("/metrics")).content.decode()
-    for line in ('refused_total{cause="WAITED_TOO_LONG"} 3.0', 'refused_last_value{cause="WAITED_TOO_LONG"} 231.0', 'refused_last_limit{cause="WAITED_TOO_LONG"} 200.0'):
+    for line in (
+        'refused_total{cause="WAITED_TOO_LONG"} 3.0',
+        'refused_last_value{cause="WAITED_TOO_LONG"} 231.0',
+        'refused_last_limit{cause="WAITED_TOO_LONG"} 200.0',
+    ):
         assert f"broker_{line}" in text
-    assert 'broker_refused_total{cause="no topic"} 1.0' in text and 'broker_refused_last_value{cause="no topic"}' not in text
+    assert (
+        'broker_refused_total{cause="no topic"} 1.0' in text
+        and 'broker_refused_last_value{cause="no topic"}' not in text
+    )
 
 
 async def test_metrics_are_prometheus_text_and_hold_what_is_known(cluster, local):
@@ -386,7 +484,10 @@ async def test_metrics_are_prometheus_text_and_hold_what_is_known(cluster, local
 
 async def test_metrics_take_no_parameter(cluster, local):
     answer = await local.get("/metrics?name%5B%5D=broker_state")
-    assert answer.status_code == 400 and answer.json()["detail"] == "unknown query parameter 'name[]'; this route takes none"
+    assert (
+        answer.status_code == 400
+        and answer.json()["detail"] == "unknown query parameter 'name[]'; this route takes none"
+    )
 
 
 async def test_tokens_are_shown_once_and_stored_as_hashes(cluster, local, remote):
@@ -399,7 +500,10 @@ async def test_tokens_are_shown_once_and_stored_as_hashes(cluster, local, remote
     assert text not in json.dumps(listed)
     assert listed["items"][0]["start"] == text[:9]
     headers = {"Authorization": f"Bearer {text}"}
-    assert (await remote.get("/api/v1/auth/session", headers=headers)).json() == {"name": "token:ci", "role": "operator"}
+    assert (await remote.get("/api/v1/auth/session", headers=headers)).json() == {
+        "name": "token:ci",
+        "role": "operator",
+    }
     assert (await local.delete(f"/api/v1/auth/tokens/{token.pk}")).status_code == 204
     assert (await remote.get("/api/v1/auth/session", headers=headers)).status_code == 401
     assert (await local.delete("/api/v1/auth/tokens/999")).status_code == 404
@@ -407,7 +511,14 @@ async def test_tokens_are_shown_once_and_stored_as_hashes(cluster, local, remote
 
 async def test_the_contract_names_every_route_and_its_problems(remote, cluster):
     contract = (await remote.get("/api/v1/openapi.json")).json()
-    for path in ("/topics", "/topics/{topic}/messages", "/topics/{topic}/queues/{queue_id}/messages", "/groups/{group}/offsets/reset", "/jobs", "/recovery"):
+    for path in (
+        "/topics",
+        "/topics/{topic}/messages",
+        "/topics/{topic}/queues/{queue_id}/messages",
+        "/groups/{group}/offsets/reset",
+        "/jobs",
+        "/recovery",
+    ):
         assert f"/api/v1{path}" in contract["paths"]
     for operations in contract["paths"].values():
         for operation in operations.values():
@@ -425,7 +536,11 @@ async def test_the_contract_names_every_route_and_its_problems(remote, cluster):
         ("topics", {"name": "t", "order": "yes"}, "order"),
         ("groups", {"name": "g", "consume_enable": 0}, "consume_enable"),
         ("groups", {"name": "g", "retry_max_times": "3"}, "retry_max_times"),
-        ("groups/billing/offsets/reset", {"topic": "orders", "to": "latest", "dry_run": "no", "confirm": "billing"}, "dry_run"),
+        (
+            "groups/billing/offsets/reset",
+            {"topic": "orders", "to": "latest", "dry_run": "no", "confirm": "billing"},
+            "dry_run",
+        ),
         ("groups/billing/offsets/reset", {"topic": "orders", "to": "latest", "queue_id": True}, "queue_id"),
         ("groups/billing/offsets/reset", {"topic": "orders", "to": "offset", "value": True}, "value"),
         ("store/index/explain", {"topic": "orders", "key": "k", "limit": "3"}, "limit"),
@@ -441,7 +556,11 @@ async def test_a_value_of_another_type_is_refused_and_not_converted(cluster, loc
 
 async def test_an_offset_is_taken_as_a_number_and_as_its_digits(cluster, local):
     for value in (5, "5"):
-        answer = await _post(local, "/api/v1/groups/billing/offsets/reset", {"topic": "orders", "to": "offset", "value": value, "dry_run": False, "confirm": "billing"})
+        answer = await _post(
+            local,
+            "/api/v1/groups/billing/offsets/reset",
+            {"topic": "orders", "to": "offset", "value": value, "dry_run": False, "confirm": "billing"},
+        )
         assert answer.status_code == 200, answer.json()
     assert [asked[:5] for asked in cluster.asked] == [("reset_offset", "billing", "orders", "offset", 5)] * 2
 
@@ -450,9 +569,13 @@ async def test_a_body_that_gives_a_field_twice_is_refused(cluster, local):
     raw = b'{"dry_run": true, "topic": "orders", "to": "latest", "confirm": "billing", "dry_run": false}'
     answer = await local.post("/api/v1/groups/billing/offsets/reset", raw, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_fields")
-    assert answer.json()["errors"] == [{"field": "dry_run", "reason": "is given more than once; give it one value"}]
+    assert answer.json()["errors"] == [
+        {"field": "dry_run", "reason": "is given more than once; give it one value"}
+    ]
     assert cluster.asked == []
-    assert (await local.post("/api/v1/topics", b'{"name": ', content_type="application/json")).status_code == 400
+    assert (
+        await local.post("/api/v1/topics", b'{"name": ', content_type="application/json")
+    ).status_code == 400
 
 
 def test_a_repeated_name_among_many_is_found_in_one_pass():

@@ -15,7 +15,18 @@ from tests.support.fake_cluster import FakeCluster
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
-VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999", "{job}": "audit", "{run_id}": "x", "{schedule_id}": "999", "{file}": "20251123050000000"}
+VALUES = {
+    "{topic}": "orders",
+    "{group}": "billing",
+    "{queue_id}": "0",
+    "{message_id}": "x",
+    "{job_id}": "x",
+    "{token_id}": "999",
+    "{job}": "audit",
+    "{run_id}": "x",
+    "{schedule_id}": "999",
+    "{file}": "20251123050000000",
+}
 BODIES = {
     "/topics": {"name": "fresh"},
     "/groups": {"name": "fresh"},
@@ -112,7 +123,11 @@ async def test_strange_addresses_and_parameters_are_refused_or_not_found(cluster
                 address = "/api/v1" + path
                 for name in VALUES:
                     address = address.replace(name, strange)
-                for query in ("", f"?cursor={strange}&limit={strange}", f"?topic={strange}&key={strange}&from_ms={strange}&offset={strange}&time_ms={strange}"):
+                for query in (
+                    "",
+                    f"?cursor={strange}&limit={strange}",
+                    f"?topic={strange}&key={strange}&from_ms={strange}&offset={strange}&time_ms={strange}",
+                ):
                     answer = await client.get(address + query, headers=headers)
                     assert answer.status_code != 500, (address, query, answer.content[:300])
                     assert b"Traceback" not in answer.content

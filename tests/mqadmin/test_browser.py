@@ -18,7 +18,39 @@ from tests.support.chromium import CHROMIUM, FLAGS
 from tests.support.fake_runs import CHECKS, RUNS
 
 pytestmark = pytest.mark.browser
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040&chains=1", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/lab/", "/store/cache/", "/store/layout/?topic=orders", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+# fmt: skip
+PAGES = (
+    "/",
+    "/topics/",
+    "/topics/orders/",
+    "/messages/?by=offset&topic=orders&queue=0&offset=5",
+    "/messages/40000/",
+    "/messages/waiting/",
+    "/messages/44000/",
+    "/messages/45000/",
+    "/messages/48000/",
+    "/groups/",
+    "/groups/billing/",
+    "/store/",
+    "/store/dispatch/",
+    "/store/write/",
+    "/store/index/?topic=orders&key=order-41040&chains=1",
+    "/store/disk/",
+    "/store/disk/?retention_hours=12",
+    "/store/recovery/",
+    "/store/lab/",
+    "/store/cache/",
+    "/store/layout/?topic=orders",
+    "/store/bytes/?offset=237",
+    "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1",
+    "/store/bytes/?kind=index&slot=0",
+    "/store/bytes/?offset=30000",
+    *(f"/store/doctor/{run}/" for run in CHECKS),
+    "/jobs/",
+    "/password/",
+    "/pipeline/",
+    *(f"/pipeline/runs/{run}/" for run in RUNS),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +66,14 @@ def hostile_address(tmp_path_factory):
 
 
 def _dashboard(directory: Path, state: str) -> Iterator[str]:
-    environment = os.environ | {"BROKER_DATA_DIR": str(directory), "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings"}
+    environment = os.environ | {
+        "BROKER_DATA_DIR": str(directory),
+        "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings",
+    }
     command = [sys.executable, "-m", "tests.support.run_fake_dashboard", "0", state]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2]) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2]
+    ) as process:
         line = process.stdout.readline()
         assert line.startswith("READY "), line
         yield line.split()[1].rstrip("/")
@@ -79,7 +116,12 @@ def page(browser, state, request):
     context = browser.new_context(viewport={"width": width, "height": 860}, storage_state=state)
     page = context.new_page()
     page.complaints = []
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            page.complaints.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     yield page
     context.close()
@@ -88,7 +130,9 @@ def page(browser, state, request):
 def test_the_log_position_moves_by_itself(page, address):
     page.goto(f"{address}/")
     before = page.inner_text("#log-position")
-    page.wait_for_function("before => document.querySelector('#log-position').textContent !== before", arg=before, timeout=5_000)
+    page.wait_for_function(
+        "before => document.querySelector('#log-position').textContent !== before", arg=before, timeout=5_000
+    )
     after = page.inner_text("#log-position")
     assert int(after.replace(",", "")) > int(before.replace(",", ""))
     assert page.inner_text("[data-live]") == "live"
@@ -98,14 +142,21 @@ def test_the_log_position_moves_by_itself(page, address):
 
 @pytest.mark.parametrize(
     ("path", "moving"),
-    [("/store/dispatch/", ["race.end", "race.sinks.flushed.behind_bytes", "restart.rescan_bytes"]), ("/store/write/", ["groups", "group_messages.places.lately.1", "whole.places.lately.4"])],
+    [
+        ("/store/dispatch/", ["race.end", "race.sinks.flushed.behind_bytes", "restart.rescan_bytes"]),
+        ("/store/write/", ["groups", "group_messages.places.lately.1", "whole.places.lately.4"]),
+    ],
 )
 def test_the_way_of_a_send_moves_by_itself(page, address, path, moving):
     page.goto(f"{address}{path}")
     for data_path in moving:
         select = f"[data-path='{data_path}']"
         before = page.locator(select).first.inner_text()
-        page.wait_for_function("([select, before]) => document.querySelector(select).textContent !== before", arg=[select, before], timeout=8_000)
+        page.wait_for_function(
+            "([select, before]) => document.querySelector(select).textContent !== before",
+            arg=[select, before],
+            timeout=8_000,
+        )
     if path == "/store/dispatch/":
         page.wait_for_selector("canvas")
     page.click("summary >> nth=0")
@@ -120,7 +171,18 @@ def test_a_page_is_loaded_again_for_another_state_of_the_broker_and_of_nothing_e
     page.evaluate("window.isFirst = true")
 
     def say(stream: str, state: str) -> None:
-        sockets[-1].send(json.dumps([{"stream": stream, "name": "", "kind": "snapshot", "data": {"state": state, "sentence": f"{stream} is {state}"}}]))
+        sockets[-1].send(
+            json.dumps(
+                [
+                    {
+                        "stream": stream,
+                        "name": "",
+                        "kind": "snapshot",
+                        "data": {"state": state, "sentence": f"{stream} is {state}"},
+                    }
+                ]
+            )
+        )
 
     say("store.exposure", "crashed")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
@@ -136,7 +198,18 @@ def test_a_page_whose_stream_is_slow_stays_live_until_the_broker_sends_nothing(p
     page.goto(f"{address}/store/disk/")
     assert page.evaluate("[...new Set(live.sections.map((one) => one.dataset.stream))]") == ["part"]
     for _ in range(12):
-        sockets[-1].send(json.dumps([{"stream": "state", "name": "", "kind": "snapshot", "data": {"state": "running", "sentence": "Everything runs."}}]))
+        sockets[-1].send(
+            json.dumps(
+                [
+                    {
+                        "stream": "state",
+                        "name": "",
+                        "kind": "snapshot",
+                        "data": {"state": "running", "sentence": "Everything runs."},
+                    }
+                ]
+            )
+        )
         page.wait_for_function(f"() => {light} === 'live'")
         page.clock.run_for(1_000)
         assert page.evaluate(light) == "live"
@@ -149,16 +222,22 @@ def _frame(stream: str, name: str, data: dict, kind: str = "snapshot") -> str:
 
 
 def test_a_page_without_news_does_not_go_on_to_say_that_the_broker_runs(page, address):
-    """By a connection that ends, that falls silent, and one that never opens; also on a page that watches nothing."""
+    """By a connection that ends, that falls silent, and one that never opens; also on a page that watches
+    nothing."""
     sockets, broker = [], "document.querySelector('[data-broker-state]')"
     running = _frame("state", "", {"state": "running", "sentence": "Everything runs."})
 
     def connected() -> None:
         sockets[-1].send(running)
-        page.wait_for_function(f"() => {broker}.textContent === 'running' && {broker}.classList.contains('good') && !document.body.classList.contains('stale')")
+        page.wait_for_function(
+            f"() => {broker}.textContent === 'running' && {broker}.classList.contains('good') && "
+            f"!document.body.classList.contains('stale')"
+        )
 
     def unknown() -> None:
-        page.wait_for_function(f"() => {broker}.textContent === 'state unknown' && !{broker}.classList.contains('good')")
+        page.wait_for_function(
+            f"() => {broker}.textContent === 'state unknown' && !{broker}.classList.contains('good')"
+        )
         assert "The last it said was “running”" in page.locator("[data-broker-state]").get_attribute("title")
         assert page.evaluate("document.body.classList.contains('stale')")
 
@@ -188,14 +267,23 @@ def test_a_page_without_news_does_not_go_on_to_say_how_the_broker_is(page, addre
     page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
     page.goto(address)
     sockets[-1].send(running)
-    sockets[-1].send(_frame("condition", "", {"severity": "good", "sentence": "Everything runs.", "notices": []}))
-    page.wait_for_function("() => document.getElementById('condition').textContent === 'good Everything runs.'")
+    sockets[-1].send(
+        _frame("condition", "", {"severity": "good", "sentence": "Everything runs.", "notices": []})
+    )
+    page.wait_for_function(
+        "() => document.getElementById('condition').textContent === 'good Everything runs.'"
+    )
     page.clock.run_for(4_000)
-    lost = "not known Nothing is known now: the broker does not answer this page. The last it said was “Everything runs.”"
+    lost = (
+        "not known Nothing is known now: the broker does not answer this page. The last it said was "
+        "“Everything runs.”"
+    )
     page.wait_for_function("said => document.getElementById('condition').textContent === said", arg=lost)
     assert page.evaluate("document.getElementById('condition').firstElementChild.className") == "pill"
     sockets[-1].send(running)
-    page.wait_for_function("() => document.getElementById('condition').textContent === 'good Everything runs.'")
+    page.wait_for_function(
+        "() => document.getElementById('condition').textContent === 'good Everything runs.'"
+    )
     assert page.evaluate("document.getElementById('condition').firstElementChild.className") == "pill good"
 
 
@@ -206,32 +294,88 @@ def test_lag_bars_are_measured_by_the_largest_lag_of_now(page, address):
     bars = page.locator("rect[data-width^='queues.']")
     queues = [{"lag": lag} for lag in (1_000_000, 250_000, 0, None)]
     sockets[-1].send(_frame("group", "billing", {"largest_lag": 1_000_000, "queues": queues}))
-    page.wait_for_function("() => document.querySelector('rect[data-width^=\"queues.1.\"]').getAttribute('width') === '25.000%'")
-    assert [bars.nth(n).get_attribute("width") for n in range(4)] == ["100.000%", "25.000%", "0.000%", "0.000%"]
+    page.wait_for_function(
+        "() => document.querySelector('rect[data-width^=\"queues.1.\"]').getAttribute('width') === '25.000%'"
+    )
+    assert [bars.nth(n).get_attribute("width") for n in range(4)] == [
+        "100.000%",
+        "25.000%",
+        "0.000%",
+        "0.000%",
+    ]
 
 
 def test_figures_about_clients_and_readers_move_and_a_failed_stream_says_so(page, address):
     sockets = []
     page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
     page.goto(f"{address}/groups/billing/")
-    member = {"client_id": "another@1", "address": "10.0.0.9:1", "language": "GO", "version": "V5", "heartbeat_ms": 0}
-    sockets[-1].send(_frame("group", "billing", {"clients": 0, "consume_enable": False, "members": [member | {"heartbeat_ms": page.evaluate("Date.now()")}, member], "dead": {"messages": 0}, "retry_max_times": 3}))
-    page.wait_for_function("() => document.querySelector('[data-path=\"members.0.client_id\"]').textContent === 'another@1'")
+    member = {
+        "client_id": "another@1",
+        "address": "10.0.0.9:1",
+        "language": "GO",
+        "version": "V5",
+        "heartbeat_ms": 0,
+    }
+    sockets[-1].send(
+        _frame(
+            "group",
+            "billing",
+            {
+                "clients": 0,
+                "consume_enable": False,
+                "members": [member | {"heartbeat_ms": page.evaluate("Date.now()")}, member],
+                "dead": {"messages": 0},
+                "retry_max_times": 3,
+            },
+        )
+    )
+    page.wait_for_function(
+        "() => document.querySelector('[data-path=\"members.0.client_id\"]').textContent === 'another@1'"
+    )
     assert page.inner_text("[data-path='members.0.heartbeat_ms']").endswith("ms ago")
-    assert page.inner_text(".lead").strip() == "Consuming is switched off for this group. No client of this group is connected."
+    assert (
+        page.inner_text(".lead").strip()
+        == "Consuming is switched off for this group. No client of this group is connected."
+    )
     assert "given up after 3 retries" in page.inner_text("dl.tiles")
-    sockets[-1].send(_frame("group", "billing", {"code": "failed", "detail": "a file could not be read"}, "error"))
-    page.wait_for_function("() => document.querySelector('section[data-name=billing]').dataset.why.includes('a file could not be read')")
-    assert "a file could not be read" in page.evaluate("getComputedStyle(document.querySelector('section[data-name=billing]'), '::before').content")
+    sockets[-1].send(
+        _frame("group", "billing", {"code": "failed", "detail": "a file could not be read"}, "error")
+    )
+    page.wait_for_function(
+        "() => document.querySelector('section[data-name=billing]').dataset.why.includes('a file "
+        "could not be read')"
+    )
+    assert "a file could not be read" in page.evaluate(
+        "getComputedStyle(document.querySelector('section[data-name=billing]'), '::before').content"
+    )
     page.goto(f"{address}/topics/orders/")
-    sockets[-1].send(_frame("topic", "orders", {"readers": [{"group": "late", "lag": 77_001, "clients": 3}] * 2, "write_queues": 9, "queues": []}))
-    page.wait_for_function("() => document.querySelector('[data-path=\"readers.0.lag\"]').textContent === '77,001'")
-    assert page.locator("[data-path='readers.0.group']").get_attribute("href") == "/topics/late/".replace("topics", "groups")
+    sockets[-1].send(
+        _frame(
+            "topic",
+            "orders",
+            {
+                "readers": [{"group": "late", "lag": 77_001, "clients": 3}] * 2,
+                "write_queues": 9,
+                "queues": [],
+            },
+        )
+    )
+    page.wait_for_function(
+        "() => document.querySelector('[data-path=\"readers.0.lag\"]').textContent === '77,001'"
+    )
+    assert page.locator("[data-path='readers.0.group']").get_attribute("href") == "/topics/late/".replace(
+        "topics", "groups"
+    )
 
 
 def test_the_server_says_each_second_that_it_lives_whatever_a_page_watches(page, address):
     heard = []
-    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: heard.extend(one["stream"] for one in json.loads(frame))))
+    page.on(
+        "websocket",
+        lambda socket: socket.on(
+            "framereceived", lambda frame: heard.extend(one["stream"] for one in json.loads(frame))
+        ),
+    )
     with page.expect_event("websocket") as socket:
         page.goto(f"{address}/store/disk/")
     while heard.count("state") < 3:
@@ -255,7 +399,10 @@ def test_the_doctors_page_goes_on_by_itself_and_leads_to_the_bytes(page, address
     assert "log, 3 found" in page.inner_text("#check")
     page.goto(f"{address}/store/doctor/check-bad/")
     assert page.locator("#findings tbody tr").count() == 8 and page.locator("#plan tbody tr").count() == 4
-    assert page.locator("#findings a").first.get_attribute("href") == "/store/bytes/?kind=commitlog&offset=67150084"
+    assert (
+        page.locator("#findings a").first.get_attribute("href")
+        == "/store/bytes/?kind=commitlog&offset=67150084"
+    )
     page.click("summary:has-text('What is this?')")
     assert "Everything else" in page.inner_text("main")
     assert page.complaints == []
@@ -272,7 +419,10 @@ def test_nothing_is_asked_of_other_hosts(page, address):
 def test_the_script_writes_numbers_as_the_server_does(page, address):
     page.goto(f"{address}/")
     for name, value, text in CASES:
-        assert page.evaluate("([name, value]) => live.format[name](value)", [name, value]) == text, (name, value)
+        assert page.evaluate("([name, value]) => live.format[name](value)", [name, value]) == text, (
+            name,
+            value,
+        )
 
 
 def test_the_script_shows_and_hides_by_a_value(page, address):
@@ -298,7 +448,10 @@ def test_the_theme_that_was_chosen_stays(page, address):
 def test_the_page_of_the_rest_interface_follows_the_theme(page, address):
     page.goto(f"{address}/api/v1/docs")
     page.wait_for_selector(".opblock")
-    grounds = "() => ['body', '.swagger-ui', '.opblock-get'].map((one) => getComputedStyle(document.querySelector(one)).backgroundColor)"
+    grounds = (
+        "() => ['body', '.swagger-ui', '.opblock-get'].map((one) => "
+        "getComputedStyle(document.querySelector(one)).backgroundColor)"
+    )
     light = page.evaluate(grounds)
     page.click("[data-theme-toggle]")
     dark = page.evaluate(grounds)
@@ -350,7 +503,10 @@ def test_every_word_stands_out_from_what_lies_behind_it(page, address, theme):
 @pytest.mark.parametrize("page", [390], indirect=True)
 def test_a_name_as_long_as_may_be_fits_a_phone(page, address):
     page.goto(f"{address}/messages/40000/")
-    page.evaluate("document.querySelectorAll('.crumbs a, h1, .facts a').forEach((one) => { one.textContent = 'x'.repeat(127); })")
+    page.evaluate(
+        "document.querySelectorAll('.crumbs a, h1, .facts a').forEach((one) => { one.textContent = "
+        "'x'.repeat(127); })"
+    )
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
 
 
@@ -359,11 +515,20 @@ def test_a_hidden_tab_asks_for_nothing_and_a_shown_one_goes_on(page, address):
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: said.append(frame)))
     page.goto(f"{address}/")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
-    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true}); dispatchEvent(new Event('visibilitychange'))")
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true}); "
+        "dispatchEvent(new Event('visibilitychange'))"
+    )
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'paused'")
-    page.evaluate("Object.defineProperty(document, 'hidden', {value: false}); dispatchEvent(new Event('visibilitychange'))")
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: false}); dispatchEvent(new "
+        "Event('visibilitychange'))"
+    )
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
-    assert [frame for frame in said if "pause" in frame or "resume" in frame] == ['{"kind":"pause"}', '{"kind":"resume"}']
+    assert [frame for frame in said if "pause" in frame or "resume" in frame] == [
+        '{"kind":"pause"}',
+        '{"kind":"resume"}',
+    ]
 
 
 def test_a_field_and_its_bytes_light_up_together(page, address):
@@ -375,7 +540,10 @@ def test_a_field_and_its_bytes_light_up_together(page, address):
 
 def test_the_journey_of_a_message_moves_by_itself(page, address):
     page.goto(f"{address}/messages/40000/")
-    position = "[...document.querySelectorAll('.journey tr')].find((row) => row.innerText.includes('Read by billing')).innerText"
+    position = (
+        "[...document.querySelectorAll('.journey tr')].find((row) => row.innerText.includes('Read by "
+        "billing')).innerText"
+    )
     before = page.evaluate(position)
     page.wait_for_function(f"before => {position} !== before", arg=before, timeout=8_000)
     assert page.inner_text("[data-live]") == "live"
@@ -388,7 +556,9 @@ def test_bytes_are_stepped_through_by_keyboard_and_pointers_lead_around(page, ad
     page.goto(f"{address}/store/bytes/?kind=consumequeue&topic=TopicX&queue=1&unit=0")
     page.focus("[data-hex]")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("[data-told]:not(tr)").startswith("log offset = 0 — where the message's record begins")
+    assert page.inner_text("[data-told]:not(tr)").startswith(
+        "log offset = 0 — where the message's record begins"
+    )
     assert page.locator("tr.lit").count() == 1
     page.keyboard.press("Enter")
     page.wait_for_url("**/store/bytes/?kind=commitlog&offset=0")
@@ -416,7 +586,8 @@ def test_a_search_field_narrows_the_table_as_one_types(page, address):
     page.fill("input[name=q]", "pay")
     page.wait_for_function("() => document.querySelectorAll('#table tbody tr').length === 1")
     assert page.inner_text("#table tbody tr td.name") == "payments"
-    # A frame that came while one typed may have narrowed the table before the search itself, which alone moves the address.
+    # A frame that came while one typed may have narrowed the table before the search itself, which alone
+    # moves the address.
     page.wait_for_url("**/topics/?*q=pay*")
     # The table is fetched again as the numbers move, and stays as narrow as it was.
     with page.expect_response(lambda response: "q=pay" in response.url and "/topics/" in response.url):
@@ -427,7 +598,9 @@ def test_a_search_field_narrows_the_table_as_one_types(page, address):
 @pytest.mark.parametrize("path", ["/topics/", "/groups/"])
 def test_the_lists_move_by_themselves_and_say_so(page, address, path):
     page.goto(f"{address}{path}")
-    with page.expect_response(lambda response: f"{path}?" in response.url and response.request.headers.get("hx-request") == "true"):
+    with page.expect_response(
+        lambda response: f"{path}?" in response.url and response.request.headers.get("hx-request") == "true"
+    ):
         pass
     assert page.inner_text("[data-live]") == "live"
     assert page.complaints == []
@@ -436,22 +609,48 @@ def test_the_lists_move_by_themselves_and_say_so(page, address, path):
 def test_what_is_reckoned_from_files_is_fetched_again_when_a_frame_brings_news(page, address):
     page.goto(f"{address}/groups/billing/")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
-    news = "() => { const section = live.sections.find((one) => one.dataset.stream === 'group.timeline'); for (const n of [1, 2]) live.write(section, { n }); }"
-    with page.expect_response(lambda response: response.url.endswith("/groups/billing/timeline") and response.request.headers.get("hx-request") == "true") as answer:
+    news = (
+        "() => { const section = live.sections.find((one) => one.dataset.stream === 'group.timeline'); "
+        "for (const n of [1, 2]) live.write(section, { n }); }"
+    )
+    with page.expect_response(
+        lambda response: (
+            response.url.endswith("/groups/billing/timeline")
+            and response.request.headers.get("hx-request") == "true"
+        )
+    ) as answer:
         page.evaluate(news)
     assert answer.value.status == 200
     page.wait_for_function("() => document.querySelector(`[data-stream='group.timeline'] svg`)")
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("path", ["/store/disk/", "/store/disk/?retention_hours=12", "/store/layout/?topic=orders", "/store/index/?chains=1", "/store/cache/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/store/disk/",
+        "/store/disk/?retention_hours=12",
+        "/store/layout/?topic=orders",
+        "/store/index/?chains=1",
+        "/store/cache/",
+    ],
+)
 def test_what_the_server_draws_for_all_comes_by_the_socket(page, address, path):
     fetched = []
-    page.on("request", lambda request: fetched.append(request.url) if request.headers.get("hx-request") else None)
+    page.on(
+        "request", lambda request: fetched.append(request.url) if request.headers.get("hx-request") else None
+    )
     page.goto(f"{address}{path}")
-    page.wait_for_function("() => { const part = document.querySelector('[data-html]'); return part.shown && part.querySelector('svg'); }")
+    page.wait_for_function(
+        "() => { const part = document.querySelector('[data-html]'); return part.shown && "
+        "part.querySelector('svg'); }"
+    )
     # The next one takes the place of all that stood there.
-    said = page.evaluate("() => { const section = live.sections.find((one) => one.dataset.stream === 'part'); live.write(section, { html: '<p>another</p>' }); return section.querySelector('[data-html]').innerText; }")
+    said = page.evaluate(
+        "() => { const section = live.sections.find((one) => one.dataset.stream === 'part'); "
+        "live.write(section, { html: '<p>another</p>' }); return "
+        "section.querySelector('[data-html]').innerText; }"
+    )
     assert said == "another"
     assert fetched == [] and page.complaints == []
 
@@ -476,9 +675,16 @@ def test_a_name_that_moves_takes_its_link_along(page, address):
 def test_the_runs_of_the_pipeline_are_fetched_again_when_the_page_is_behind_and_only_then(page, address):
     page.goto(f"{address}/pipeline/runs/running/")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
-    page.add_init_script("addEventListener('DOMContentLoaded', () => { document.querySelector('[data-renew]').dataset.renew = 'another mark'; })")
+    page.add_init_script(
+        "addEventListener('DOMContentLoaded', () => { "
+        "document.querySelector('[data-renew]').dataset.renew = 'another mark'; })"
+    )
     for path in ("/pipeline/", "/pipeline/runs/running/"):
-        with page.expect_response(lambda response, path=path: response.url.endswith(path) and response.request.headers.get("hx-request") == "true"):
+        with page.expect_response(
+            lambda response, path=path: (
+                response.url.endswith(path) and response.request.headers.get("hx-request") == "true"
+            )
+        ):
             page.goto(f"{address}{path}")
     assert page.locator(".cells .done").count() == 31 and page.locator(".cells i").count() == 86
     assert page.complaints == []
@@ -495,9 +701,16 @@ def test_a_result_is_drawn_and_its_log_comes_when_it_is_asked_for(page, address)
 def test_the_strips_of_the_page_cache_show_who_is_where(page, address):
     page.goto(f"{address}/store/cache/")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
-    assert page.locator("svg.strip rect.tone5").count() > 20 and page.locator("svg.strip .mark.reads").count() == 2
+    assert (
+        page.locator("svg.strip rect.tone5").count() > 20
+        and page.locator("svg.strip .mark.reads").count() == 2
+    )
     before = page.inner_text("[data-path='positions.wrote']")
-    page.wait_for_function("before => document.querySelector(\"[data-path='positions.wrote']\").textContent !== before", arg=before, timeout=5_000)
+    page.wait_for_function(
+        "before => document.querySelector(\"[data-path='positions.wrote']\").textContent !== before",
+        arg=before,
+        timeout=5_000,
+    )
     assert page.complaints == []
 
 
@@ -527,7 +740,11 @@ def test_the_heat_map_is_drawn_told_and_kept_up_to_date(page, address):
     page.keyboard.press("Home")
     before = page.inner_text("#cell-told"), page.inner_text("#slots [data-path=counted]")
     assert before[0].startswith("Cell 0: ")
-    page.wait_for_function("([told, counted]) => document.querySelector('#cell-told').textContent !== told && document.querySelector('#slots [data-path=counted]').textContent !== counted", arg=before)
+    page.wait_for_function(
+        "([told, counted]) => document.querySelector('#cell-told').textContent !== told && "
+        "document.querySelector('#slots [data-path=counted]').textContent !== counted",
+        arg=before,
+    )
     page.hover("[data-slots]", position={"x": 3, "y": 300})
     assert int(page.inner_text("#cell-told").split(":")[0].removeprefix("Cell ").replace(",", "")) % 100 == 0
     page.check("[data-stretch]")
@@ -536,29 +753,58 @@ def test_the_heat_map_is_drawn_told_and_kept_up_to_date(page, address):
     page.wait_for_selector("#chains .lengths")
     assert page.locator("#chains .longest tbody tr").count() == 10
     with page.expect_navigation():
-        page.evaluate("() => { const ages = document.querySelector('[data-ages]'); ages.value = 1; ages.dispatchEvent(new Event('change')); }")
-    assert "file=20251122090000000" in page.url and page.inner_text("#slots h2") == "Slots of 20251122090000000"
+        page.evaluate(
+            "() => { const ages = document.querySelector('[data-ages]'); ages.value = 1; "
+            "ages.dispatchEvent(new Event('change')); }"
+        )
+    assert (
+        "file=20251122090000000" in page.url and page.inner_text("#slots h2") == "Slots of 20251122090000000"
+    )
     assert page.complaints == []
 
 
 def test_a_heat_map_that_is_older_than_the_frames_is_fetched_anew(page, address):
     page.goto(f"{address}/store/index/")
-    with page.expect_response(lambda response: response.url.endswith("/api/v1/store/index/20251123050000000/slots") and response.ok):
-        page.evaluate("() => document.getElementById('slots').dispatchEvent(new CustomEvent('live', {detail: {cells: null, changed: [], findings: [], since_ms: Date.now() + 60000, at_ms: Date.now() + 61000}}))")
+    with page.expect_response(
+        lambda response: response.url.endswith("/api/v1/store/index/20251123050000000/slots") and response.ok
+    ):
+        page.evaluate(
+            "() => document.getElementById('slots').dispatchEvent(new CustomEvent('live', {detail: "
+            "{cells: null, changed: [], findings: [], since_ms: Date.now() + 60000, at_ms: "
+            "Date.now() + 61000}}))"
+        )
     assert page.complaints == []
 
 
 def test_nothing_that_others_write_runs_in_the_browser(browser, hostile_address):
-    """A page that took a payload for markup would show a dialog, set `owned`, ask another host, or be refused by its own policy."""
+    """A page that took a payload for markup would show a dialog, set `owned`, ask another host, or be refused
+    by its own policy."""
     context = browser.new_context()
     page, said = context.new_page(), []
     page.on("dialog", lambda dialog: (said.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None
+    )
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: said.append(request.url) if not request.url.startswith((f"{hostile_address}/", "data:image/")) else None)
+    page.on(
+        "request",
+        lambda request: (
+            said.append(request.url)
+            if not request.url.startswith((f"{hostile_address}/", "data:image/"))
+            else None
+        ),
+    )
     _log_in(page, hostile_address)
     admin = ("/admin/mqadmin/topic/", "/admin/mqadmin/group/", "/admin/mqadmin/group/billing/change/")
-    for path in (*(path for path in PAGES_WITH_PAYLOADS if not path.startswith(("/jobs/some", "/store/doctor/some", "/pipeline/runs/"))), *MESSAGES, *admin):
+    for path in (
+        *(
+            path
+            for path in PAGES_WITH_PAYLOADS
+            if not path.startswith(("/jobs/some", "/store/doctor/some", "/pipeline/runs/"))
+        ),
+        *MESSAGES,
+        *admin,
+    ):
         answer = page.goto(f"{hostile_address}{path}")
         assert answer.status == 200, path
         page.wait_for_load_state("load")

@@ -1,4 +1,5 @@
-"""In a real browser: recovery is watched while it runs, and an experiment of the crash lab from the form to what was lost."""
+"""In a real browser: recovery is watched while it runs, and an experiment of the crash lab from the form to
+what was lost."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ def page(browser):  # noqa: F811
     context = browser.new_context(viewport={"width": 1280, "height": 860})
     page = context.new_page()
     page.complaints = []
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            page.complaints.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     yield page
     context.close()
@@ -36,9 +42,14 @@ def log_in(page, address: str, password: str) -> None:
 
 
 def test_recovery_is_watched_while_it_runs(page, tmp_path):
-    environment = os.environ | {"BROKER_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings"}
+    environment = os.environ | {
+        "BROKER_DATA_DIR": str(tmp_path),
+        "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings",
+    }
     command = [sys.executable, "-m", "tests.support.run_slow_start"]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    ) as process:
         try:
             address = process.stdout.readline().split()[1]
 
@@ -56,7 +67,9 @@ def test_recovery_is_watched_while_it_runs(page, tmp_path):
             while said != "DONE":
                 step = said.removeprefix("WAITS ")
                 page.wait_for_function(
-                    "step => { const last = [...document.querySelectorAll('.timeline tbody tr')].pop(); return last && last.cells[0].textContent.startsWith(step) && /running/.test(last.textContent); }",
+                    "step => { const last = [...document.querySelectorAll('.timeline tbody "
+                    "tr')].pop(); return last && last.cells[0].textContent.startsWith(step) && "
+                    "/running/.test(last.textContent); }",
                     arg=step,
                     timeout=10_000,
                 )
@@ -64,7 +77,12 @@ def test_recovery_is_watched_while_it_runs(page, tmp_path):
                     seen.append(step)
                 assert len(loads) <= 1  # when the store goes from opening to recovering
                 said = go_on()
-            assert {"choose the file to scan from", "scan the log", "dispatch again", "sync what was repaired"} <= set(seen)
+            assert {
+                "choose the file to scan from",
+                "scan the log",
+                "dispatch again",
+                "sync what was repaired",
+            } <= set(seen)
             page.wait_for_selector("text=between the steps", timeout=10_000)  # the start is over
             page.reload()
             assert "done" in page.inner_text("table:has(a) .pill.good")
@@ -93,15 +111,23 @@ def test_an_experiment_of_the_crash_lab_from_the_form_to_what_was_lost(page, tmp
         page.fill("#messages", "60")
         page.click("text=Kill it there")
         page.wait_for_url("**/store/lab/*-*/")
-        page.wait_for_function("() => /starting again: /.test(document.querySelector('#lab-progress').textContent)", timeout=60_000)
+        page.wait_for_function(
+            "() => /starting again: /.test(document.querySelector('#lab-progress').textContent)",
+            timeout=60_000,
+        )
         page.wait_for_selector(".timeline", timeout=30_000)  # the film, while it runs
         page.wait_for_selector("#lab-sentence", timeout=60_000)
         number = lambda id: int(re.match(r"[\d,]+", page.inner_text(id))[0].replace(",", ""))  # noqa: E731
-        assert number("#lab-lost") > 0 and number("#lab-acknowledged") == number("#lab-there") + number("#lab-lost")
+        assert number("#lab-lost") > 0 and number("#lab-acknowledged") == number("#lab-there") + number(
+            "#lab-lost"
+        )
         assert "the store kept its word" in page.inner_text("#lab-lost")
         assert page.complaints == []
         page.goto(f"{address}/store/recovery/")
-        assert page.locator("td:text-is('lab')").count() == 1 and page.locator("td:text-is('start')").count() == 1
+        assert (
+            page.locator("td:text-is('lab')").count() == 1
+            and page.locator("td:text-is('start')").count() == 1
+        )
         assert {path.name for path in (running.data / "lab").iterdir()} != set()
         assert running.stop() == 0
     finally:

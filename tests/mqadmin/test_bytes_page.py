@@ -37,7 +37,13 @@ def page(fake_cluster, client_of_role):
 
 
 def links(html: str, title: str) -> list[str]:
-    return [href.replace("&amp;", "&") for href, text in re.findall(r'<a class="(?:jump|button)[^"]*"[^>]*?href="([^"]+)"[^>]*>([^<]*)', html) if text.strip().startswith(title)]
+    return [
+        href.replace("&amp;", "&")
+        for href, text in re.findall(
+            r'<a class="(?:jump|button)[^"]*"[^>]*?href="([^"]+)"[^>]*>([^<]*)', html
+        )
+        if text.strip().startswith(title)
+    ]
 
 
 def test_one_goes_around_by_links_alone_from_queue_to_log_to_index_and_back(page):
@@ -54,10 +60,16 @@ def test_one_goes_around_by_links_alone_from_queue_to_log_to_index_and_back(page
 
 
 def test_what_cannot_be_shown_is_said_beside_the_form(page):
-    assert "is not in the commit log: its files hold 0 to 1,048,575." in page("/store/bytes/?offset=9999999999", 404)
+    assert "is not in the commit log: its files hold 0 to 1,048,575." in page(
+        "/store/bytes/?offset=9999999999", 404
+    )
     assert "is not a number" in page("/store/bytes/?offset=x", 400)
-    assert "Queue 7 of topic TopicX has no files." in page("/store/bytes/?kind=consumequeue&topic=TopicX&queue=7", 404)
-    assert "The specified topic contains illegal characters" in page("/store/bytes/?kind=consumequeue&topic=../x", 404)
+    assert "Queue 7 of topic TopicX has no files." in page(
+        "/store/bytes/?kind=consumequeue&topic=TopicX&queue=7", 404
+    )
+    assert "The specified topic contains illegal characters" in page(
+        "/store/bytes/?kind=consumequeue&topic=../x", 404
+    )
     assert "kind cannot be taken" in page("/store/bytes/?kind=passwd", 400)
 
 
@@ -67,8 +79,24 @@ def test_the_page_names_the_route_and_the_command_that_give_the_same(page, fake_
     assert "manage.py store hex --kind index --entry 3" in html
     answer = json.loads(client_of_role("operator").get(address.replace("&amp;", "&")).content)
     assert [piece["title"] for piece in answer["pieces"][:2]] == ["entry 3", "entry 4"]
-    look = Viewer(golden_directory()).look(place_of({"kind": "index", "entry": "3", "topic": "", "name": "", "offset": "", "unit": "", "slot": "", "queue": "", "length": ""}))
-    assert answer["hex"] == look["hex"] and answer["pieces"][0]["fields"][0]["raw"] == str(look["pieces"][0]["fields"][0]["raw"])
+    look = Viewer(golden_directory()).look(
+        place_of(
+            {
+                "kind": "index",
+                "entry": "3",
+                "topic": "",
+                "name": "",
+                "offset": "",
+                "unit": "",
+                "slot": "",
+                "queue": "",
+                "length": "",
+            }
+        )
+    )
+    assert answer["hex"] == look["hex"] and answer["pieces"][0]["fields"][0]["raw"] == str(
+        look["pieces"][0]["fields"][0]["raw"]
+    )
 
 
 def test_the_route_is_bounded(fake_cluster, client_of_role):
@@ -88,7 +116,10 @@ def test_each_byte_stands_in_one_run_of_the_field_it_belongs_to():
         assert line["at"].strip() == f"{at:,}"
         for run in line["runs"]:
             length = len(run["hex"].split())
-            assert fields[run["id"]]["at"] <= at and at + length <= fields[run["id"]]["at"] + fields[run["id"]]["length"]
+            assert (
+                fields[run["id"]]["at"] <= at
+                and at + length <= fields[run["id"]]["at"] + fields[run["id"]]["length"]
+            )
             at += length
     assert at == look["at"] + look["length"]
     assert "".join(run["hex"] for line in lines(look) for run in line["runs"]).replace(" ", "") == look["hex"]
@@ -101,15 +132,31 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     known = store.positions()
     end = known["wrote"]
     look = await cluster.look_at(Place(offset=end))
-    assert look["pieces"][0]["sentence"].startswith(f"Never written: the log ends at {end:,}") and look["source"] == "measured in the running broker"
+    assert (
+        look["pieces"][0]["sentence"].startswith(f"Never written: the log ends at {end:,}")
+        and look["source"] == "measured in the running broker"
+    )
     units = (await cluster.look_at(Place("consumequeue", topic="orders")))["pieces"]
-    assert [piece["what"] for piece in units] == ["unit", "unit", "unit", "room"] and all(not piece["tone"] for piece in units)
+    assert [piece["what"] for piece in units] == ["unit", "unit", "unit", "room"] and all(
+        not piece["tone"] for piece in units
+    )
     first = await cluster.look_at(Place())
     size = first["pieces"][0]["length"]
     monkeypatch.setattr(store, "positions", lambda: known | {"flushed": size, "dispatched": 2 * size})
-    tones = [(piece["title"][:6], piece["sentence"][:29]) for piece in (await cluster.look_at(Place(length=end)))["pieces"]]
-    assert tones == [("record", ""), ("record", "It is in memory only: the log"), ("record", "It is not dispatched yet: que")]
-    waits = next(jump for jump in (await cluster.look_at(Place(offset=2 * size)))["jumps"] if jump["title"].startswith("Index entry of its key"))
+    tones = [
+        (piece["title"][:6], piece["sentence"][:29])
+        for piece in (await cluster.look_at(Place(length=end)))["pieces"]
+    ]
+    assert tones == [
+        ("record", ""),
+        ("record", "It is in memory only: the log"),
+        ("record", "It is not dispatched yet: que"),
+    ]
+    waits = next(
+        jump
+        for jump in (await cluster.look_at(Place(offset=2 * size)))["jumps"]
+        if jump["title"].startswith("Index entry of its key")
+    )
     assert (waits["pointer"], waits["why"]) == (None, "it is not dispatched yet")
 
 
@@ -117,13 +164,23 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
     root = stores.unpack("crash", tmp_path)
     sizes = stores.SIZES["crash"]
     store = look_into("crash", root, acceptDamage="true")
-    inspected = EmbeddedCluster(SimpleNamespace(store=store, parts=build_parts(BrokerSettings(), store.settings, store, wall_clock_ms)), asyncio.get_running_loop())
+    inspected = EmbeddedCluster(
+        SimpleNamespace(
+            store=store, parts=build_parts(BrokerSettings(), store.settings, store, wall_clock_ms)
+        ),
+        asyncio.get_running_loop(),
+    )
     try:
         end = store.positions()["confirmed"]
         look = await inspected.look_at(Place(offset=end))
-        assert "what a start made of them in memory" in look["source"] and f"{end:,}" in look["pieces"][0]["sentence"]
+        assert (
+            "what a start made of them in memory" in look["source"]
+            and f"{end:,}" in look["pieces"][0]["sentence"]
+        )
         topic, queue_id = store.queues()[0]
-        units = await inspected.look_at(Place("consumequeue", topic=topic, queue=queue_id, unit=store.min_offset(topic, queue_id)))
+        units = await inspected.look_at(
+            Place("consumequeue", topic=topic, queue=queue_id, unit=store.min_offset(topic, queue_id))
+        )
         assert units["pieces"][0]["what"] in ("unit", "hole")
         plain = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
         assert (await inspected.look_at(Place()))["pieces"] == Viewer(plain).look(Place())["pieces"]
@@ -135,14 +192,21 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
 def test_bytes_that_say_nothing_sensible_are_shown_all_the_same(kind, tmp_path):
     """Of any bytes at all a look is made, by REST as well, and never an error."""
     root = stores.unpack("golden-clean", tmp_path)
-    paths = {"commitlog": next((root / "commitlog").iterdir()), "consumequeue": root / "consumequeue/TopicX/1" / f"{0:020d}", "index": next((root / "index").iterdir()), "checkpoint": root / "checkpoint"}
+    paths = {
+        "commitlog": next((root / "commitlog").iterdir()),
+        "consumequeue": root / "consumequeue/TopicX/1" / f"{0:020d}",
+        "index": next((root / "index").iterdir()),
+        "checkpoint": root / "checkpoint",
+    }
     chance = random.Random(5)
     viewer = Viewer(StoreDirectory(root, geometry=IndexGeometry(1000, 4000)))
     for _ in range(25):
         data = bytearray(paths[kind].read_bytes())
         for _ in range(chance.randrange(1, 30)):
             at = chance.randrange(min(len(data), 3000))
-            data[at : at + 4] = chance.choice([chance.randbytes(4), bytes(4), b"\xff\xff\xff\xff", b"\xda\xa3\x20\xa7", b"\x7f\xff\xff\xff"])
+            data[at : at + 4] = chance.choice(
+                [chance.randbytes(4), bytes(4), b"\xff\xff\xff\xff", b"\xda\xa3\x20\xa7", b"\x7f\xff\xff\xff"]
+            )
         paths[kind].write_bytes(data)
         at = chance.randrange(3000)
         look = viewer.look(Place(kind, offset=at, topic="TopicX", queue=1))

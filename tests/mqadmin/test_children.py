@@ -1,4 +1,5 @@
-"""The processes beside the broker: what they import, and so how much memory each of them holds for as long as the broker runs."""
+"""The processes beside the broker: what they import, and so how much memory each of them holds for as long as
+the broker runs."""
 
 from __future__ import annotations
 
@@ -17,9 +18,22 @@ from redis import ConnectionPool
 from mqadmin import children
 
 PROJECT = Path(__file__).resolve().parents[2]
-MAX_CHILD_MB = 75.0  # 57 when this was written: Django's models, rq and redis; with the pages, REST and the kernels it was 122
+# 57 when this was written: Django's models, rq and redis; with the pages, REST and the kernels it was 122
+MAX_CHILD_MB = 75.0
 # What only the broker's process needs: the kernels, REST, the admin's pages, the websocket.
-OF_THE_BROKER = ("numba", "llvmlite", "numpy", "pydantic", "ninja", "unfold", "channels", "uvicorn", "mqadmin.urls", "mqadmin.clusters", "broker_store.engine.store")
+OF_THE_BROKER = (
+    "numba",
+    "llvmlite",
+    "numpy",
+    "pydantic",
+    "ninja",
+    "unfold",
+    "channels",
+    "uvicorn",
+    "mqadmin.urls",
+    "mqadmin.clusters",
+    "broker_store.engine.store",
+)
 LOOK = """
 import json, sys
 import django
@@ -34,10 +48,19 @@ print(json.dumps({"modules": sorted(sys.modules), "rss_anon_mb": int(line.split(
 """
 
 
-@pytest.mark.parametrize(("command", "module"), [("run_jobs", "mqadmin.jobs"), ("run_schedules", "mqadmin.cron")])
+@pytest.mark.parametrize(
+    ("command", "module"), [("run_jobs", "mqadmin.jobs"), ("run_schedules", "mqadmin.cron")]
+)
 def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, module):
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": children.SETTINGS, "BROKER_DATA_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", LOOK, command, module], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, command, module],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(done.stdout)
     assert [name for name in OF_THE_BROKER if name in found["modules"]] == []
     assert found["checks"] == [], "Django's checks import every page"
@@ -46,8 +69,13 @@ def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, m
 
 
 def test_the_redis_program_is_found_without_importing_its_package(tmp_path):
-    look = "import sys; from mqadmin.children import redis_program; print(redis_program()); print([name for name in sys.modules if name.startswith('valkey')])"
-    done = subprocess.run([sys.executable, "-c", look], cwd=PROJECT, capture_output=True, text=True, check=True)
+    look = (
+        "import sys; from mqadmin.children import redis_program; print(redis_program()); print([name for "
+        "name in sys.modules if name.startswith('valkey')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
     program, imported = done.stdout.splitlines()
     assert os.access(program, os.X_OK)
     assert imported == "[]"
@@ -61,10 +89,19 @@ def test_a_machine_for_which_there_is_no_redis_is_told_what_to_do(monkeypatch):
 
 def test_the_dashboard_starts_without_what_pages_and_rest_need(tmp_path):
     look = "import json, sys, mqadmin.asgi; print(json.dumps(sorted(sys.modules)))"
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", look], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
+        "BROKER_DATA_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", look], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True
+    )
     imported = json.loads(done.stdout)
-    assert [name for name in ("ninja", "pydantic", "mqadmin.api", "mqadmin.urls", "django.test") if name in imported] == []
+    assert [
+        name
+        for name in ("ninja", "pydantic", "mqadmin.api", "mqadmin.urls", "django.test")
+        if name in imported
+    ] == []
     assert "mqadmin.live" in imported
 
 
@@ -88,9 +125,16 @@ signal.pause()"""
 
 @pytest.mark.parametrize("is_its_job", [False, True])
 def test_a_halted_child_or_a_halted_process_of_its_session_is_seen_and_is_not_ended(tmp_path, is_its_job):
-    child = children.Child("default", [sys.executable, "-c", WITH_A_JOB], parent_death_signal=signal.SIGKILL, log_file=tmp_path / "worker.log")
+    child = children.Child(
+        "default",
+        [sys.executable, "-c", WITH_A_JOB],
+        parent_death_signal=signal.SIGKILL,
+        log_file=tmp_path / "worker.log",
+    )
     worker = child.process.pid
-    all_of_them = children.Children(tmp_path, redis_url="redis://elsewhere", redis_password="", manage=Path("manage.py"))
+    all_of_them = children.Children(
+        tmp_path, redis_url="redis://elsewhere", redis_password="", manage=Path("manage.py")
+    )
     all_of_them._workers = [child]
 
     def runs() -> bool:
@@ -117,13 +161,19 @@ def _until(holds) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)], ids=["FIFO", "directory", "link"])
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)],
+    ids=["FIFO", "directory", "link"],
+)
 @pytest.mark.parametrize("name", ["redis", "worker-default"])
 async def test_a_log_of_another_kind_costs_the_jobs_alone(tmp_path, monkeypatch, name, make):
     """An open of a FIFO held the start for ever, and no signal ended it."""
 
     def open_at_once(path, flags, mode=0o777, *, _open=os.open, **more):
-        assert flags & os.O_NONBLOCK or not stat.S_ISFIFO(os.stat(path).st_mode), "this open would wait for a reader"
+        assert flags & os.O_NONBLOCK or not stat.S_ISFIFO(os.stat(path).st_mode), (
+            "this open would wait for a reader"
+        )
         return _open(path, flags, mode, **more)
 
     (tmp_path / "logs").mkdir()
@@ -135,7 +185,10 @@ async def test_a_log_of_another_kind_costs_the_jobs_alone(tmp_path, monkeypatch,
         (failure,) = await started.start()
     finally:
         started.stop()
-    assert failure == f"jobs are not available: {tmp_path / 'logs' / name}.log is no regular file, so a child process cannot write its log there: move it away and start the broker again"
+    assert (
+        failure == f"jobs are not available: {tmp_path / 'logs' / name}.log is no regular file, so a child "
+        f"process cannot write its log there: move it away and start the broker again"
+    )
 
 
 def test_a_long_log_is_put_aside(tmp_path, monkeypatch):

@@ -72,7 +72,16 @@ async def cluster(process):
 
 
 async def _fill(cluster, count: int = 20) -> list[dict]:
-    messages = [NewMessage(f"body {number}".encode(), "paid" if number % 2 else "", (f"key-{number}", "all"), {"shop": "berlin"}, number % 2) for number in range(count)]
+    messages = [
+        NewMessage(
+            f"body {number}".encode(),
+            "paid" if number % 2 else "",
+            (f"key-{number}", "all"),
+            {"shop": "berlin"},
+            number % 2,
+        )
+        for number in range(count)
+    ]
     return await cluster.send_batch("orders", messages)
 
 
@@ -81,7 +90,13 @@ def test_without_a_process_it_is_starting_and_knows_nothing():
     assert cluster.state()["state"] == "starting"
     assert cluster.recovery() is None
     assert cluster.store()["positions"]["wrote"] is None
-    for ask in (cluster.overview, cluster.topic_counts, cluster.group_counts, cluster.store_files, cluster.store_index):
+    for ask in (
+        cluster.overview,
+        cluster.topic_counts,
+        cluster.group_counts,
+        cluster.store_files,
+        cluster.store_index,
+    ):
         with pytest.raises(StoreClosedError):
             ask()
 
@@ -91,7 +106,9 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
     seen = []
 
     def look(report):
-        seen.append((cluster.state()["state"], cluster.recovery()["state"], cluster.store()["positions"]["wrote"]))
+        seen.append(
+            (cluster.state()["state"], cluster.recovery()["state"], cluster.store()["positions"]["wrote"])
+        )
 
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     store.open(on_step=look)
@@ -120,12 +137,19 @@ def test_a_store_that_does_not_start_says_which_file_and_not_where_the_store_lie
     log = tmp_path / "log" / "commitlog" if log_elsewhere else tmp_path / "store" / "commitlog"
     log.mkdir(parents=True)
     (log / ("0" * 20)).symlink_to(tmp_path / "elsewhere")
-    store = MessageStore(dataclasses.replace(_settings(tmp_path), store_path_root_dir=tmp_path / "store", store_path_commit_log=log))
+    store = MessageStore(
+        dataclasses.replace(
+            _settings(tmp_path), store_path_root_dir=tmp_path / "store", store_path_commit_log=log
+        )
+    )
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     with pytest.raises(DamagedStoreError, match=str(tmp_path)):
         store.open()
     sentence = cluster.state()["sentence"]
-    assert sentence == f"The broker did not start: commitlog/{'0' * 20}: is no regular file. Move it out of the store."
+    assert (
+        sentence
+        == f"The broker did not start: commitlog/{'0' * 20}: is no regular file. Move it out of the store."
+    )
     assert str(tmp_path) not in json.dumps([cluster.state(), cluster.recovery(), cluster.store()])
 
 
@@ -133,9 +157,24 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
     await _fill(cluster)
     cluster._process.parts.offsets.commit("billing", "orders", 0, 5)
     fake = FakeCluster()
-    pairs = [(cluster.state(), fake.state()), (cluster.store(), fake.store()), (cluster.overview(), fake.overview()), (cluster.recovery(), fake.recovery())]
-    pairs += [(cluster.topic("orders"), fake.topic("orders")), (cluster.group("billing"), fake.group("billing"))]
-    pairs += [(mine[0], theirs[0]) for mine, theirs in ((cluster.topics(["orders"]), fake.topics(["orders"])), (cluster.groups(["billing"]), fake.groups(["billing"])), (cluster.store_files(), fake.store_files()))]
+    pairs = [
+        (cluster.state(), fake.state()),
+        (cluster.store(), fake.store()),
+        (cluster.overview(), fake.overview()),
+        (cluster.recovery(), fake.recovery()),
+    ]
+    pairs += [
+        (cluster.topic("orders"), fake.topic("orders")),
+        (cluster.group("billing"), fake.group("billing")),
+    ]
+    pairs += [
+        (mine[0], theirs[0])
+        for mine, theirs in (
+            (cluster.topics(["orders"]), fake.topics(["orders"])),
+            (cluster.groups(["billing"]), fake.groups(["billing"])),
+            (cluster.store_files(), fake.store_files()),
+        )
+    ]
     pairs += [(cluster.store_index()[0], fake.store_index()[0])]
     for mine, theirs in pairs:
         _same_keys(mine, theirs)
@@ -175,7 +214,11 @@ async def test_a_message_is_sent_and_found_in_every_way(cluster):
     assert stored.body == b"body 7" and len(raw) == stored.size and stored.log_offset == log_offset
     assert stored.tags == "paid" and stored.keys == ("key-7", "all") and stored.properties["shop"] == "berlin"
     assert stored.unique_key == receipts[7]["message_id"]
-    for id in (receipts[7]["message_id"], receipts[7]["offset_message_id"], receipts[7]["offset_message_id"].lower()):
+    for id in (
+        receipts[7]["message_id"],
+        receipts[7]["offset_message_id"],
+        receipts[7]["offset_message_id"].lower(),
+    ):
         assert [message.log_offset for message in (await cluster.find_by_id(id)).messages] == [log_offset]
     for key in ("key-7", receipts[7]["message_id"]):
         found = await cluster.find_by_key("orders", key, 0, FOR_EVER_MS, 10)
@@ -214,21 +257,39 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
                 break
             queue = ("orders", stored.queue_id)
             before = await cluster.messages_at(*queue, 0, 100)
-            assert [message.queue_offset for message in before.messages] == list(range(stored.queue_offset)) and before.next_offset == stored.queue_offset
-            with pytest.raises(Problem, match=f"offset {stored.queue_offset} of orders/{stored.queue_id} is not as it was stored") as raised:
+            assert [message.queue_offset for message in before.messages] == list(
+                range(stored.queue_offset)
+            ) and before.next_offset == stored.queue_offset
+            with pytest.raises(
+                Problem,
+                match=f"offset {stored.queue_offset} of orders/{stored.queue_id} is not as it was stored",
+            ) as raised:
                 await cluster.pull(*queue, stored.queue_offset, 10, 0)
             assert raised.value.code == "damaged"
             for begin_ms in (0, None):
                 found = await cluster.find_by_time("orders", begin_ms, FOR_EVER_MS, 100)
-                assert len(found.messages) == 19 and not found.complete and found.reason.startswith("1 messages are left out")
+                assert (
+                    len(found.messages) == 19
+                    and not found.complete
+                    and found.reason.startswith("1 messages are left out")
+                )
             assert (await cluster.message(stored.log_offset))[0].body == b"Body 8"
             assert "CRC" in await cluster.damage_at(stored.log_offset)
             (flag,) = cluster.store()["flags"]
             assert flag["name"] == "damage_found"
-            for found in (await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9), await cluster.find_by_id(stored.unique_key), await cluster.find_by_id(stored.offset_id)):
-                assert [message.body for message in found.messages] == [b"Body 8"] and [one.log_offset for one in found.damaged] == [stored.log_offset]
+            for found in (
+                await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9),
+                await cluster.find_by_id(stored.unique_key),
+                await cluster.find_by_id(stored.offset_id),
+            ):
+                assert [message.body for message in found.messages] == [b"Body 8"] and [
+                    one.log_offset for one in found.damaged
+                ] == [stored.log_offset]
             assert (await cluster.find_by_key("orders", "key-7", 0, FOR_EVER_MS, 9)).complete
-    assert len((await cluster.messages_at(*queue, 0, 100)).messages) == 10 and await cluster.damage_at(stored.log_offset) is None
+    assert (
+        len((await cluster.messages_at(*queue, 0, 100)).messages) == 10
+        and await cluster.damage_at(stored.log_offset) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,11 +297,17 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
     [
         (b"key-8", b"key-9", "its topic or its keys are not those of the index entry"),
         (b"orders", b"Orders", "its topic or its keys are not those of the index entry"),
-        (b"\0\0\0\6body 8", b"\0\0\1\6body 8", "the record at {:,} of the log is damaged (the body length is out of bounds"),
+        (
+            b"\0\0\0\6body 8",
+            b"\0\0\1\6body 8",
+            "the record at {:,} of the log is damaged (the body length is out of bounds",
+        ),
         (None, b"\0\0\0\0", "the record at {:,} of the log is damaged (no record begins there"),
     ],
 )
-async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(cluster, process, part, changed, said):
+async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(
+    cluster, process, part, changed, said
+):
     receipts = await _fill(cluster)
     stored, raw = await cluster.message(int(receipts[8]["log_offset"]))
     at = 0 if part is None else raw.index(part)
@@ -251,16 +318,23 @@ async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(c
         by_id = await cluster.find_by_id(stored.unique_key)
         elsewhere = await cluster.find_by_key("orders", "key-7", 0, FOR_EVER_MS, 9)
         if "length" in said:
-            with pytest.raises(Problem, match=f"the record at {stored.log_offset:,} of the log cannot be read: the body length") as raised:
+            with pytest.raises(
+                Problem,
+                match=f"the record at {stored.log_offset:,} of the log cannot be read: the body length",
+            ) as raised:
                 await cluster.message(stored.log_offset)
             assert raised.value.code == "damaged"
         log.seek(stored.log_offset)
         log.write(raw)
     for found in (by_key, by_id):
         if found is by_id and part == b"key-8":
-            assert found.complete and len(found.messages) == 1, "its id is still there, and nothing contradicts its key"
+            assert found.complete and len(found.messages) == 1, (
+                "its id is still there, and nothing contradicts its key"
+            )
             continue
-        assert (found.messages, found.complete) == ([], False) and said.format(stored.log_offset) in found.reason
+        assert (found.messages, found.complete) == ([], False) and said.format(
+            stored.log_offset
+        ) in found.reason
         assert [one.log_offset for one in found.damaged] == [stored.log_offset]
     assert elsewhere.complete and elsewhere.damaged == () and len(elsewhere.messages) == 1
 
@@ -268,7 +342,11 @@ async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(c
 async def test_an_id_that_leads_into_the_log_where_no_record_begins_says_so(cluster):
     await _fill(cluster)
     found = await cluster.find_by_id("7F00000100002A9F0000000000000005")
-    assert (found.messages, found.complete, found.reason) == ([], False, "no record that can be read begins at 5 of the log")
+    assert (found.messages, found.complete, found.reason) == (
+        [],
+        False,
+        "no record that can be read begins at 5 of the log",
+    )
 
 
 async def test_traces_of_a_message_are_told_in_words(cluster):
@@ -280,22 +358,41 @@ async def test_traces_of_a_message_are_told_in_words(cluster):
     given = f"SubBefore|1400|r|billing|R1|{id}|0|key"
     for body, compressed in ((f"{given}\x02", 0), (f"{other}\x02{sent}\x02", 1)):
         data = body.replace("|", "\x01").encode()
-        message = Message("RMQ_SYS_TRACE_TOPIC", 0, zlib.compress(data) if compressed else data, f"KEYS\x01{id}\x02".encode(), sys_flag=compressed)
+        message = Message(
+            "RMQ_SYS_TRACE_TOPIC",
+            0,
+            zlib.compress(data) if compressed else data,
+            f"KEYS\x01{id}\x02".encode(),
+            sys_flag=compressed,
+        )
         assert (await cluster._parts.sends.put(message)).ok
     cluster._parts.topics.ensure("RMQ_SYS_TRACE_TOPIC", 1)
     found = await cluster.traces_of(id)
-    assert [(event.at_ms, event.group, event.words) for event in found.events] == [(1000, "shop", "sent it to orders"), (1400, "billing", "was given it")]
-    assert found.complete and found.topic == "RMQ_SYS_TRACE_TOPIC" and (await cluster.traces_of("nobody")).events == []
+    assert [(event.at_ms, event.group, event.words) for event in found.events] == [
+        (1000, "shop", "sent it to orders"),
+        (1400, "billing", "was given it"),
+    ]
+    assert (
+        found.complete
+        and found.topic == "RMQ_SYS_TRACE_TOPIC"
+        and (await cluster.traces_of("nobody")).events == []
+    )
 
 
 async def test_nothing_found_is_empty_and_complete(cluster):
     await _fill(cluster)
-    assert (await cluster.find_by_key("orders", "nobody", 0, FOR_EVER_MS, 5)) == await cluster.find_by_id("7F00000100002A9FFFFFFFFFFFFFFFF0")
+    assert (await cluster.find_by_key("orders", "nobody", 0, FOR_EVER_MS, 5)) == await cluster.find_by_id(
+        "7F00000100002A9FFFFFFFFFFFFFFFF0"
+    )
     assert (await cluster.find_by_time("orders", 0, 1, 5)).messages == []
     for log_offset in (1, 1 << 50):
         with pytest.raises(NotFoundError):
             await cluster.message(log_offset)
-    for ask in (cluster.messages_at("nothing", 0, 0, 1), cluster.messages_at("orders", 9, 0, 1), cluster.find_by_time("nothing", 0, 1, 1)):
+    for ask in (
+        cluster.messages_at("nothing", 0, 0, 1),
+        cluster.messages_at("orders", 9, 0, 1),
+        cluster.find_by_time("nothing", 0, 1, 1),
+    ):
         with pytest.raises(NotFoundError):
             await ask
 
@@ -319,7 +416,16 @@ async def test_a_client_that_is_alone_in_its_group_reads_all_of_its_queues(clust
 
 
 async def test_a_refused_message_is_a_problem_in_its_place(cluster):
-    answers = await cluster.send_batch("orders", [NewMessage(b"good"), NewMessage(b""), NewMessage(b"x", queue_id=9), NewMessage(b"x", properties={"TRAN_MSG": "true"}), NewMessage(b"good")])
+    answers = await cluster.send_batch(
+        "orders",
+        [
+            NewMessage(b"good"),
+            NewMessage(b""),
+            NewMessage(b"x", queue_id=9),
+            NewMessage(b"x", properties={"TRAN_MSG": "true"}),
+            NewMessage(b"good"),
+        ],
+    )
     assert ["problem" in answer for answer in answers] == [False, True, True, True, False]
     assert [answer["problem"]["code"] for answer in answers[1:4]] == ["invalid", "queue_not_found", "invalid"]
     cluster.update_topic("orders", perm=4)
@@ -351,7 +457,13 @@ async def test_topics_are_created_changed_and_deleted(cluster):
     cluster.create_topic("payments", 4, 3, 6, True)
     cluster.update_topic("payments", write_queues=5)
     facts = cluster.topic("payments")
-    assert (facts["read_queues"], facts["write_queues"], facts["order"], facts["messages"], facts["last_store_ms"]) == (4, 5, True, 0, None)
+    assert (
+        facts["read_queues"],
+        facts["write_queues"],
+        facts["order"],
+        facts["messages"],
+        facts["last_store_ms"],
+    ) == (4, 5, True, 0, None)
     await cluster.send("payments", b"x")
     cluster.delete_topic("payments")
     with pytest.raises(NotFoundError):
@@ -363,7 +475,9 @@ async def test_topics_are_created_changed_and_deleted(cluster):
 async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere(cluster):
     await _fill(cluster)
     parts = cluster._process.parts
-    cluster.create_group("billing", consume_enable=True, broadcast=True, orderly=False, retry_queues=1, retry_max_times=16)
+    cluster.create_group(
+        "billing", consume_enable=True, broadcast=True, orderly=False, retry_queues=1, retry_max_times=16
+    )
     assert cluster.group("billing")["lag"] is None and cluster.overview()["worst_lag"] is None
     parts.offsets.commit("billing", "orders", 0, 4)
     group = cluster.group("billing")
@@ -373,7 +487,9 @@ async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere
     assert cluster.overview()["worst_lag"] == {"group": "billing", "lag": 6}
     cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 0, 0)
     cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 1, 0)
-    assert [cluster.overview()["worst_lag"]["group"] for _ in range(2)] == ["billing"] * 2, "the broker's own groups are not users'"
+    assert [cluster.overview()["worst_lag"]["group"] for _ in range(2)] == ["billing"] * 2, (
+        "the broker's own groups are not users'"
+    )
     parts.offsets.commit("billing", "orders", 0, 10)
     assert cluster.group("billing")["lag_ms"] == 0
     cluster.update_group("billing", consume_enable=False)
@@ -388,7 +504,10 @@ async def test_a_reset_is_previewed_and_then_made(cluster):
     parts = cluster._process.parts
     parts.offsets.commit("billing", "orders", 0, 4)
     preview = cluster.reset_offset("billing", "orders", "latest")
-    assert preview == [{"queue_id": 0, "before": 4, "after": 10}, {"queue_id": 1, "before": None, "after": 10}]
+    assert preview == [
+        {"queue_id": 0, "before": 4, "after": 10},
+        {"queue_id": 1, "before": None, "after": 10},
+    ]
     assert parts.offsets.query("billing", "orders", 0) == 4
     assert cluster.reset_offset("billing", "orders", "latest", dry_run=False) == preview
     assert parts.offsets.query("billing", "orders", 1) == 10
@@ -415,14 +534,20 @@ async def test_a_lookup_is_explained_step_by_step(cluster):
     assert steps[0]["step"] == "hash"
     kept = [step for step in steps if step["step"] == "entry" and step["kept"]]
     assert [step["log_offset"] for step in kept] == [int(receipts[3]["log_offset"])]
-    assert steps[-1]["why"] == "there is no older file" and not [step for step in steps if step["step"] in ("behind", "gone")]
+    assert steps[-1]["why"] == "there is no older file" and not [
+        step for step in steps if step["step"] in ("behind", "gone")
+    ]
 
 
 async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(cluster):
     await _fill(cluster)
     (file,) = cluster.store_index()
     picture, told = await cluster.index_slots(file["name"]), await cluster.index_chains(file["name"])
-    assert (picture["counted"], picture["entries"], picture["findings"]) == (file["slots_used"], file["entries"], [])
+    assert (picture["counted"], picture["entries"], picture["findings"]) == (
+        file["slots_used"],
+        file["entries"],
+        [],
+    )
     assert (told["used"], told["unreachable"], told["findings"]) == (file["slots_used"], 0, [])
     assert {"topic": "orders", "key": "all", "entries": 20}.items() <= told["longest"][0]["keys"][0].items()
     with pytest.raises(NotFoundError):
@@ -441,7 +566,10 @@ async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(
 
 async def test_another_thread_calls_on_the_loop(cluster):
     threads = []
-    assert await asyncio.to_thread(cluster.call, lambda: threads.append(threading.current_thread()) or "done") == "done"
+    assert (
+        await asyncio.to_thread(cluster.call, lambda: threads.append(threading.current_thread()) or "done")
+        == "done"
+    )
     assert threads == [threading.current_thread()]
     with pytest.raises(NotFoundError):
         await asyncio.to_thread(cluster.call, cluster.topic, "nothing")
@@ -458,18 +586,26 @@ async def test_a_send_by_rest_makes_no_topic(cluster, process):
     before = sorted(config.name for config in process.parts.topics.all())
     with pytest.raises(Problem) as refused:
         await ClusterGateway(cluster).send_batch("new", [NewMessage(b"x", "", (), {}, None)])
-    assert (refused.value.status, refused.value.code, refused.value.detail) == (404, "topic_not_found", "topic new does not exist")
+    assert (refused.value.status, refused.value.code, refused.value.detail) == (
+        404,
+        "topic_not_found",
+        "topic new does not exist",
+    )
     with pytest.raises(NotFoundError):
         await cluster.send("new", b"x")
     assert sorted(config.name for config in process.parts.topics.all()) == before
 
 
-async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_back_and_says_so(cluster, process):
+async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_back_and_says_so(
+    cluster, process
+):
     receipts = await _fill(cluster)
     places = [int(receipt["log_offset"]) for receipt in receipts]
     last_ms = (await cluster.message(places[-1]))[0].store_timestamp
     # Ten seconds from record to record, set back by 60 seconds at the tenth, and right again at the last.
-    times = [last_ms - 10_000 * (30 - number) - (60_000 if number >= 10 else 0) for number in range(19)] + [last_ms]
+    times = [last_ms - 10_000 * (30 - number) - (60_000 if number >= 10 else 0) for number in range(19)] + [
+        last_ms
+    ]
     with open(process.store.log.files[0].path, "r+b") as log:
         for place, store_ms in zip(places, times, strict=True):
             log.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
@@ -479,7 +615,9 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
     wanted = sorted(store_ms for store_ms in times if begin_ms <= store_ms <= end_ms)
     found = await cluster.find_by_time("orders", begin_ms, end_ms, 100)
     assert [message.store_timestamp for message in found.messages] == wanted and len(wanted) > 3
-    assert found.complete and found.reason.startswith(f"store times go back once, at {places[10]:,} of the log by 50,000 ms")
+    assert found.complete and found.reason.startswith(
+        f"store times go back once, at {places[10]:,} of the log by 50,000 ms"
+    )
     assert "store times go back" in await cluster.time_doubt("orders", begin_ms)
     assert await cluster.time_doubt("orders", times[0]) is None
     by_key = await cluster.find_by_key("orders", "all", begin_ms, end_ms, 100)
@@ -489,18 +627,31 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
         def get(self, path, **query):
             *_, queue_id, what = ["", *path.split("/")]
             if what == "orders" or queue_id == "topics":
-                return {"queues": [{"queue_id": number, "min_offset": 0, "max_offset": 10} for number in (0, 1)]}
+                return {
+                    "queues": [{"queue_id": number, "min_offset": 0, "max_offset": 10} for number in (0, 1)]
+                }
             queue_id = int(path.split("/")[4])
             if what == "offset":
                 time_ms = query["time_ms"]
                 order = process.store.time_order("orders", queue_id, time_ms)
-                return {"offset": process.store.offset_by_time("orders", queue_id, time_ms), "doubt": order and str(order)}
-            messages = [number for number in range(20) if number % 2 == queue_id][query["offset"] : query["offset"] + query["limit"]]
-            return {"messages": [{"store_time_ms": times[number], "queue_offset": number // 2} for number in messages], "next_offset": query["offset"] + len(messages)}
+                return {
+                    "offset": process.store.offset_by_time("orders", queue_id, time_ms),
+                    "doubt": order and str(order),
+                }
+            messages = [number for number in range(20) if number % 2 == queue_id][
+                query["offset"] : query["offset"] + query["limit"]
+            ]
+            return {
+                "messages": [
+                    {"store_time_ms": times[number], "queue_offset": number // 2} for number in messages
+                ],
+                "next_offset": query["offset"] + len(messages),
+            }
 
     exported = exports.messages_of_topic(Door(), "orders", begin_ms, end_ms, 100)
     assert sorted(message["store_time_ms"] for message in exported) == wanted
-    with open(process.store.log.files[0].path, "r+b") as log:  # as they were, so that the store is left in order
+    # As they were, so that the store is left in order
+    with open(process.store.log.files[0].path, "r+b") as log:
         for place in places:
             log.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
             log.write(last_ms.to_bytes(8, "big"))
@@ -509,12 +660,21 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
 async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_limit(cluster):
     with pytest.raises(Problem) as refused:
         await cluster.send("orders", bytes((4 << 20) + 1))
-    assert (refused.value.code, refused.value.detail) == ("too_large", "the body has 4,194,305 bytes, a message has at most 4,194,304")
+    assert (refused.value.code, refused.value.detail) == (
+        "too_large",
+        "the body has 4,194,305 bytes, a message has at most 4,194,304",
+    )
     assert "maxMessageSize" in refused.value.hint
     with pytest.raises(Problem) as refused:
         await cluster.send("orders", b"x", properties={"a": "x" * 32_767})
-    assert refused.value.code == "too_large" and refused.value.detail.endswith(" bytes, a message has at most 32,767")
-    assert "properties" in refused.value.detail and "PROPERTIES_SIZE" not in refused.value.detail and "shorter properties" in refused.value.hint
+    assert refused.value.code == "too_large" and refused.value.detail.endswith(
+        " bytes, a message has at most 32,767"
+    )
+    assert (
+        "properties" in refused.value.detail
+        and "PROPERTIES_SIZE" not in refused.value.detail
+        and "shorter properties" in refused.value.hint
+    )
 
 
 async def test_what_was_refused_is_told_in_words(cluster):
@@ -523,17 +683,29 @@ async def test_what_was_refused_is_told_in_words(cluster):
     cluster.refuse("topic name", said=str(wrong.value))
     assert "^[" in str(wrong.value), "clients are told Apache's sentence"
     (refused,) = cluster.refusals()
-    assert refused["said"] == "The specified topic contains illegal characters, allowing only letters, digits and % | - _"
+    assert (
+        refused["said"]
+        == "The specified topic contains illegal characters, allowing only letters, digits and % | - _"
+    )
 
 
 async def test_what_belongs_to_the_broker_is_refused_with_that_reason(cluster):
-    for change in (lambda: cluster.delete_topic("SCHEDULE_TOPIC_XXXX"), lambda: cluster.update_topic("TBW102", perm=4), lambda: cluster.delete_group("CID_ONS-HTTP-PROXY")):
+    for change in (
+        lambda: cluster.delete_topic("SCHEDULE_TOPIC_XXXX"),
+        lambda: cluster.update_topic("TBW102", perm=4),
+        lambda: cluster.delete_group("CID_ONS-HTTP-PROXY"),
+    ):
         with pytest.raises(Problem) as refused:
             change()
-        assert (refused.value.code, refused.value.hint) == ("forbidden", "it belongs to the broker: no role may change it")
+        assert (refused.value.code, refused.value.hint) == (
+            "forbidden",
+            "it belongs to the broker: no role may change it",
+        )
         assert hints.of("forbidden", refused.value.hint, "delete") == refused.value.hint
     for topic in ("TBW102", "SELF_TEST_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"):
         with pytest.raises(Problem) as refused:
             await cluster.send(topic, b"x")
         assert (refused.value.code, refused.value.hint) == ("not_writable", "send to a topic of your own")
-        assert refused.value.detail == f"topic {topic} belongs to the broker: REST and pages send nothing to it"
+        assert (
+            refused.value.detail == f"topic {topic} belongs to the broker: REST and pages send nothing to it"
+        )

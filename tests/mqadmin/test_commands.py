@@ -65,7 +65,10 @@ async def run(directory, *arguments, **options) -> str:
 async def test_a_name_that_is_not_allowed_is_refused_in_words(tmp_path, arguments):
     with pytest.raises(CommandError) as refused:
         await run(tmp_path, *arguments)
-    assert str(refused.value) == "The specified topic contains illegal characters, allowing only letters, digits and % | - _."
+    assert (
+        str(refused.value)
+        == "The specified topic contains illegal characters, allowing only letters, digits and % | - _."
+    )
 
 
 async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
@@ -75,19 +78,38 @@ async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("whole", "looked_to"), [(0, None), (1, None), (3, None), (0, 4096)])
-async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(whole, looked_to, cluster, tmp_path, monkeypatch):
+async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
+    whole, looked_to, cluster, tmp_path, monkeypatch
+):
     """REST gives the count as text: "0" was told as some."""
-    cut = {"whole": whole, "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][:whole], "queues_left_out": 0, "looked_to": looked_to}
+    cut = {
+        "whole": whole,
+        "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][
+            :whole
+        ],
+        "queues_left_out": 0,
+        "looked_to": looked_to,
+    }
     told = cluster.recovery()
     monkeypatch.setattr(cluster, "recovery", lambda: told | {"cut": told["cut"] | {"messages": cut}})
     async with broker(tmp_path):
         shown = await run(tmp_path, "store", "recovery")
-    lines = [line for line in shown.splitlines() if "whole" in line or "orders/2" in line or "more queues" in line]
-    assert lines == {
-        0: [],
-        1: ["cut whole   1 message, kept in lost+found:", "  orders/2, offset 5: 1 message"],
-        3: ["cut whole   3 messages, kept in lost+found:", "  orders/2, offset 5 to 7: 3 messages"],
-    }[whole] if looked_to is None else ["cut whole   0 messages, kept in lost+found, and perhaps more from log offset 4,096 on, which was not looked at"]
+    lines = [
+        line for line in shown.splitlines() if "whole" in line or "orders/2" in line or "more queues" in line
+    ]
+    assert (
+        lines
+        == {
+            0: [],
+            1: ["cut whole   1 message, kept in lost+found:", "  orders/2, offset 5: 1 message"],
+            3: ["cut whole   3 messages, kept in lost+found:", "  orders/2, offset 5 to 7: 3 messages"],
+        }[whole]
+        if looked_to is None
+        else [
+            "cut whole   0 messages, kept in lost+found, and perhaps more from log offset 4,096 on, "
+            "which was not looked at"
+        ]
+    )
 
 
 @pytest.mark.django_db(transaction=True)
@@ -100,7 +122,11 @@ async def test_topics_are_listed_made_changed_and_deleted(cluster, tmp_path):
         with pytest.raises(CommandError, match="conflict"):
             await run(tmp_path, "topic", "create", "orders")
         await run(tmp_path, "topic", "update", "orders", "--queues", "12", "--perm", "r")
-        assert cluster.asked[-1] == ("update_topic", "orders", {"read_queues": 12, "write_queues": 12, "perm": 4})
+        assert cluster.asked[-1] == (
+            "update_topic",
+            "orders",
+            {"read_queues": 12, "write_queues": 12, "perm": 4},
+        )
         with pytest.raises(CommandError, match="confirm"):
             await run(tmp_path, "topic", "delete", "orders")
         await run(tmp_path, "topic", "delete", "orders", "--confirm", "orders")
@@ -113,16 +139,46 @@ async def test_offsets_move_only_with_confirmation(cluster, tmp_path):
         preview = await run(tmp_path, "group", "reset-offset", "billing", "orders", "earliest")
         assert "Nothing was moved" in preview
         assert cluster.asked == []
-        await run(tmp_path, "group", "reset-offset", "billing", "orders", "offset", "5", "--queue", "1", "--confirm", "billing")
+        await run(
+            tmp_path,
+            "group",
+            "reset-offset",
+            "billing",
+            "orders",
+            "offset",
+            "5",
+            "--queue",
+            "1",
+            "--confirm",
+            "billing",
+        )
         assert cluster.asked == [("reset_offset", "billing", "orders", "offset", 5, 1)]
 
 
 async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
     async with broker(tmp_path):
-        sent = await run(tmp_path, "message", "send", "orders", "hello", "--tag", "T", "--key", "k1", "--property", "a=b", "--json")
+        sent = await run(
+            tmp_path,
+            "message",
+            "send",
+            "orders",
+            "hello",
+            "--tag",
+            "T",
+            "--key",
+            "k1",
+            "--property",
+            "a=b",
+            "--json",
+        )
         assert json.loads(sent)["queue_offset"] == "17"
         (message,) = cluster.asked[-1][2]
-        assert (message.body, message.tag, message.keys, message.properties) == (b"hello", "T", ("k1",), {"a": "b"})
+        assert (message.body, message.tag, message.keys, message.properties) == (
+            b"hello",
+            "T",
+            ("k1",),
+            {"a": "b"},
+        )
         assert "1200 messages" in await run(tmp_path, "message", "send", "orders", "x", "--count", "1200")
         assert sum(len(asked[2]) for asked in cluster.asked[1:]) == 1200
         found = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--key", "k", "--json"))
@@ -132,12 +188,35 @@ async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
             await run(tmp_path, "message", "get", "--topic", "orders", "--key", "damaged", stderr=errors)
         assert errors.getvalue().startswith("There may be more: the record at 40,000 of the log is damaged")
         # A page of REST has at most 100, a command as many as it was asked for.
-        placed = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--queue", "2", "--offset", "7", "--limit", "250", "--json"))
+        placed = json.loads(
+            await run(
+                tmp_path,
+                "message",
+                "get",
+                "--topic",
+                "orders",
+                "--queue",
+                "2",
+                "--offset",
+                "7",
+                "--limit",
+                "250",
+                "--json",
+            )
+        )
         assert [int(message["queue_offset"]) for message in placed] == list(range(7, 257))
         with pytest.raises(CommandError, match="100"):
             await run(tmp_path, "message", "get", "--topic", "orders", "--limit", "101")
-        followed = await run(tmp_path, "message", "tail", "orders", "--from-start", "--queue", "2", "--count", "5", "--json")
-        assert [json.loads(line)["queue_offset"] for line in followed.splitlines()] == ["0", "1", "2", "3", "4"]
+        followed = await run(
+            tmp_path, "message", "tail", "orders", "--from-start", "--queue", "2", "--count", "5", "--json"
+        )
+        assert [json.loads(line)["queue_offset"] for line in followed.splitlines()] == [
+            "0",
+            "1",
+            "2",
+            "3",
+            "4",
+        ]
         with pytest.raises(CommandError, match="topic_not_found"):
             await run(tmp_path, "message", "tail", "nowhere")
 
@@ -146,14 +225,27 @@ async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
     async with broker(tmp_path):
         assert json.loads(await run(tmp_path, "store", "status", "--json"))["state"] == "running"
         cluster.signs = {"refused": {"WAITED_TOO_LONG": 144}, "failed_jobs": None}
-        assert (await run(tmp_path, "store", "condition")).splitlines()[:2] == ["bad: 144 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", "bad      144 sends were refused in the last 5 minutes, for “waited too long”."]
+        assert (await run(tmp_path, "store", "condition")).splitlines()[:2] == [
+            "bad: 144 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.",
+            "bad      144 sends were refused in the last 5 minutes, for “waited too long”.",
+        ]
         assert len(json.loads(await run(tmp_path, "store", "files", "--json", "--kind", "index"))) == 2
-        assert re.search(r"^commitlog .* map .* writing ", await run(tmp_path, "store", "files", "--kind", "commitlog"), re.MULTILINE)
+        assert re.search(
+            r"^commitlog .* map .* writing ",
+            await run(tmp_path, "store", "files", "--kind", "commitlog"),
+            re.MULTILINE,
+        )
         assert "slot 2734551" in await run(tmp_path, "store", "explain", "orders", "order-1")
         assert "20,000,000" in await run(tmp_path, "store", "index")
         picture = await run(tmp_path, "store", "slots")
-        assert "Index file 20251123050000000" in picture and len([line for line in picture.splitlines() if "█" in line or "▇" in line]) >= 50
-        assert json.loads(await run(tmp_path, "store", "slots", "20251122090000000", "--json"))["name"] == "20251122090000000"
+        assert (
+            "Index file 20251123050000000" in picture
+            and len([line for line in picture.splitlines() if "█" in line or "▇" in line]) >= 50
+        )
+        assert (
+            json.loads(await run(tmp_path, "store", "slots", "20251122090000000", "--json"))["name"]
+            == "20251122090000000"
+        )
         told = await run(tmp_path, "store", "chains")
         assert "31 of orders#customer-9; 8 of hash 77" in told and "1 chain is not whole" in told
         with pytest.raises(CommandError, match="no index file"):
@@ -169,9 +261,18 @@ async def test_the_way_of_a_send_is_shown_by_the_running_broker(cluster, tmp_pat
         assert told.startswith("The slowest is “Flushed”") and "22100" in told.replace(",", "")
         assert json.loads(await run(tmp_path, "store", "dispatch", "--json"))["slowest"] == "flushed"
         path = await run(tmp_path, "store", "write-path")
-        assert [line.split()[0] for line in path.splitlines()[2:8]] == ["gather", "append", "dispatch", "flush", "answer", "all"]
+        assert [line.split()[0] for line in path.splitlines()[2:8]] == [
+            "gather",
+            "append",
+            "dispatch",
+            "flush",
+            "answer",
+            "all",
+        ]
         assert "WAITED_TOO_LONG" in path
-        assert json.loads(await run(tmp_path, "store", "flush", "--json"))["round"]["last_duration_ms"] == 38.2
+        assert (
+            json.loads(await run(tmp_path, "store", "flush", "--json"))["round"]["last_duration_ms"] == 38.2
+        )
         assert "restart.estimated_ms" in await run(tmp_path, "store", "exposure")
 
 
@@ -181,11 +282,18 @@ def test_only_a_running_broker_knows_the_write_path_but_files_tell_the_next_star
             offline("store", verb, "--store", clean_store)
     told = json.loads(offline("store", "exposure", "--store", clean_store, "--json"))
     assert (told["state"], told["start"], told["losses"]) == ("closed", None, None)
-    assert json.loads(offline("store", "dispatch", "--store", clean_store, "--json"))["sinks"]["queues"]["behind_bytes"] == 0
+    assert (
+        json.loads(offline("store", "dispatch", "--store", clean_store, "--json"))["sinks"]["queues"][
+            "behind_bytes"
+        ]
+        == 0
+    )
     root = stores.unpack("golden-crash", tmp_path)
     crashed = json.loads(offline("store", "exposure", "--store", root, "--json"))
     assert crashed["state"] == "crashed"
-    assert crashed["restart"]["rescan_bytes"] == crashed["restart"]["log_end"] - crashed["start"]["position"] > 0
+    assert (
+        crashed["restart"]["rescan_bytes"] == crashed["restart"]["log_end"] - crashed["start"]["position"] > 0
+    )
     race = json.loads(offline("store", "dispatch", "--store", root, "--json"))
     assert race["end"] == crashed["restart"]["log_end"] and race["sinks"]["flushed"]["position"] is None
 
@@ -203,7 +311,11 @@ def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):
     assert "the message has this key" in offline("store", "explain", "TopicX", "k1", "--store", clean_store)
     assert "of 1,000 slots are used" in offline("store", "slots", "--store", clean_store)
     chains = json.loads(offline("store", "chains", index["name"], "--store", clean_store, "--json"))
-    assert (chains["used"], chains["entries"], sum(row["slots"] for row in chains["lengths"])) == (index["slots_used"], 82, 1000)
+    assert (chains["used"], chains["entries"], sum(row["slots"] for row in chains["lengths"])) == (
+        index["slots_used"],
+        82,
+        1000,
+    )
     assert "82 entries in 1,000 slots" in offline("store", "chains", "--store", clean_store)
     first = json.loads(offline("store", "hex", "0", "--store", clean_store, "--json"))
     assert (first["message"]["topic"], first["message"]["body"]) == ("TopicX", "hello")
@@ -214,10 +326,43 @@ def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):
 
 def test_bytes_of_every_file_are_told_with_their_fields_and_where_they_lead(clean_store):
     within = offline("store", "hex", "3", "--store", clean_store)
-    assert "record of 237 bytes: TopicX, queue 1, offset 0" in within and "→ --kind consumequeue --topic TopicX --queue 1 --unit 0" in within
-    unit = offline("store", "hex", "--kind", "consumequeue", "--topic", "TopicX", "--queue", "1", "--unit", "1", "--store", clean_store)
-    assert "consumequeue/TopicX/1/00000000000000000000, 320 bytes from 20 on" in unit and "2,291  → --kind commitlog --offset 2291" in unit
-    entry = json.loads(offline("store", "hex", "--kind", "index", "--entry", "2", "--length", "20", "--store", clean_store, "--json"))
+    assert (
+        "record of 237 bytes: TopicX, queue 1, offset 0" in within
+        and "→ --kind consumequeue --topic TopicX --queue 1 --unit 0" in within
+    )
+    unit = offline(
+        "store",
+        "hex",
+        "--kind",
+        "consumequeue",
+        "--topic",
+        "TopicX",
+        "--queue",
+        "1",
+        "--unit",
+        "1",
+        "--store",
+        clean_store,
+    )
+    assert (
+        "consumequeue/TopicX/1/00000000000000000000, 320 bytes from 20 on" in unit
+        and "2,291  → --kind commitlog --offset 2291" in unit
+    )
+    entry = json.loads(
+        offline(
+            "store",
+            "hex",
+            "--kind",
+            "index",
+            "--entry",
+            "2",
+            "--length",
+            "20",
+            "--store",
+            clean_store,
+            "--json",
+        )
+    )
     assert [piece["sentence"] for piece in entry["pieces"]] == ["Of TopicX#k1."] and len(entry["hex"]) == 40
     assert "physic msg timestamp" in offline("store", "hex", "--kind", "checkpoint", "--store", clean_store)
     with pytest.raises(CommandError, match="blank"):
@@ -259,13 +404,18 @@ def test_check_store_names_bytes_of_files_that_are_gone_as_missing(tmp_path):
     output = io.StringIO()
     with pytest.raises(SystemExit):
         call_command("check_store", str(root), "--plan", stdout=output)
-    assert re.search(r"^  [1-9][0-9,]* missing or damaged bytes held what no queue names$", output.getvalue(), re.MULTILINE), output.getvalue()
+    assert re.search(
+        r"^  [1-9][0-9,]* missing or damaged bytes held what no queue names$", output.getvalue(), re.MULTILINE
+    ), output.getvalue()
 
 
 def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings, monkeypatch):
     root = tmp_path / "store"
     with opened(root, Clock()) as store:
-        places = [store.put(Message("T", 0, b"%d" % number * 60, b"KEYS\1k%d\2" % number)).log_offset for number in range(9)]
+        places = [
+            store.put(Message("T", 0, b"%d" % number * 60, b"KEYS\1k%d\2" % number)).log_offset
+            for number in range(9)
+        ]
     log = root / "commitlog" / "00000000000000000000"
     content = bytearray(log.read_bytes())
     content[places[4] + 100] ^= 1
@@ -278,14 +428,35 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings, mo
         call_command("check_store", str(root), "--plan", "--json", stdout=output)
     report = json.loads(output.getvalue())
     (finding,) = report["findings"]
-    assert (finding["grade"], finding["file"], finding["offset"]) == ("lost", "commitlog/00000000000000000000", places[4])
+    assert (finding["grade"], finding["file"], finding["offset"]) == (
+        "lost",
+        "commitlog/00000000000000000000",
+        places[4],
+    )
     assert finding["means"] and finding["repair"] and report["grades"]["lost"] == 1
-    assert [action["action"] for action in report["plan"]["actions"]] == ["mark", "checkpoint", "move", "bridge", "move", "rebuild"]
+    assert [action["action"] for action in report["plan"]["actions"]] == [
+        "mark",
+        "checkpoint",
+        "move",
+        "bridge",
+        "move",
+        "rebuild",
+    ]
     assert report["plan"]["actions"][2]["file"] == "config/storeTimes.json"
     (lost,) = report["plan"]["lost"]["ranges"]
-    assert (lost["topic"], lost["queue_id"], lost["first"], lost["last"], report["plan"]["lost"]["messages"]) == ("T", 0, 4, 4, 1)
+    assert (
+        lost["topic"],
+        lost["queue_id"],
+        lost["first"],
+        lost["last"],
+        report["plan"]["lost"]["messages"],
+    ) == ("T", 0, 4, 4, 1)
     bridge = report["plan"]["actions"][3]
-    assert (bridge["file"], bridge["offset"], bridge["bytes"]) == ("commitlog/00000000000000000000", places[4], places[5] - places[4])
+    assert (bridge["file"], bridge["offset"], bridge["bytes"]) == (
+        "commitlog/00000000000000000000",
+        places[4],
+        places[5] - places[4],
+    )
 
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "run").mkdir()
@@ -297,13 +468,21 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings, mo
     live.close()
 
     run, output, before = Repair.run, io.StringIO(), []
-    monkeypatch.setattr(Repair, "run", lambda repair: (before.append((output.getvalue(), log.read_bytes())), run(repair)))
+    monkeypatch.setattr(
+        Repair, "run", lambda repair: (before.append((output.getvalue(), log.read_bytes())), run(repair))
+    )
     call_command("check_store", str(root), "--apply", stdout=output)
     ((said_before, log_before),) = before
-    assert "T/0: 1, offsets 4 to 4" in said_before and "What the repair does:" in said_before and "Sound" not in said_before
+    assert (
+        "T/0: 1, offsets 4 to 4" in said_before
+        and "What the repair does:" in said_before
+        and "Sound" not in said_before
+    )
     assert log_before == content
     said_after = output.getvalue().removeprefix(said_before)
-    assert said_after.startswith("The repair is done. What was changed is kept in ") and "Sound: " in said_after
+    assert (
+        said_after.startswith("The repair is done. What was changed is kept in ") and "Sound: " in said_after
+    )
     assert json.loads(offline("check_store", root, "--json"))["findings"] == []
     assert "nothing to repair" in offline("check_store", root, "--apply")
     with opened(root, Clock()) as store:
@@ -326,17 +505,22 @@ def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_brok
 
 
 def test_check_store_knows_the_delay_levels_of_the_last_start(tmp_path, settings):
-    """A stop removes the run file: a sound store was called damaged, and a repair had messages come at other times."""
+    """A stop removes the run file: a sound store was called damaged, and a repair had messages come at other
+    times."""
     settings.DATA_DIRECTORY = tmp_path
     root = tmp_path / "store"
-    store = HandStore(dataclasses.replace(small_settings(root), message_delay_level="7s 3m"), records=StartRecords(tmp_path / "recoveries", root)).begin()
+    store = HandStore(
+        dataclasses.replace(small_settings(root), message_delay_level="7s 3m"),
+        records=StartRecords(tmp_path / "recoveries", root),
+    ).begin()
     store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
     store.close()
     assert "Sound" in offline("check_store", root)
 
 
 def test_the_only_log_file_has_the_length_that_the_last_start_noted(tmp_path, settings):
-    """A broker that was stopped in order leaves no run file, and nothing beside the file says how long it should be."""
+    """A broker that was stopped in order leaves no run file, and nothing beside the file says how long it
+    should be."""
     settings.DATA_DIRECTORY = tmp_path
     root = tmp_path / "store"
     settings_of = small_settings(root)
@@ -365,10 +549,19 @@ def test_a_repair_makes_files_of_the_size_that_the_last_broker_was_told(tmp_path
     assert "no file shows how large" in offline("check_store", root, "--plan")
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "run").mkdir()
-    told = {"max_hash_slot_num": 16, "max_index_num": 64, "mapped_file_size_commit_log": 16384, "mapped_file_size_consume_queue": 400}
+    told = {
+        "max_hash_slot_num": 16,
+        "max_index_num": 64,
+        "mapped_file_size_commit_log": 16384,
+        "mapped_file_size_consume_queue": 400,
+    }
     seen = {name: told[name] for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue")}
-    (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "store_settings": seen, "inspect": True}))
-    assert "no file shows how large" in offline("check_store", root, "--plan"), "who only looks at a store knows no more than its files"
+    (tmp_path / "run" / "broker.json").write_text(
+        json.dumps({"store": str(root), "store_settings": seen, "inspect": True})
+    )
+    assert "no file shows how large" in offline("check_store", root, "--plan"), (
+        "who only looks at a store knows no more than its files"
+    )
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "store_settings": told}))
     assert "no file shows" not in offline("check_store", root, "--apply")
     (made,) = (root / "index").iterdir()
@@ -435,11 +628,18 @@ def test_tables_are_aligned_with_numbers_to_the_right():
 def test_what_is_not_known_is_a_dash_and_nothing_steers_the_terminal():
     assert cell(None) == "–"
     assert cell(0) == "0"
-    assert (cell([]), cell("1804221", "checkpoint_position"), cell("20261121145417578", "name")) == ("none", "1,804,221", "20261121145417578")
+    assert (cell([]), cell("1804221", "checkpoint_position"), cell("20261121145417578", "name")) == (
+        "none",
+        "1,804,221",
+        "20261121145417578",
+    )
     assert printable("a\x1b[31m\n") == "a\\x1b[31m\\n"
 
 
-@pytest.mark.parametrize("words", [("topic", "show"), ("topic", "delete"), ("group", "show"), ("message", "tail"), ("message", "send")])
+@pytest.mark.parametrize(
+    "words",
+    [("topic", "show"), ("topic", "delete"), ("group", "show"), ("message", "tail"), ("message", "send")],
+)
 @pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", "x" * 300, ""])
 def test_names_that_are_paths_are_refused_before_anybody_is_asked(words, name):
     with pytest.raises(CommandError, match="characters|longer|blank"):
@@ -447,7 +647,8 @@ def test_names_that_are_paths_are_refused_before_anybody_is_asked(words, name):
 
 
 class _Shop:
-    """A producer whose broker answers in turns of the demo as `answers` says; then the demo is told to stop."""
+    """A producer whose broker answers in turns of the demo as `answers` says; then the demo is told to
+    stop."""
 
     def __init__(self, answers: list[Exception | None], stopped: asyncio.Event):
         self.answers, self.stopped = answers, stopped
@@ -473,7 +674,10 @@ async def _demo(monkeypatch, answers: list[Exception | None]) -> tuple[int, list
 async def test_the_demo_goes_on_when_its_broker_is_started_again(monkeypatch):
     gone = [ConnectionLost("no connection"), NoRouteError("no route"), RequestTimeout("no answer")]
     sent, told = await _demo(monkeypatch, [None, *gone, None, None])
-    assert sent == 3 and told == ["The broker does not answer (no connection); the demo goes on when it is back.", "The broker is back."]
+    assert sent == 3 and told == [
+        "The broker does not answer (no connection); the demo goes on when it is back.",
+        "The broker is back.",
+    ]
 
 
 async def test_the_demo_ends_when_no_broker_ever_answered_and_with_any_other_error(monkeypatch):
@@ -483,7 +687,16 @@ async def test_the_demo_ends_when_no_broker_ever_answered_and_with_any_other_err
         await _demo(monkeypatch, [None, ValueError("its own"), None])
 
 
-@pytest.mark.parametrize(("mapped", "readers", "said"), [(None, None, None), (False, 0, "nobody"), (True, 0, "map"), (False, 1, "reader"), (True, 1, "map reader")])
+@pytest.mark.parametrize(
+    ("mapped", "readers", "said"),
+    [
+        (None, None, None),
+        (False, 0, "nobody"),
+        (True, 0, "map"),
+        (False, 1, "reader"),
+        (True, 1, "map reader"),
+    ],
+)
 def test_who_holds_a_file_is_said_and_unknown_when_only_its_writer_knows(mapped, readers, said):
     assert store_verb_files._held({"mapped": mapped, "readers": readers}) == said
 
@@ -495,11 +708,16 @@ def test_a_command_whose_database_fails_says_so_in_a_sentence(monkeypatch):
         raise OperationalError("no such table: mqadmin_apitoken")
 
     monkeypatch.setattr(tokens.ApiToken.objects.__class__, "get_queryset", no_table)
-    with pytest.raises(CommandError, match=r"the dashboard's database cannot be used: no such table: mqadmin_apitoken\. .*data directory"):
+    with pytest.raises(
+        CommandError,
+        match=r"the dashboard's database cannot be used: no such table: mqadmin_apitoken\. .*data directory",
+    ):
         offline("token", "list")
 
 
-@pytest.mark.parametrize("error", [IntegrityError("UNIQUE constraint failed: auth_user.username"), DataError("value too long")])
+@pytest.mark.parametrize(
+    "error", [IntegrityError("UNIQUE constraint failed: auth_user.username"), DataError("value too long")]
+)
 def test_a_value_that_the_database_refuses_is_no_database_that_cannot_be_used(error):
     """Who gave a user's name that is taken was told to put the database back."""
     assert plain.failure_of(error) == f"the dashboard's database refuses this: {error}"
@@ -508,4 +726,7 @@ def test_a_value_that_the_database_refuses_is_no_database_that_cannot_be_used(er
 def test_check_store_says_that_log_files_have_room_for_records_to_come(clean_store):
     output = io.StringIO()
     call_command("check_store", str(clean_store), stdout=output)
-    assert " bytes of log files, which are made with room for records to come" in output.getvalue() and "log bytes" not in output.getvalue()
+    assert (
+        " bytes of log files, which are made with room for records to come" in output.getvalue()
+        and "log bytes" not in output.getvalue()
+    )

@@ -24,49 +24,51 @@ from mqadmin.views import overview
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000
-QUIET = Signs(NOW, "running", "Messages are taken and given.", (), {}, (), Refusal(90, False, None), 0, (), 0, "")
+QUIET = Signs(
+    NOW, "running", "Messages are taken and given.", (), {}, (), Refusal(90, False, None), 0, (), 0, ""
+)
 FULL = ("disk_full", "the disk is 91 % full")
 
 # (signs that are not quiet, severity, sentence, [(severity, kind, number, page)])
 RULES = [
     ({}, "good", "Everything runs.", []),
-    ({"refused": {"WAITED_TOO_LONG": 144}}, "bad", "144 sends were refused in the last 5 minutes, for “waited too long”.", [("bad", "refused", 144, "store_write")]),
-    ({"refused": {"WAITED_TOO_LONG": 1}}, "bad", "1 send was refused in the last 5 minutes, for “waited too long”.", [("bad", "refused", 1, "store_write")]),
-    ({"refused": {"disk full": 9, "no room": 2}}, "bad", "11 sends were refused in the last 5 minutes, 9 of them for “disk full”.", [("bad", "refused", 11, "store_write")]),
-    ({"refused": {"malformed frame": 3}}, "warn", "3 other requests or connections were refused in the last 5 minutes, for “malformed frame”.", [("warn", "refused", 3, "store_write")]),
-    ({"refused": {"malformed frame": 1, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", [("bad", "refused", 2, "store_write"), ("warn", "refused", 1, "store_write")]),
-    ({"refused": {"topic name": 20}, "refused_sends": {"topic name": 20}}, "warn", "20 sends were refused in the last 5 minutes, for “topic name”.", [("warn", "refused", 20, "store_write")]),
-    ({"refused": {"topic name": 21, "WAITED_TOO_LONG": 2}, "refused_sends": {"topic name": 20, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 2 more.",
+    ({"refused": {"WAITED_TOO_LONG": 144}}, "bad", "144 sends were refused in the last 5 minutes, for " "“waited too long”.", [("bad", "refused", 144, "store_write")]),
+    ({"refused": {"WAITED_TOO_LONG": 1}}, "bad", "1 send was refused in the last 5 minutes, for “waited " "too long”.", [("bad", "refused", 1, "store_write")]),
+    ({"refused": {"disk full": 9, "no room": 2}}, "bad", "11 sends were refused in the last 5 minutes, 9 " "of them for “disk full”.", [("bad", "refused", 11, "store_write")]),
+    ({"refused": {"malformed frame": 3}}, "warn", "3 other requests or connections were refused in the " "last 5 minutes, for “malformed frame”.", [("warn", "refused", 3, "store_write")]),
+    ({"refused": {"malformed frame": 1, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 " "minutes, for “waited too long”. And 1 " "more.", [("bad", "refused", 2, "store_write"), ("warn", "refused", 1, "store_write")]),
+    ({"refused": {"topic name": 20}, "refused_sends": {"topic name": 20}}, "warn", "20 sends were refused in the last 5 " "minutes, for “topic name”.", [("warn", "refused", 20, "store_write")]),
+    ({"refused": {"topic name": 21, "WAITED_TOO_LONG": 2}, "refused_sends": {"topic name": 20, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 " "minutes, for “waited too long”. And 2 " "more.",
      [("bad", "refused", 2, "store_write"), ("warn", "refused", 20, "store_write"), ("warn", "refused", 1, "store_write")]),
-    ({"refused": {"store failed": 3, "damaged store": 1}}, "bad", "4 requests failed in the last 5 minutes because of a file of the store; the broker's log names it.", [("bad", "failed", 4, "doctor")]),
-    ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was refused is not known.", [("unknown", "refused", None, "store_write")]),
-    ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
+    ({"refused": {"store failed": 3, "damaged store": 1}}, "bad", "4 requests failed in the last 5 minutes " "because of a file of the store; the " "broker's log names " "it.", [("bad", "failed", 4, "doctor")]),
+    ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was " "refused is not known.", [("unknown", "refused", None, "store_write")]),
+    ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, " "1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
     ({"lags": (Growth("beat", 5_000, 99, MINUTE, 99), Growth("nearly", 50_000, 4_999, MINUTE, 50_000), Growth("less", 10, -900, MINUTE, 0))}, "good", "Everything runs. 55,000 messages wait for 2 groups.", []),
-    ({"lags": (Growth("dead", 1_000_000, 0, 5 * MINUTE, 0), Growth("less", 99, 0, MINUTE, 0))}, "good", "Everything runs. 1,000,000 messages wait for the group dead.", []),
-    ({"lags": (Growth("behind", 300_000, 270_000, 5 * MINUTE, 3_000_000, 180_000),)}, "warn", "The lag of behind grows: 300,000 messages, 270,000 more than 5 min 0 s ago.", [("warn", "lag", 300_000, "group")]),
+    ({"lags": (Growth("dead", 1_000_000, 0, 5 * MINUTE, 0), Growth("less", 99, 0, MINUTE, 0))}, "good", "Everything runs. 1,000,000 messages " "wait for the group dead.", []),
+    ({"lags": (Growth("behind", 300_000, 270_000, 5 * MINUTE, 3_000_000, 180_000),)}, "warn", "The lag of behind grows: 300,000 " "messages, 270,000 more than 5 min 0 s " "ago.", [("warn", "lag", 300_000, "group")]),
     ({"lags": (Growth("beat", 300_000, 270_000, 5 * MINUTE, 3_000_000, 29_999),)}, "good", "Everything runs. 300,000 messages wait for the group beat.", []),
-    ({"lags": (Growth("repaired", 5_000, 1_200, 5 * MINUTE, 1_200, 0, True),)}, "good", "Everything runs. 5,000 messages wait for the group repaired.", []),
-    ({"refused": {"MESSAGE_ILLEGAL": 2}, "refused_sends": {"MESSAGE_ILLEGAL": 2}}, "warn", "2 sends were refused in the last 5 minutes, for “message too large or malformed”.", [("warn", "refused", 2, "store_write")]),
-    ({"lags": (Growth("a", 900, 900, MINUTE, 900), Growth("b", 190_000, 2_000, MINUTE, 20_000))}, "warn", "The lag of b grows: 190,000 messages, 2,000 more than 1 min 0 s ago. And 1 more.", [("warn", "lag", 190_000, "group"), ("warn", "lag", 900, "group")]),
-    ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the lag of groups grows is not known.", [("unknown", "lag", None, "groups")]),
+    ({"lags": (Growth("repaired", 5_000, 1_200, 5 * MINUTE, 1_200, 0, True),)}, "good", "Everything runs. 5,000 messages wait " "for the group repaired.", []),
+    ({"refused": {"MESSAGE_ILLEGAL": 2}, "refused_sends": {"MESSAGE_ILLEGAL": 2}}, "warn", "2 sends were refused in the last 5 " "minutes, for “message too large or " "malformed”.", [("warn", "refused", 2, "store_write")]),
+    ({"lags": (Growth("a", 900, 900, MINUTE, 900), Growth("b", 190_000, 2_000, MINUTE, 20_000))}, "warn", "The lag of b grows: 190,000 messages, " "2,000 more than 1 min 0 s ago. And 1 " "more.", [("warn", "lag", 190_000, "group"), ("warn", "lag", 900, "group")]),
+    ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the " "lag of groups grows is " "not known.", [("unknown", "lag", None, "groups")]),
     ({"disk": Refusal(90, True, None)}, "bad", "The disk is 90 % full: sends are refused.", [("bad", "disk", 90, "disk")]),
-    ({"disk": Refusal(90, False, NOW + HOUR)}, "bad", "In about 1 h 0 min the disk is 90 % full, and sends are refused.", [("bad", "disk", HOUR, "disk")]),
-    ({"disk": Refusal(90, False, NOW + HOUR + MINUTE)}, "warn", "In about 1 h 1 min the disk is 90 % full, and sends are refused.", [("warn", "disk", HOUR + MINUTE, "disk")]),
+    ({"disk": Refusal(90, False, NOW + HOUR)}, "bad", "In about 1 h 0 min the disk is 90 % full, and sends " "are refused.", [("bad", "disk", HOUR, "disk")]),
+    ({"disk": Refusal(90, False, NOW + HOUR + MINUTE)}, "warn", "In about 1 h 1 min the disk is 90 % full, " "and sends are refused.", [("warn", "disk", HOUR + MINUTE, "disk")]),
     ({"disk": Refusal(90, False, NOW + 24 * HOUR + 1)}, "good", "Everything runs.", []),
-    ({"disk": None}, "unknown", "Nothing is known to be wrong, but not everything is known. The forecast of the disk is not known.", [("unknown", "disk", None, "disk")]),
+    ({"disk": None}, "unknown", "Nothing is known to be wrong, but not everything is known. The forecast " "of the disk is not " "known.", [("unknown", "disk", None, "disk")]),
     ({"flags": (("damage_found", "a record is damaged."),)}, "bad", "The store notes: a record is damaged.", [("bad", "flag", None, "store")]),
     ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store notes: files go before their time.", [("warn", "flag", None, "store")]),
     ({"state": "read_only", "sentence": "Messages can be read, but none are taken: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but none are taken: a sync failed.", [("bad", "state", None, "store")]),
     ({"state": "read_only", "sentence": "It is a look.", "flags": (("inspect", "a look"),)}, "warn", "It is a look.", [("warn", "state", None, "recovery")]),
-    ({"withheld": Withheld("broker-a", 7, 7, "add it")}, "bad", "The name server gives out broker-a without write permission: clients cannot send; add it.", [("bad", "routes", 7, "topics")]),
-    ({"withheld": Withheld("broker-a", 6, 7, "add it")}, "bad", "The name server gives out broker-a without write permission for 6 of 7 topics: clients cannot send; add it.", [("bad", "routes", 6, "topics")]),
-    ({"pause": Pause(16.04, NOW)}, "warn", "The broker's loop did not turn for 16.0 s at 16:00:00 UTC: no request was answered.", [("warn", "pause", 16_040, "store_write")]),
+    ({"withheld": Withheld("broker-a", 7, 7, "add it")}, "bad", "The name server gives out broker-a " "without write permission: clients cannot " "send; add it.", [("bad", "routes", 7, "topics")]),
+    ({"withheld": Withheld("broker-a", 6, 7, "add it")}, "bad", "The name server gives out broker-a " "without write permission for 6 of 7 " "topics: clients cannot " "send; add it.", [("bad", "routes", 6, "topics")]),
+    ({"pause": Pause(16.04, NOW)}, "warn", "The broker's loop did not turn for 16.0 s at 16:00:00 UTC: no " "request was answered.", [("warn", "pause", 16_040, "store_write")]),
     ({"pause": Pause(1.0, NOW)}, "good", "Everything runs.", []),
     ({"failed_jobs": 1}, "warn", "1 job failed in the last 24 h.", [("warn", "jobs", 1, "jobs")]),
-    ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether jobs failed, and what the last check of the store found, is not known: the queue of jobs does not answer.", [("unknown", "jobs", None, "jobs")]),
-    ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so jobs wait. Messages are not touched by that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),
+    ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether " "jobs failed, and what the " "last check of the store found, is not " "known: the queue of jobs does not " "answer.", [("unknown", "jobs", None, "jobs")]),
+    ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so " "jobs wait. Messages are not touched by " "that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),
     ({"findings": 1}, "bad", "The last check of the store found 1 place that is damaged.", [("bad", "damage", 1, "doctor")]),
-    ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are behind: no room.", [("warn", "samples", None, "disk")]),
+    ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are " "behind: no room.", [("warn", "samples", None, "disk")]),
     (
         {"samples_failed": "x", "findings": 2, "failed_jobs": 3, "lags": (Growth("g", 900, 900, MINUTE, 900),), "refused": {"a": 1, "no room": 1}, "flags": (FULL,), "disk": Refusal(90, True, None)},
         "bad", "The store notes: the disk is 91 % full. And 7 more.",
@@ -76,17 +78,24 @@ RULES = [
 
 
 @pytest.mark.parametrize(("changes", "severity", "sentence", "notices"), RULES)
-def test_the_rule_gives_each_sign_its_notice_and_the_most_severe_the_sentence(changes, severity, sentence, notices):
+def test_the_rule_gives_each_sign_its_notice_and_the_most_severe_the_sentence(
+    changes, severity, sentence, notices
+):
     found = judge(replace(QUIET, **changes))
     assert (found.severity, found.sentence) == (severity, sentence)
     assert [(notice.severity, notice.kind, notice.number, notice.page) for notice in found.notices] == notices
-    assert [notice["sentence"] for notice in found.document()["notices"]] == [notice.sentence for notice in found.notices]
+    assert [notice["sentence"] for notice in found.document()["notices"]] == [
+        notice.sentence for notice in found.notices
+    ]
 
 
 @pytest.mark.parametrize("state", ["starting", "recovering", "closed", "failed"])
 def test_a_broker_that_does_not_serve_is_judged_by_its_state_alone(state):
     found = condition.judge_state(NOW, state, "It says why.")
-    assert (found.severity, found.sentence) == ("bad" if state in ("failed", "closed") else "warn", "It says why.")
+    assert (found.severity, found.sentence) == (
+        "bad" if state in ("failed", "closed") else "warn",
+        "It says why.",
+    )
 
 
 def test_refusals_of_late_are_counted_by_cause_and_forgotten_in_time():
@@ -114,16 +123,32 @@ def _sample(at_ms: int, *places: tuple[str, int, int, int]) -> Sample:
 
 
 def test_a_lag_that_grows_is_measured_between_samples_of_the_present_and_over_the_same_queues():
-    first = _sample(NOW - 20_000, ("slow", 0, 10, 100), ("quick", 1, 50, 50), ("CID_RMQ_SYS_TRANS", 0, 0, 100))
-    last = _sample(NOW, ("CID_RMQ_SYS_TRANS", 0, 0, 400), ("slow", 0, 20, 400), ("quick", 1, 90, 90), ("slow", 2, 0, 9_999), ("new", 3, 0, 300))
+    first = _sample(
+        NOW - 20_000, ("slow", 0, 10, 100), ("quick", 1, 50, 50), ("CID_RMQ_SYS_TRANS", 0, 0, 100)
+    )
+    last = _sample(
+        NOW,
+        ("CID_RMQ_SYS_TRANS", 0, 0, 400),
+        ("slow", 0, 20, 400),
+        ("quick", 1, 90, 90),
+        ("slow", 2, 0, 9_999),
+        ("new", 3, 0, 300),
+    )
     between = _sample(NOW - 10_000, ("slow", 0, 15, 200), ("new", 3, 0, 50))
-    assert signs.lags_of([first, between, last], NOW) == (Growth("new", 300, 250, 10_000, 250), Growth("quick", 0, 0, 20_000, 40), Growth("slow", 10_379, 290, 20_000, 300))
+    assert signs.lags_of([first, between, last], NOW) == (
+        Growth("new", 300, 250, 10_000, 250),
+        Growth("quick", 0, 0, 20_000, 40),
+        Growth("slow", 10_379, 290, 20_000, 300),
+    )
     assert signs.lags_of([last], NOW) is None and signs.lags_of([], NOW) is None
 
 
 def _lags(*lags: int, came: int = 10_000) -> list[Sample]:
     """Samples of a group whose queue gets `came` messages between two."""
-    return [_sample(NOW - (len(lags) - 1 - n) * 10_000, ("g", 0, n * came + 50_000 - lag, n * came + 50_000)) for n, lag in enumerate(lags)]
+    return [
+        _sample(NOW - (len(lags) - 1 - n) * 10_000, ("g", 0, n * came + 50_000 - lag, n * came + 50_000))
+        for n, lag in enumerate(lags)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -138,14 +163,20 @@ def _lags(*lags: int, came: int = 10_000) -> list[Sample]:
     ],
 )
 def test_a_lag_grows_steadily_when_its_low_points_rise_in_all_thirds(lags, steadily):
-    """900 of 10,000 a second are less than a tenth, and "Everything runs." stood over a group that never catches up."""
+    """900 of 10,000 a second are less than a tenth, and "Everything runs." stood over a group that never
+    catches up."""
     [found] = signs.lags_of(_lags(*lags), NOW)
     assert (found.lag, found.steadily) == (lags[-1], steadily)
 
 
 def test_a_queue_that_came_meanwhile_is_no_steady_growth_of_the_others():
     found = _lags(*[100] * 9)
-    found[-3:] = [_sample(sample.at_ms, ("g", 1, 0, 90_000))._replace(values=sample.values | _sample(sample.at_ms, ("g", 1, 0, 90_000)).values) for sample in found[-3:]]
+    found[-3:] = [
+        _sample(sample.at_ms, ("g", 1, 0, 90_000))._replace(
+            values=sample.values | _sample(sample.at_ms, ("g", 1, 0, 90_000)).values
+        )
+        for sample in found[-3:]
+    ]
     [growth] = signs.lags_of(found, NOW)
     assert (growth.lag, growth.steadily, growth.has_stopped) == (90_100, 0, False)
 
@@ -169,11 +200,22 @@ def test_a_lag_that_falls_or_stands_still_after_it_grew_grows_no_more(lags, has_
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
     parts = cluster._process.parts
     monkeypatch.setattr(jobs, "failed_since", lambda time_ms: 2)
-    monkeypatch.setattr(failures, "database_failure", lambda: "")  # that of the tests is made by those that ask it
+    # That of the tests is made by those that ask it
+    monkeypatch.setattr(failures, "database_failure", lambda: "")
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
-    monkeypatch.setattr(cluster, "disk", lambda: {"marks": [{"what": "refused", "percent": 90, "is_reached": False, "at_ms": None}]})
+    monkeypatch.setattr(
+        cluster,
+        "disk",
+        lambda: {"marks": [{"what": "refused", "percent": 90, "is_reached": False, "at_ms": None}]},
+    )
     now = [parts.clock()]
-    parts.history = History(parts.store, parts.offsets, parts.clients, SampleFiles(parts.store.disk, tmp_path / "samples"), clock=lambda: now[0])
+    parts.history = History(
+        parts.store,
+        parts.offsets,
+        parts.clients,
+        SampleFiles(parts.store.disk, tmp_path / "samples"),
+        clock=lambda: now[0],
+    )
     parts.offsets.commit("slow", "orders", 0, 0)
     for ago in (30_000, 20_000, 10_000, 0):
         await cluster.send_batch("orders", [NewMessage(b"x", "", (), {}, 0)] * 60)
@@ -182,9 +224,18 @@ async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatc
         parts.statistics.refuse("WAITED_TOO_LONG", value=300, limit=200, who="10.0.0.7:1")
     cluster.children = lambda: {"redis": "own", "workers": {"default": True, "spark": False}}
     found = await asyncio.to_thread(cluster.condition)
-    assert found["severity"] == "bad" and found["sentence"].startswith("144 sends were refused in the last 5 minutes")
-    assert [(notice["kind"], notice["number"]) for notice in found["notices"]] == [("refused", 144), ("lag", 240), ("children", 1), ("jobs", 2)]
-    assert "The lag of slow grows: 240 messages, 180 more than 30.0 s ago." in [notice["sentence"] for notice in found["notices"]]
+    assert found["severity"] == "bad" and found["sentence"].startswith(
+        "144 sends were refused in the last 5 minutes"
+    )
+    assert [(notice["kind"], notice["number"]) for notice in found["notices"]] == [
+        ("refused", 144),
+        ("lag", 240),
+        ("children", 1),
+        ("jobs", 2),
+    ]
+    assert "The lag of slow grows: 240 messages, 180 more than 30.0 s ago." in [
+        notice["sentence"] for notice in found["notices"]
+    ]
 
 
 async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(cluster, monkeypatch):  # noqa: F811
@@ -212,23 +263,40 @@ async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # 
     found = await asyncio.to_thread(cluster.condition)
     assert asked == []
     sentences = [notice["sentence"] for notice in found["notices"] if notice["kind"] in ("children", "jobs")]
-    assert sentences[0].startswith("Redis does not run, so jobs wait.") and "is not known: the queue of jobs does not answer" in sentences[1]
+    assert (
+        sentences[0].startswith("Redis does not run, so jobs wait.")
+        and "is not known: the queue of jobs does not answer" in sentences[1]
+    )
 
 
 def test_children_that_do_not_run_are_named():
-    assert signs.stopped({"redis": "stopped", "workers": {"spark": True, "default": False}}) == ("Redis", "the worker default")
+    assert signs.stopped({"redis": "stopped", "workers": {"spark": True, "default": False}}) == (
+        "Redis",
+        "the worker default",
+    )
     assert signs.stopped({"redis": "external", "workers": {"default": True}}) == ()
 
 
 def test_page_rest_and_command_say_the_same(client_of_role, fake_cluster):
-    fake_cluster.signs = {"refused": {"WAITED_TOO_LONG": 144}, "lags": (Growth("billing", 5_000, 1_200, 5 * MINUTE, 1_200),)}
+    fake_cluster.signs = {
+        "refused": {"WAITED_TOO_LONG": 144},
+        "lags": (Growth("billing", 5_000, 1_200, 5 * MINUTE, 1_200),),
+    }
     client = client_of_role("viewer")
     html = client.get("/").content.decode()
-    assert "Everything runs" not in html and "144 sends were refused" in html and 'href="/groups/billing/"' in html and 'href="/store/write/"' in html
+    assert (
+        "Everything runs" not in html
+        and "144 sends were refused" in html
+        and 'href="/groups/billing/"' in html
+        and 'href="/store/write/"' in html
+    )
     piece = client.get("/?part_of=condition", headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in piece and "The lag of billing grows" in piece
     told = client.get("/api/v1/condition").json()
-    assert (told["severity"], [notice["kind"] for notice in told["notices"]]) == ("bad", ["refused", "lag"]) and told["notices"][0]["number"] == "144"
+    assert (told["severity"], [notice["kind"] for notice in told["notices"]]) == (
+        "bad",
+        ["refused", "lag"],
+    ) and told["notices"][0]["number"] == "144"
 
 
 def test_the_page_does_not_wait_for_a_long_look(client_of_role, fake_cluster, monkeypatch):

@@ -1,4 +1,5 @@
-"""Dead letters are sent again after a plan was shown and the group's name typed: at the page, by REST and by the command."""
+"""Dead letters are sent again after a plan was shown and the group's name typed: at the page, by REST and by
+the command."""
 
 from __future__ import annotations
 
@@ -26,12 +27,23 @@ def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
     parts = cluster._process.parts
     parts.topics.put(TopicConfig(dead_letter_topic("billing"), 1, 1))
     parts.offsets.commit("billing", "orders", 0, 0)
-    found = [parts.store.put(Message(dead_letter_topic("billing"), 0, b"x", properties.encode(pairs), born_timestamp=parts.clock())) for _ in range(count)]
+    found = [
+        parts.store.put(
+            Message(
+                dead_letter_topic("billing"), 0, b"x", properties.encode(pairs), born_timestamp=parts.clock()
+            )
+        )
+        for _ in range(count)
+    ]
     return [result.store_timestamp for result in found]
 
 
 async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(cluster):  # noqa: F811
-    times = _give_up(cluster, 3, RETRY_TOPIC="orders") + _give_up(cluster, 2, RETRY_TOPIC="payments") + _give_up(cluster, 1)
+    times = (
+        _give_up(cluster, 3, RETRY_TOPIC="orders")
+        + _give_up(cluster, 2, RETRY_TOPIC="payments")
+        + _give_up(cluster, 1)
+    )
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
     cluster._process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
@@ -41,7 +53,12 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
         "without_topic": 0, "to_send": 3, "of_limit": 4, "cannot": "", "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
     }  # fmt: skip
     few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {})
-    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True, "is_taken": True}])
+    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (
+        1,
+        3,
+        None,
+        [{"topic": "orders", "messages": 1, "exists": True, "is_taken": True}],
+    )
     to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
     assert (to_topics["messages"], to_topics["without_topic"], to_topics["to_send"]) == (4, 2, 1)
     assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
@@ -51,19 +68,30 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
     _give_up(cluster, 5, RETRY_TOPIC="orders")
     monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
-    assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3, "exists": True, "is_taken": True}], False)
+    assert (plan["messages"], plan["topics"], plan["complete"]) == (
+        5,
+        [{"topic": "orders", "messages": 3, "exists": True, "is_taken": True}],
+        False,
+    )
 
 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
     cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
-    assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"], plan["cannot"]) == (0, [], None, True, "")
+    assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"], plan["cannot"]) == (
+        0,
+        [],
+        None,
+        True,
+        "",
+    )
     with pytest.raises(NotFoundError):
         await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100, {})
 
 
 class _Reader:
-    """Dead letters in one queue, by the topic each came from; `there` are the topics that a name server knows."""
+    """Dead letters in one queue, by the topic each came from; `there` are the topics that a name server
+    knows."""
 
     def __init__(self, origins, there):
         self.origins, self.there, self.place = origins, there, None
@@ -93,12 +121,17 @@ class _Reader:
         self.place = offset
 
     async def pull(self, queue, offset, max_count):
-        found = [_dead_letter(number, origin) for number, origin in enumerate(self.origins)][offset : offset + max_count]
+        found = [_dead_letter(number, origin) for number, origin in enumerate(self.origins)][
+            offset : offset + max_count
+        ]
         return SimpleNamespace(messages=found, next_offset=offset + len(found))
 
 
 def _dead_letter(number, origin):
-    return SimpleNamespace(queue_offset=number, record=SimpleNamespace(properties={"RETRY_TOPIC": origin} if origin else {}, body=b"x", sys_flag=0))
+    return SimpleNamespace(
+        queue_offset=number,
+        record=SimpleNamespace(properties={"RETRY_TOPIC": origin} if origin else {}, body=b"x", sys_flag=0),
+    )
 
 
 class _Producer(_Reader):
@@ -139,7 +172,12 @@ class _Kept(dict):
         return list(self[queue_id])
 
     def replace(self, queue_id, first, end, kept):
-        others = (part for a, b in self.get(queue_id, ()) for part in ((a, min(b, first)), (max(a, end), b)) if part[0] < part[1])
+        others = (
+            part
+            for a, b in self.get(queue_id, ())
+            for part in ((a, min(b, first)), (max(a, end), b))
+            if part[0] < part[1]
+        )
         self[queue_id] = within([*others, *kept], 0, 1 << 63)
 
 
@@ -147,11 +185,21 @@ def _resend(monkeypatch, reader, producer, to="topic", read_only=(), left_out=No
     monkeypatch.setattr(dead_letters, "Admin", lambda nameserver: _Admin(reader.there, read_only))
     monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver: reader)
     monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group: producer)
-    return dead_letters.resend("127.0.0.1:9876", "billing", to, limit, lambda sent, of: None, _Kept() if left_out is None else left_out)
+    return dead_letters.resend(
+        "127.0.0.1:9876",
+        "billing",
+        to,
+        limit,
+        lambda sent, of: None,
+        _Kept() if left_out is None else left_out,
+    )
 
 
 async def test_a_topic_that_is_not_there_is_not_made_by_sending_its_dead_letters_again(monkeypatch):
-    reader, producer = _Reader(["orders", "Gone", "../../x", "", "orders"], {"orders", "%DLQ%billing"}), _Producer()
+    reader, producer = (
+        _Reader(["orders", "Gone", "../../x", "", "orders"], {"orders", "%DLQ%billing"}),
+        _Producer(),
+    )
     found = await _resend(monkeypatch, reader, producer)
     assert found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 1, "without_topic": 2}
     assert (producer.sent, reader.place) == (["orders", "orders"], 5)
@@ -168,14 +216,27 @@ async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(mon
     """The run failed there, and each further run at the same letter."""
     reader, producer = _Reader(["orders", origin, "orders"], {"orders", "%DLQ%billing", origin}), _Producer()
     found = await _resend(monkeypatch, reader, producer, read_only={"archive"})
-    assert found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 1} and reader.place == 3
+    assert (
+        found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 1}
+        and reader.place == 3
+    )
 
 
 async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkeypatch):
     """It was behind the place of the first run, and every page said that it had been sent."""
-    reader, producer, kept = _Reader(["orders", "archive", "Gone", "orders", ""], {"orders", "%DLQ%billing", "archive"}), _Producer(), _Kept()
+    reader, producer, kept = (
+        _Reader(["orders", "archive", "Gone", "orders", ""], {"orders", "%DLQ%billing", "archive"}),
+        _Producer(),
+        _Kept(),
+    )
     first = await _resend(monkeypatch, reader, producer, read_only={"archive"}, left_out=kept)
-    assert (first["sent"], first["without_topic"], first["skipped"], reader.place, kept) == (2, 2, 1, 5, {0: [(1, 3), (4, 5)]})
+    assert (first["sent"], first["without_topic"], first["skipped"], reader.place, kept) == (
+        2,
+        2,
+        1,
+        5,
+        {0: [(1, 3), (4, 5)]},
+    )
     reader.there |= {"Gone"}
     again = await _resend(monkeypatch, reader, producer, read_only={"archive"}, left_out=kept)
     assert (again["sent"], again["without_topic"], again["skipped"], kept) == (1, 1, 1, {0: [(1, 2), (4, 5)]})
@@ -185,12 +246,24 @@ async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkey
     assert producer.sent == ["orders", "orders", "Gone", "%RETRY%billing"]
 
 
-async def test_letters_left_out_before_keep_back_none_behind_them_and_the_limit_counts_what_is_sent(monkeypatch):
-    reader, producer, kept = _Reader(["Gone", "Gone", "orders", "orders", "orders"], {"orders", "%DLQ%billing"}), _Producer(), _Kept()
+async def test_letters_left_out_before_keep_back_none_behind_them_and_the_limit_counts_what_is_sent(
+    monkeypatch,
+):
+    reader, producer, kept = (
+        _Reader(["Gone", "Gone", "orders", "orders", "orders"], {"orders", "%DLQ%billing"}),
+        _Producer(),
+        _Kept(),
+    )
     found = [await _resend(monkeypatch, reader, producer, left_out=kept, limit=2) for _ in range(3)]
-    assert [(one["sent"], one["without_topic"], one["left"]) for one in found] == [(0, 2, 3), (2, 2, 1), (1, 2, 0)]
+    assert [(one["sent"], one["without_topic"], one["left"]) for one in found] == [
+        (0, 2, 3),
+        (2, 2, 1),
+        (1, 2, 0),
+    ]
     reader.there |= {"Gone"}
-    assert (await _resend(monkeypatch, reader, producer, left_out=kept, limit=1))["sent"] == 1 and kept == {0: [(1, 2)]}
+    assert (await _resend(monkeypatch, reader, producer, left_out=kept, limit=1))["sent"] == 1 and kept == {
+        0: [(1, 2)]
+    }
 
 
 async def test_a_letter_that_failed_while_it_was_tried_again_stays_left_out(monkeypatch):
@@ -203,35 +276,83 @@ async def test_a_letter_that_failed_while_it_was_tried_again_stays_left_out(monk
 
 
 async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  # noqa: F811
-    times = _give_up(cluster, 2, RETRY_TOPIC="orders") + _give_up(cluster, 2, RETRY_TOPIC="payments") + _give_up(cluster, 2, RETRY_TOPIC="orders")
+    times = (
+        _give_up(cluster, 2, RETRY_TOPIC="orders")
+        + _give_up(cluster, 2, RETRY_TOPIC="payments")
+        + _give_up(cluster, 2, RETRY_TOPIC="orders")
+    )
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 4)
 
     async def planned(limit, left_out):
         found = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", limit, left_out)
-        return {name: found[name] for name in ("messages", "to_send", "left", "sent_before", "left_out_before", "without_topic", "oldest_ms")}
+        return {
+            name: found[name]
+            for name in (
+                "messages",
+                "to_send",
+                "left",
+                "sent_before",
+                "left_out_before",
+                "without_topic",
+                "oldest_ms",
+            )
+        }
 
     was = {0: [(2, 4)]}
-    assert await planned(100, was) == {"messages": 4, "to_send": 2, "left": 0, "sent_before": 2, "left_out_before": 2, "without_topic": 2, "oldest_ms": times[2]}
-    assert await planned(1, was) == {"messages": 3, "to_send": 1, "left": 1, "sent_before": 2, "left_out_before": 2, "without_topic": 2, "oldest_ms": times[2]}
+    assert await planned(100, was) == {
+        "messages": 4,
+        "to_send": 2,
+        "left": 0,
+        "sent_before": 2,
+        "left_out_before": 2,
+        "without_topic": 2,
+        "oldest_ms": times[2],
+    }
+    assert await planned(1, was) == {
+        "messages": 3,
+        "to_send": 1,
+        "left": 1,
+        "sent_before": 2,
+        "left_out_before": 2,
+        "without_topic": 2,
+        "oldest_ms": times[2],
+    }
     cluster._process.parts.topics.put(TopicConfig("payments", 1, 1))
-    assert await planned(1, was) == {"messages": 1, "to_send": 1, "left": 3, "sent_before": 2, "left_out_before": 2, "without_topic": 0, "oldest_ms": times[2]}
-    assert (await planned(100, {0: [(2, 60)], 7: [(0, 9)]}))["left_out_before"] == 2  # what lies behind the place is still to come
+    assert await planned(1, was) == {
+        "messages": 1,
+        "to_send": 1,
+        "left": 3,
+        "sent_before": 2,
+        "left_out_before": 2,
+        "without_topic": 0,
+        "oldest_ms": times[2],
+    }
+    # What lies behind the place is still to come
+    assert (await planned(100, {0: [(2, 60)], 7: [(0, 9)]}))["left_out_before"] == 2
 
 
 async def test_a_run_with_the_limit_of_its_plan_sends_what_the_plan_says(cluster, monkeypatch):  # noqa: F811
-    """The page's form sent the count of the letters instead, of which those left out before use nothing: more was sent than was typed."""
+    """The page's form sent the count of the letters instead, of which those left out before use nothing: more
+    was sent than was typed."""
     _give_up(cluster, 3, RETRY_TOPIC="payments")
     _give_up(cluster, 2, RETRY_TOPIC="orders")
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {0: [(0, 3)]})
     assert (plan["messages"], plan["to_send"], plan["of_limit"], plan["left"]) == (4, 1, 1, 1)
-    reader, producer, kept = _Reader(["payments"] * 3 + ["orders"] * 2, {"orders", "%DLQ%billing"}), _Producer(), _Kept({0: [(0, 3)]})
+    reader, producer, kept = (
+        _Reader(["payments"] * 3 + ["orders"] * 2, {"orders", "%DLQ%billing"}),
+        _Producer(),
+        _Kept({0: [(0, 3)]}),
+    )
     reader.place = 3
     found = await _resend(monkeypatch, reader, producer, left_out=kept, limit=plan["of_limit"])
     assert (found["sent"], found["left"], kept) == (plan["to_send"], plan["left"], {0: [(0, 3)]})
 
 
-async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_out_before(cluster, monkeypatch):  # noqa: F811
+async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_out_before(
+    cluster,
+    monkeypatch,  # noqa: F811
+):
     _give_up(cluster, 5, RETRY_TOPIC="payments")
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)
     monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
@@ -266,7 +387,11 @@ def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monk
 
     monkeypatch.setattr(jobs.run_file, "read", lambda directory: {"nameserver": "127.0.0.1:9876"})
     monkeypatch.setattr(dead_letters, "resend", failing)
-    with pytest.raises(jobs.JobFailed, match="the database failed: database is locked; 3 were sent before it, and the next run may send up to 32 others once more"):
+    with pytest.raises(
+        jobs.JobFailed,
+        match="the database failed: database is locked; 3 were sent before it, and the next run may send "
+        "up to 32 others once more",
+    ):
         jobs.resend_dead_letters("billing", "group", 9)
 
 
@@ -306,7 +431,11 @@ async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
         _give_up(cluster, 1, RETRY_TOPIC=origin)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
     assert (plan["to_send"], plan["without_topic"], plan["cannot"]) == (1, 2, "")
-    assert {topic["topic"]: topic["is_taken"] for topic in plan["topics"]} == {"orders": True, "archive": False, "SCHEDULE_TOPIC_XXXX": False}
+    assert {topic["topic"]: topic["is_taken"] for topic in plan["topics"]} == {
+        "orders": True,
+        "archive": False,
+        "SCHEDULE_TOPIC_XXXX": False,
+    }
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
     assert (plan["to_send"], plan["cannot"][:28]) == (0, "The group has no retry topic")
 
@@ -339,9 +468,20 @@ def test_the_page_shows_the_plan_and_asks_for_the_name(client_of_role, fake_clus
     client = client_of_role("operator")
     address = "/groups/billing/dead-letters/"
     html = client.get(address).content.decode()
-    assert 'name="limit" value="27"' in html and "<strong>27</strong>" in html and "%RETRY%billing" in html and "Type <strong>billing</strong> to confirm" in html and "orders" in html
+    assert (
+        'name="limit" value="27"' in html
+        and "<strong>27</strong>" in html
+        and "%RETRY%billing" in html
+        and "Type <strong>billing</strong> to confirm" in html
+        and "orders" in html
+    )
     refused = client.post(address, {"to": "topic", "limit": "20", "confirm": "billin"}).content.decode()
-    assert "Type billing to confirm." in refused and 'value="billin"' in refused and "their own topics" in refused and started == []
+    assert (
+        "Type billing to confirm." in refused
+        and 'value="billin"' in refused
+        and "their own topics" in refused
+        and started == []
+    )
     wrong = client.get(address + "?limit=many&to=topic").content.decode()
     assert 'value="many"' in wrong and "&#x27;many&#x27; is not a number" in wrong
     assert client.post(address, {"limit": "many", "confirm": "billing"}).status_code == 400 and started == []
@@ -352,8 +492,14 @@ def test_the_page_shows_the_plan_and_asks_for_the_name(client_of_role, fake_clus
 
 
 def test_the_jobs_page_leads_to_the_plan_and_starts_nothing(client_of_role, fake_cluster, started):
-    answer = client_of_role("operator").post("/jobs/start", {"kind": "resend_dead_letters", "group": "billing", "to": "topic"})
-    assert (answer.status_code, answer["Location"], started) == (302, "/groups/billing/dead-letters/?to=topic", [])
+    answer = client_of_role("operator").post(
+        "/jobs/start", {"kind": "resend_dead_letters", "group": "billing", "to": "topic"}
+    )
+    assert (answer.status_code, answer["Location"], started) == (
+        302,
+        "/groups/billing/dead-letters/?to=topic",
+        [],
+    )
 
 
 def test_the_job_wants_the_name_by_rest_too(client_of_role, fake_cluster, started):
@@ -361,14 +507,24 @@ def test_the_job_wants_the_name_by_rest_too(client_of_role, fake_cluster, starte
     parameters = {"group": "billing", "limit": 5}
 
     def ask(**more):
-        return client.post("/api/v1/jobs", {"kind": "resend_dead_letters", "parameters": parameters, **more}, content_type="application/json")
+        return client.post(
+            "/api/v1/jobs",
+            {"kind": "resend_dead_letters", "parameters": parameters, **more},
+            content_type="application/json",
+        )
 
     for more in ({}, {"confirm": None}, {"confirm": "orders"}):
         assert (ask(**more).status_code, ask(**more).json()["code"]) == (409, "confirmation_needed")
     assert started == []
-    missing = client.post("/api/v1/jobs", {"kind": "resend_dead_letters", "parameters": {"group": "bill"}, "confirm": "bill"}, content_type="application/json")
+    missing = client.post(
+        "/api/v1/jobs",
+        {"kind": "resend_dead_letters", "parameters": {"group": "bill"}, "confirm": "bill"},
+        content_type="application/json",
+    )
     assert (missing.status_code, missing.json()["code"], started) == (404, "not_found", [])
-    assert ask(confirm="billing").json()["code"] == "limit_reached" and started == [{"group": "billing", "to": "group", "limit": 5}]
+    assert ask(confirm="billing").json()["code"] == "limit_reached" and started == [
+        {"group": "billing", "to": "group", "limit": 5}
+    ]
     plan = client.get("/api/v1/groups/billing/dead-letters?most=5").json()
     assert (plan["messages"], plan["left"], plan["sent_before"]) == ("5", "22", "4")
 
@@ -376,7 +532,11 @@ def test_the_job_wants_the_name_by_rest_too(client_of_role, fake_cluster, starte
 def test_what_is_repeated_is_confirmed_again(fake_cluster, monkeypatch, started):
     caller = jobs.Caller("user:somebody", "operator")
     monkeypatch.setattr(jobs, "_fetch", lambda id: SimpleNamespace(id=id))
-    monkeypatch.setattr(jobs, "describe", lambda job: {"kind": "resend_dead_letters", "state": "done", "parameters": {"group": "billing"}})
+    monkeypatch.setattr(
+        jobs,
+        "describe",
+        lambda job: {"kind": "resend_dead_letters", "state": "done", "parameters": {"group": "billing"}},
+    )
     with pytest.raises(Problem, match="confirm it by typing billing"):
         jobs.retry("x", caller)
     assert started == []

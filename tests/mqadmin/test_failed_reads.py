@@ -1,4 +1,5 @@
-"""A file of the store, or the dashboard's database, that fails under a page or a REST request: a sentence, a record, no traceback."""
+"""A file of the store, or the dashboard's database, that fails under a page or a REST request: a sentence, a
+record, no traceback."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from tests.server.test_http import World
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FAILED = StoreError("/data/store/consumequeue/Orders/0/00000000000000000000: opening failed: No such file or directory")
+FAILED = StoreError(
+    "/data/store/consumequeue/Orders/0/00000000000000000000: opening failed: No such file or directory"
+)
 
 
 def fail(*arguments, **named):
@@ -33,20 +36,27 @@ def fail(*arguments, **named):
 @pytest.fixture
 def refused(fake_cluster, monkeypatch):
     found = []
-    monkeypatch.setattr(failures, "_log", RepeatedLog(failures._log._log))  # no line of the test before is a second old
+    # No line of the test before is a second old
+    monkeypatch.setattr(failures, "_log", RepeatedLog(failures._log._log))
     monkeypatch.setattr(fake_cluster, "refuse", lambda cause, **case: found.append(cause), raising=False)
     return found
 
 
-@pytest.mark.parametrize(("method", "path"), [("topic", "/topics/Orders/"), ("store", "/store/"), ("disk", "/store/disk/")])
-def test_a_page_names_the_file_that_could_not_be_read(fake_cluster, client_of_role, refused, monkeypatch, caplog, method, path):
+@pytest.mark.parametrize(
+    ("method", "path"), [("topic", "/topics/Orders/"), ("store", "/store/"), ("disk", "/store/disk/")]
+)
+def test_a_page_names_the_file_that_could_not_be_read(
+    fake_cluster, client_of_role, refused, monkeypatch, caplog, method, path
+):
     monkeypatch.setattr(fake_cluster, method, fail)
     answer = client_of_role("viewer").get(path)
     assert answer.status_code == 500
     page = answer.content.decode()
     assert "The store could not be read" in page and "consumequeue/Orders/0" in page and "doctor" in page
     assert not [entry for entry in caplog.records if entry.exc_info]
-    assert any("opening failed" in entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR)
+    assert any(
+        "opening failed" in entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR
+    )
     assert refused == ["store failed"]
 
 
@@ -103,7 +113,11 @@ def test_a_database_that_does_not_answer_is_named(fake_cluster, client_of_role, 
 @pytest.mark.parametrize("path", ["/pipeline/", "/admin/admin/logentry/"])
 def test_so_is_one_that_fails_under_a_view(fake_cluster, client_of_role, monkeypatch, path):
     client = client_of_role("admin")
-    monkeypatch.setattr(PipelineSchedule.objects.__class__, "get_queryset", lambda self: (_ for _ in ()).throw(OperationalError("disk I/O error")))
+    monkeypatch.setattr(
+        PipelineSchedule.objects.__class__,
+        "get_queryset",
+        lambda self: (_ for _ in ()).throw(OperationalError("disk I/O error")),
+    )
     answer = client.get(path)
     assert answer.status_code == 503
     assert "disk I/O error" in answer.content.decode()

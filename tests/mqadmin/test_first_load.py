@@ -34,7 +34,10 @@ async def test_the_first_request_loads_in_a_thread_and_those_that_come_meanwhile
     may_end.set()
     await asyncio.gather(*requests, return_exceptions=True)
     await first(3, None, None)
-    assert handled == [(0, 1, True), (2, 1, True), (3, 1, True)] and loaded_by[0] is not threading.current_thread()
+    assert (
+        handled == [(0, 1, True), (2, 1, True), (3, 1, True)]
+        and loaded_by[0] is not threading.current_thread()
+    )
 
 
 async def test_a_request_of_an_installation_that_cannot_be_loaded_fails_with_the_reason():
@@ -75,8 +78,14 @@ def test_loading_leaves_no_address_and_no_template_to_the_first_request(monkeypa
     tables, sources = [], []
     populate, read = URLResolver._populate, Loader.get_contents
     monkeypatch.setattr(URLResolver, "_populate", lambda self: (tables.append(self), populate(self))[1])
-    monkeypatch.setattr(Loader, "get_contents", lambda self, origin: (sources.append(origin.name), read(self, origin))[1])
-    names = [pattern.name for pattern in urls.urlpatterns if isinstance(pattern, URLPattern) and not pattern.pattern.converters]
+    monkeypatch.setattr(
+        Loader, "get_contents", lambda self, origin: (sources.append(origin.name), read(self, origin))[1]
+    )
+    names = [
+        pattern.name
+        for pattern in urls.urlpatterns
+        if isinstance(pattern, URLPattern) and not pattern.pattern.converters
+    ]
     assert len(names) > 10
     for name in [*filter(None, names), "admin:mqadmin_group_changelist", "api:openapi-view"]:
         resolve(reverse(name))

@@ -56,9 +56,18 @@ def bind_socket(path):
 def test_a_key_of_another_kind_ends_the_start_with_what_to_do(tmp_path, make, kind):
     """An open of a FIFO waited for ever, and a directory was a traceback."""
     make(tmp_path / "secret_key")
-    look = "import sys; from pathlib import Path; from mqadmin import first_start; first_start.secret_key(Path(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", look, str(tmp_path)], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'secret_key'} {kind}: move it away, the next start makes a new one and everybody logs in again\n")
+    look = (
+        "import sys; from pathlib import Path; from mqadmin import first_start; "
+        "first_start.secret_key(Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look, str(tmp_path)], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"{tmp_path / 'secret_key'} {kind}: move it away, the next start makes a new one and "
+        f"everybody logs in again\n",
+    )
 
 
 def test_a_key_that_may_not_be_read_ends_the_start_with_what_to_do(tmp_path, monkeypatch):
@@ -68,7 +77,11 @@ def test_a_key_that_may_not_be_read_ends_the_start_with_what_to_do(tmp_path, mon
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(SystemExit, match="secret_key cannot be read .Permission denied.: let the user that runs the broker read it, or move it away"):
+    with pytest.raises(
+        SystemExit,
+        match="secret_key cannot be read .Permission denied.: let the user that runs the broker read it, "
+        "or move it away",
+    ):
         first_start.secret_key(tmp_path)
 
 
@@ -83,10 +96,18 @@ def test_a_key_may_be_a_link_to_a_file_and_bytes_that_are_no_text_are_none(tmp_p
 
 def test_a_deployment_check_asks_only_for_what_tls_in_front_must_do(tmp_path):
     def check(**more: str) -> str:
-        environment = os.environ | {"BROKER_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "mqadmin.settings"} | more
+        environment = (
+            os.environ
+            | {"BROKER_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "mqadmin.settings"}
+            | more
+        )
         command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "ERROR"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True, timeout=60
+        ).stderr
 
     (warning,) = [line for line in check().splitlines() if line.startswith("?:")]
-    assert "mqadmin.W001" in warning and all(name in warning for name in ("SSL_REDIRECT", "HSTS_SECONDS", "SESSION_COOKIE", "CSRF_COOKIE"))
+    assert "mqadmin.W001" in warning and all(
+        name in warning for name in ("SSL_REDIRECT", "HSTS_SECONDS", "SESSION_COOKIE", "CSRF_COOKIE")
+    )
     assert "W" not in check(BROKER_WEB_TLS="1", BROKER_WEB_HOST="mq.example")

@@ -1,4 +1,5 @@
-"""What a peer may hold of the dashboard's port, tried over real sockets; time passes by a sweep at a later moment."""
+"""What a peer may hold of the dashboard's port, tried over real sockets; time passes by a sweep at a later
+moment."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ MIB = 1 << 20
 
 
 class World:
-    """A server on a port of its own, with an application that answers when it is let, and what was refused."""
+    """A server on a port of its own, with an application that answers when it is let, and what was
+    refused."""
 
     def __init__(self, application, tmp_path):
         self.refused: list[tuple[str, dict]] = []
@@ -33,26 +35,38 @@ class World:
         self.writers: list[asyncio.StreamWriter] = []
         self.door: http_door.Door = None  # type: ignore[assignment]
 
-    async def begin(self, monkeypatch, max_connections: int, max_of_address: int, unbounded: tuple | None) -> None:
+    async def begin(
+        self, monkeypatch, max_connections: int, max_of_address: int, unbounded: tuple | None
+    ) -> None:
         monkeypatch.setattr(web, "count_refusal", lambda cause, **case: self.refused.append((cause, case)))
 
         def door(refused, **given):
-            given |= {"max_of_address": max_of_address} | ({} if unbounded is None else {"unbounded": unbounded})
+            given |= {"max_of_address": max_of_address} | (
+                {} if unbounded is None else {"unbounded": unbounded}
+            )
             self.door = http_door.Door(refused, max_connections, **given)
             return self.door
 
         monkeypatch.setattr(web, "Door", door)
         self.socket = self.tmp_path / "run" / "web.sock"
-        self.served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, self.socket, application=self.application)
+        self.served = await web.serve(
+            asyncio.get_running_loop(), "127.0.0.1", 0, self.socket, application=self.application
+        )
 
     async def end(self) -> None:
         for writer in self.writers:
             writer.transport.abort()
         await self.served.stop()
 
-    async def connect(self, sent: bytes = b"", *, local: bool = False, of: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(
+        self, sent: bytes = b"", *, local: bool = False, of: str = "127.0.0.1"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         count = len(list(self.door))
-        reader, writer = await (asyncio.open_unix_connection(str(self.socket)) if local else asyncio.open_connection("127.0.0.1", self.served.port, local_addr=(of, 0)))
+        reader, writer = await (
+            asyncio.open_unix_connection(str(self.socket))
+            if local
+            else asyncio.open_connection("127.0.0.1", self.served.port, local_addr=(of, 0))
+        )
         self.writers.append(writer)
         writer.write(sent)
         await until(lambda: len(list(self.door)) > count or reader.at_eof() or count > 0)
@@ -96,7 +110,13 @@ async def plain(scope, receive, send, body=b"answered"):
         length += len(event.get("body", b""))
         more = event.get("more_body", False)
     answer = body + b" %d" % length
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(answer)).encode())]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(b"content-length", str(len(answer)).encode())],
+        }
+    )
     await send({"type": "http.response.body", "body": answer})
 
 
@@ -106,7 +126,10 @@ def open_world(tmp_path, monkeypatch, caplog):
 
     @asynccontextmanager
     async def opened(
-        application=plain, max_connections: int = http_door.MAX_CONNECTIONS, max_of_address: int = 200, unbounded: tuple | None = None
+        application=plain,
+        max_connections: int = http_door.MAX_CONNECTIONS,
+        max_of_address: int = 200,
+        unbounded: tuple | None = None,
     ) -> AsyncIterator[World]:
         world = World(application, tmp_path)
         await world.begin(monkeypatch, max_connections, max_of_address, unbounded)
@@ -114,7 +137,9 @@ def open_world(tmp_path, monkeypatch, caplog):
             yield world
         finally:
             await world.end()
-        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == [], "who is refused writes no log"
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == [], (
+            "who is refused writes no log"
+        )
 
     return opened
 
@@ -143,7 +168,9 @@ async def test_a_connection_without_a_byte_ends_too_and_is_no_refusal(open_world
         assert await reader.read() == b"" and world.refused == []
 
 
-async def test_a_connection_that_rests_between_two_requests_stays_and_a_blank_line_does_not_keep_it(open_world):
+async def test_a_connection_that_rests_between_two_requests_stays_and_a_blank_line_does_not_keep_it(
+    open_world,
+):
     async with open_world() as world:
         reader, writer = await world.connect(GET)
         await reader.readuntil(b"answered 0")
@@ -156,7 +183,10 @@ async def test_a_connection_that_rests_between_two_requests_stays_and_a_blank_li
         assert status_of(await reader.read()) == 408
 
 
-UPGRADE = b"GET /ws/v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+UPGRADE = (
+    b"GET /ws/v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
+    b"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -168,19 +198,59 @@ UPGRADE = b"GET /ws/v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUp
         (b"GET / HTTP/1.1\r\nCookie: " + b"a" * MIB, 431, "HTTP header too large"),
         (b"GET / HTTP/1.1\r\n" + b"a" * MIB, 431, "HTTP header too large"),
         (b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(102)), 431, "HTTP header fields"),
-        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
-        (b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 16777217\r\n\r\n", 413, "HTTP body too large"),
-        (b"POST /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
-        (b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999999999\r\n\r\n", 413, "HTTP body too large"),
-        (b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
-        (b"POST /api/v1/topics/orders/messages/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
-        (b"PUT /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
-        (b"POST http://localhost/a?/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
+        (
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 16777217\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"POST /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+            b"1000000000000\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999999999\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"POST /api/v1/topics/orders/messages/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+            b"2621441\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"PUT /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+            b"2621441\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
+        (
+            b"POST http://localhost/a?/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+            b"2621441\r\n\r\n",
+            413,
+            "HTTP body too large",
+        ),
         (UPGRADE + b"Content-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
         (b"GET / SMTP\r\n\r\n", 400, "malformed HTTP request"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "malformed HTTP request"),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400, "malformed HTTP request"),
-        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "malformed HTTP request"),
+        (
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+            "malformed HTTP request",
+        ),
         (b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "malformed HTTP request"),
         (b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "malformed HTTP request"),
     ],
@@ -195,16 +265,23 @@ async def test_what_is_too_large_or_no_http_is_answered_at_once_and_counted(open
         assert world.door.body_bytes == 0
 
 
-@pytest.mark.parametrize("target", ["/api/v1/topics/orders/messages", "http://localhost/api/v1/topics/or%64ers/messages?a=1"])
+@pytest.mark.parametrize(
+    "target", ["/api/v1/topics/orders/messages", "http://localhost/api/v1/topics/or%64ers/messages?a=1"]
+)
 async def test_messages_may_have_larger_bodies_than_all_else(open_world, target):
     async with open_world() as world:
-        reader, writer = await world.connect(f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {16 * MIB}\r\n\r\n".encode() + bytes(16 * MIB))
+        reader, writer = await world.connect(
+            f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {16 * MIB}\r\n\r\n".encode()
+            + bytes(16 * MIB)
+        )
         await reader.readuntil(b"answered %d" % (16 * MIB))
         assert world.refused == []
 
 
 @pytest.mark.parametrize(("path", "chunks"), [("/", 3), ("/api/v1/topics/orders/messages", 17)])
-async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_it_has_ended(open_world, path, chunks):
+async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_it_has_ended(
+    open_world, path, chunks
+):
     heard = []
 
     async def application(scope, receive, send):
@@ -213,7 +290,9 @@ async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_i
         heard.append(event["type"])
 
     async with open_world(application) as world:
-        reader, writer = await world.connect(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        reader, writer = await world.connect(
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        )
         chunk = b"%x\r\n" % MIB + bytes(MIB) + b"\r\n"
         for _ in range(chunks):
             writer.write(chunk)
@@ -236,9 +315,12 @@ async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_i
     ids=["value", "name", "bytes", "fields", "extension", "second extension"],
 )
 async def test_what_stands_between_and_behind_the_chunks_has_the_bounds_of_a_header(open_world, sent, cause):
-    """A trailer field without end was copied once for each piece: one connection held the loop for most of 30 s."""
+    """A trailer field without end was copied once for each piece: one connection held the loop for most of 30
+    s."""
     async with open_world() as world:
-        reader, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + sent)
+        reader, writer = await world.connect(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + sent
+        )
         answer = await asyncio.wait_for(reader.read(), 10)
         assert (status_of(answer), world.causes()) == (431, [cause])
 
@@ -252,7 +334,10 @@ async def test_a_trailer_field_is_no_header_field(open_world):
         seen.append([name for name, _ in scope["headers"]])
 
     async with open_world(application) as world:
-        reader, _ = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n" + GET)
+        reader, _ = await world.connect(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+            b"chunked\r\n\r\n1\r\na\r\n0\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n" + GET
+        )
         await reader.readuntil(b"answered 1")
         await reader.readuntil(b"answered 0")
         assert seen == [[b"host", b"transfer-encoding"], [b"host"]] and world.refused == []
@@ -260,7 +345,9 @@ async def test_a_trailer_field_is_no_header_field(open_world):
 
 async def test_a_body_that_drips_ends_after_thirty_seconds_with_408(open_world):
     async with open_world() as world:
-        reader, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\na")
+        reader, writer = await world.connect(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\na"
+        )
         await until(lambda: [peer.waits_for for peer in world.door] == ["body"])
         world.later(29.9)
         assert world.refused == []
@@ -276,7 +363,9 @@ async def test_a_body_that_nobody_reads_is_not_the_peers_fault(open_world):
         await plain(scope, receive, send)
 
     async with open_world(slow) as world:
-        reader, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % MIB + bytes(MIB))
+        reader, writer = await world.connect(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % MIB + bytes(MIB)
+        )
         await until(lambda: any(peer.protocol.flow.read_paused for peer in world.door))
         world.later(40.0)
         go_on.set()
@@ -296,7 +385,9 @@ async def test_all_bodies_together_are_bounded_and_given_back(open_world, monkey
         first, _ = await world.connect(request)
         await until(lambda: world.door.body_bytes == 60_000)
         assert status_of(await world.ask(request)) == 503 and world.causes() == ["HTTP bodies under way"]
-        gone, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n" + bytes(30_000))
+        gone, writer = await world.connect(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n" + bytes(30_000)
+        )
         await until(lambda: world.door.body_bytes == 90_000)
         writer.transport.abort()
         await until(lambda: world.door.body_bytes == 60_000)
@@ -356,7 +447,9 @@ async def test_300_slow_clients_of_one_address_leave_room_for_others(open_world)
             await world.connect(b"GET ", of="127.0.0.2")
         await until(lambda: world.causes() == ["HTTP connections of one address"] * 100)
         case = world.refused[0][1]
-        assert (case["value"], case["limit"]) == (201, 200) and case["said"].startswith("200 connections of 127.0.0.2 are open")
+        assert (case["value"], case["limit"]) == (201, 200) and case["said"].startswith(
+            "200 connections of 127.0.0.2 are open"
+        )
         await until(lambda: len(list(world.door)) <= 200 + http_door.MAX_ADDRESS_LINGERING)
         reader, _ = await world.connect(GET, of="127.0.0.3")
         await reader.readuntil(b"answered 0")
@@ -380,7 +473,9 @@ async def test_an_address_beyond_its_part_is_answered_503_and_its_resting_connec
         assert status_of(answer) == 503 and b"BROKER_WEB_CONNECTIONS" in answer
 
 
-@pytest.mark.parametrize("bounds", [{"max_of_address": 2}, {"max_of_address": 0, "unbounded": ()}], ids=["loopback", "no bound"])
+@pytest.mark.parametrize(
+    "bounds", [{"max_of_address": 2}, {"max_of_address": 0, "unbounded": ()}], ids=["loopback", "no bound"]
+)
 async def test_loopback_has_no_part_and_a_bound_of_0_is_none(open_world, bounds):
     async with open_world(**bounds) as world:
         opened = [await world.connect(GET) for _ in range(20)]
@@ -391,13 +486,34 @@ async def test_loopback_has_no_part_and_a_bound_of_0_is_none(open_world, bounds)
 
 def test_connections_count_by_address_by_ipv6_site_and_not_for_proxies():
     unbounded = (*LOOPBACK, *proxies_of(["10.0.0.0/24"]))
-    sites = {peer: connection_site(peer, unbounded) for peer in ("203.0.113.9", "::ffff:203.0.113.9", "2001:db8::1", "2001:db8::2", "10.0.0.7", "::1", "127.0.0.9")}
-    assert list(sites.values()) == ["203.0.113.9", "203.0.113.9", "2001:db8::/64", "2001:db8::/64", None, None, None]
+    sites = {
+        peer: connection_site(peer, unbounded)
+        for peer in (
+            "203.0.113.9",
+            "::ffff:203.0.113.9",
+            "2001:db8::1",
+            "2001:db8::2",
+            "10.0.0.7",
+            "::1",
+            "127.0.0.9",
+        )
+    }
+    assert list(sites.values()) == [
+        "203.0.113.9",
+        "203.0.113.9",
+        "2001:db8::/64",
+        "2001:db8::/64",
+        None,
+        None,
+        None,
+    ]
 
 
 async def test_the_setting_and_the_proxies_reach_the_door(monkeypatch, settings):
     given = {}
-    monkeypatch.setattr(web, "Door", lambda refused, **more: given.update(more) or http_door.Door(refused, **more))
+    monkeypatch.setattr(
+        web, "Door", lambda refused, **more: given.update(more) or http_door.Door(refused, **more)
+    )
     settings.WEB_CONNECTIONS, settings.TRUSTED_PROXIES = 7, proxies_of(["10.0.0.1"])
     served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=plain)
     await served.stop()
@@ -442,7 +558,8 @@ async def read_until_taken(reader: asyncio.StreamReader, peer: http_door.Peer, c
 
 
 async def test_who_does_not_read_an_answer_ends_after_a_minute_and_who_reads_slowly_does_not(open_world):
-    """Slowly is 64 KiB a minute. The kernel's buffer takes megabytes, so for most of that time nothing leaves the broker's."""
+    """Slowly is 64 KiB a minute. The kernel's buffer takes megabytes, so for most of that time nothing leaves
+    the broker's."""
     async with open_world(large_answer(12 * MIB)) as world:
         reader, peer = await begin_to_read_nothing(world)
         world.later(59.0)
@@ -461,7 +578,8 @@ async def test_who_reads_a_little_now_and_then_ends_too(open_world):
         reader, peer = await begin_to_read_nothing(world)
         unsent = peer.transport.get_write_buffer_size()
         world.later(0.0)
-        while peer.transport.get_write_buffer_size() == unsent:  # something leaves the broker's buffer, and that was enough
+        # Something leaves the broker's buffer, and that was enough
+        while peer.transport.get_write_buffer_size() == unsent:
             await reader.read(1 << 10)
         peer.taken = peer.transport.taken - http_door.LEAST_TAKEN_BYTES + 1  # in the minute before
         world.later(61.0)
@@ -480,24 +598,36 @@ async def test_unread_answers_of_all_are_bounded_and_the_largest_ends(open_world
         monkeypatch.setattr(http_door, "MAX_UNSENT_BYTES", sum(sizes) - 1)
         world.later(1.0)
         assert world.causes() == ["unread answers"]
-        await until(lambda: sorted(peer.transport.get_write_buffer_size() for peer in world.door) == sizes[:2])
+        await until(
+            lambda: sorted(peer.transport.get_write_buffer_size() for peer in world.door) == sizes[:2]
+        )
 
 
 async def test_an_upgrade_to_what_is_not_there_is_answered_without_it(open_world):
     async with open_world() as world:
-        answer = await world.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        answer = await world.ask(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+        )
         assert status_of(answer) == 200 and world.refused == []
 
 
 # -- websockets
 
-SHAKE = b"GET /ws/v1/%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n%sSec-WebSocket-Key: %s\r\n\r\n"
+SHAKE = (
+    b"GET /ws/v1/%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
+    b"websocket\r\nSec-WebSocket-Version: 13\r\n%sSec-WebSocket-Key: %s\r\n\r\n"
+)
 shake = functools.partial(lambda path=b"", more=b"": SHAKE % (path, more, base64.b64encode(os.urandom(16))))
 
 
 def frame(opcode: int, data: bytes = b"", *, final: bool = True) -> bytes:
     head = bytes([opcode | (0x80 if final else 0)])
-    return head + (bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2)) + bytes(4) + data
+    return (
+        head
+        + (bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2))
+        + bytes(4)
+        + data
+    )
 
 
 async def websocket(world: World) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -567,15 +697,26 @@ async def test_a_websocket_that_never_reads_ends(open_world):
         (shake().replace(b"Version: 13", b"Version: 12"), 400),
     ],
 )
-async def test_a_handshake_that_the_second_parser_does_not_take_is_answered(open_world, request_bytes, status):
+async def test_a_handshake_that_the_second_parser_does_not_take_is_answered(
+    open_world, request_bytes, status
+):
     async with open_world() as world:
         assert status_of(await asyncio.wait_for(world.ask(request_bytes), 5)) == status
 
 
 def test_a_bound_of_an_address_that_is_no_number_of_connections_stops_the_start(tmp_path):
     environment = os.environ | {"BROKER_WEB_CONNECTIONS": "-1", "BROKER_DATA_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", "import mqadmin.settings"], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode and "BROKER_WEB_CONNECTIONS is -1, want 0 (no bound) or a number of connections" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", "import mqadmin.settings"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (
+        done.returncode
+        and "BROKER_WEB_CONNECTIONS is -1, want 0 (no bound) or a number of connections" in done.stderr
+    )
 
 
 def test_django_takes_bodies_of_forms_to_the_same_bound():

@@ -1,4 +1,5 @@
-"""Cache and layout of the store: the page, REST, the stream and the command tell what the plain reader finds in the files."""
+"""Cache and layout of the store: the page, REST, the stream and the command tell what the plain reader finds
+in the files."""
 
 from __future__ import annotations
 
@@ -78,13 +79,26 @@ def offline(*arguments) -> str:
 async def test_the_shapes_are_those_the_pages_are_tested_with(inspected):
     fake = FakeCluster()
     mine, theirs = await asyncio.to_thread(inspected.cache), fake.cache()
-    assert mine.keys() == theirs.keys() and mine["totals"].keys() == theirs["totals"].keys() and mine["memory"].keys() == theirs["memory"].keys()
-    assert mine["files"][0].keys() == theirs["files"][0].keys() and mine["groups"][0].keys() == theirs["groups"][0].keys()
+    assert (
+        mine.keys() == theirs.keys()
+        and mine["totals"].keys() == theirs["totals"].keys()
+        and mine["memory"].keys() == theirs["memory"].keys()
+    )
+    assert (
+        mine["files"][0].keys() == theirs["files"][0].keys()
+        and mine["groups"][0].keys() == theirs["groups"][0].keys()
+    )
     assert mine["reads"].keys() == theirs["reads"].keys() and mine["log"].keys() == theirs["log"].keys()
     one, their_one = await inspected.layout(TOPIC, None), await fake.layout("orders", None)
     each, their_each = await inspected.layout(None, None), await fake.layout(None, None)
-    assert one.keys() == their_one.keys() and each.keys() == their_each.keys() and each["items"][0].keys() == their_each["items"][0].keys()
-    assert all(one[name].keys() == their_one[name].keys() for name in ("log", "start", "jumps", "pages", "ahead"))
+    assert (
+        one.keys() == their_one.keys()
+        and each.keys() == their_each.keys()
+        and each["items"][0].keys() == their_each["items"][0].keys()
+    )
+    assert all(
+        one[name].keys() == their_one[name].keys() for name in ("log", "start", "jumps", "pages", "ahead")
+    )
 
 
 @pytest.mark.django_db(transaction=True)
@@ -92,12 +106,19 @@ async def test_a_crashed_store_that_is_looked_at_is_told_as_the_plain_reader_tel
     plain = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
     status, found = await rest("layout", topic=TOPIC)
     assert status == 200 and (found["topics"], found["queues"], found["complete"]) == ([TOPIC], 4, True)
-    assert [found[name] for name in ("messages", "bytes", "gone")] == [str(plain[name]) for name in ("messages", "bytes", "gone")]
+    assert [found[name] for name in ("messages", "bytes", "gone")] == [
+        str(plain[name]) for name in ("messages", "bytes", "gone")
+    ]
     assert [int(cell) for cell in found["cell_bytes"]] == plain["cell_bytes"]
-    assert {name: int(found["jumps"][name]) for name in ("p50", "p99", "max")} == {name: plain["jumps"][name] for name in ("p50", "p99", "max")}
+    assert {name: int(found["jumps"][name]) for name in ("p50", "p99", "max")} == {
+        name: plain["jumps"][name] for name in ("p50", "p99", "max")
+    }
     assert found["pages"]["per_byte"] == pytest.approx(plain["pages"]["per_byte"])
     _, group = await rest("layout", group="readers")
-    assert int(group["messages"]) == sum(len(plain_layout.units_of(root, TOPIC, queue_id)) for queue_id in range(4)) - 40
+    assert (
+        int(group["messages"])
+        == sum(len(plain_layout.units_of(root, TOPIC, queue_id)) for queue_id in range(4)) - 40
+    )
     status, picture = await rest("cache", topic=TOPIC, queue_files=1)
     assert status == 200 and sum(file["kind"] == "consumequeue" for file in picture["files"]) == 1
     (reader,) = picture["groups"]
@@ -107,19 +128,35 @@ async def test_a_crashed_store_that_is_looked_at_is_told_as_the_plain_reader_tel
 
 
 @pytest.mark.django_db
-async def test_the_pages_of_a_crashed_store_show_what_the_plain_reader_finds(inspected, root, django_user_model):
+async def test_the_pages_of_a_crashed_store_show_what_the_plain_reader_finds(
+    inspected, root, django_user_model
+):
     client = AsyncClient(headers={"Host": "localhost"})
     await client.aforce_login(await django_user_model.objects.acreate_user("someone"))
     plain = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
     text = (await client.get("/store/layout/", {"topic": TOPIC})).content.decode()
-    assert f"{plain['messages']:,} messages of 4 queues" in text and f"{plain['pages']['per_byte']:.2f} bytes for each delivered" in text
+    assert (
+        f"{plain['messages']:,} messages of 4 queues" in text
+        and f"{plain['pages']['per_byte']:.2f} bytes for each delivered" in text
+    )
     assert f"{plain['share'] * 100:.1f} % of the log" in text and "GET /api/v1/store/layout" in text
     text = (await client.get("/store/cache/")).content.decode()
     files = sorted(path.name for path in (root / "commitlog").iterdir())
     assert re.findall(r'log-file">(\d{20})<', text) == files
-    assert '<a href="/groups/readers/">readers</a>' in text and "readers reads here" in text and "the log ends here" in text
-    for query, address in (({"topic": TOPIC, "group": "", "from": " "}, f"/store/layout/?topic={TOPIC}"), ({"group": "readers"}, "/store/layout/?group=readers"), ({}, "/store/layout/")):
-        told = re.findall(r'data-stream="part" data-name="([^"]*)"', (await client.get("/store/layout/", query)).content.decode())
+    assert (
+        '<a href="/groups/readers/">readers</a>' in text
+        and "readers reads here" in text
+        and "the log ends here" in text
+    )
+    for query, address in (
+        ({"topic": TOPIC, "group": "", "from": " "}, f"/store/layout/?topic={TOPIC}"),
+        ({"group": "readers"}, "/store/layout/?group=readers"),
+        ({}, "/store/layout/"),
+    ):
+        told = re.findall(
+            r'data-stream="part" data-name="([^"]*)"',
+            (await client.get("/store/layout/", query)).content.decode(),
+        )
         assert told == [address] and check_address(address)
     text = (await client.get("/store/layout/", {"topic": "%RETRY%FixGroup"})).content.decode()
     assert 'data-name="/store/layout/?topic=%25RETRY%25FixGroup"' in text
@@ -141,10 +178,16 @@ async def test_a_question_that_contradicts_itself_is_refused(fake):
 def test_the_commands_read_a_store_without_its_broker(root):
     found = json.loads(offline("layout", TOPIC, "--store", root, "--json"))
     plain = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
-    assert (found["messages"], found["bytes"], found["cell_bytes"]) == (plain["messages"], plain["bytes"], plain["cell_bytes"])
+    assert (found["messages"], found["bytes"], found["cell_bytes"]) == (
+        plain["messages"],
+        plain["bytes"],
+        plain["cell_bytes"],
+    )
     assert found["estimate_ms"] in (0, None), "nobody measured cold reads"
     table = offline("layout", "--store", root).splitlines()
-    assert table[0].split()[:3] == ["TOPIC", "MESSAGES", "BYTES"] and any(line.split()[:2] == [TOPIC, f"{plain['messages']:,}"] for line in table)
+    assert table[0].split()[:3] == ["TOPIC", "MESSAGES", "BYTES"] and any(
+        line.split()[:2] == [TOPIC, f"{plain['messages']:,}"] for line in table
+    )
     assert "of each queue" not in offline("layout", TOPIC, "--store", root)
     for wrong in ((TOPIC, "--group", "g"), ("--from-ms", "1", "--from-offset", "1")):
         with pytest.raises(CommandError, match="Choose a t"):
@@ -174,18 +217,31 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
 
 async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(inspected, monkeypatch):
     asked, plain = [], plain_layout.laid
-    monkeypatch.setattr(inspected, "reading_facts", lambda ask=inspected.reading_facts: asked.append(1) or ask())
+    monkeypatch.setattr(
+        inspected, "reading_facts", lambda ask=inspected.reading_facts: asked.append(1) or ask()
+    )
     both = await asyncio.to_thread(inspected.watched_layout, TOPIC, None)
     assert (both["one"]["topics"], len(asked)) == ([TOPIC], 1)
     stream = live.STREAMS["store.layout"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
     frame = await asyncio.to_thread(stream.measure, inspected, stream.check(f"topic/{TOPIC}"))
-    assert frame["one"] is both["one"] and await inspected.layout(None, None) is both["each"] and len(asked) == 1
-    assert frame["one"]["cell_bytes"] == plain(inspected.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)["cell_bytes"]
+    assert (
+        frame["one"] is both["one"] and await inspected.layout(None, None) is both["each"] and len(asked) == 1
+    )
+    assert (
+        frame["one"]["cell_bytes"]
+        == plain(inspected.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)["cell_bytes"]
+    )
     frame = await asyncio.to_thread(stream.measure, inspected, stream.check("group/readers"))
-    assert frame["one"]["start"]["group"] == "readers" and frame["each"]["items"] == both["each"]["items"] and len(asked) == 2
+    assert (
+        frame["one"]["start"]["group"] == "readers"
+        and frame["each"]["items"] == both["each"]["items"]
+        and len(asked) == 2
+    )
     from_there = await inspected.layout_of_both(TOPIC, None, None, both["one"]["log"]["end"])
-    assert from_there["one"]["messages"] == 0 and len(asked) == 3, "a start of one's own is a look of one's own"
+    assert from_there["one"]["messages"] == 0 and len(asked) == 3, (
+        "a start of one's own is a look of one's own"
+    )
     for name in (TOPIC, "queue/x", "topic/a b", "group/"):
         with pytest.raises(NameError_):
             stream.check(name)
@@ -194,28 +250,44 @@ async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(i
 async def test_chains_are_counted_again_when_something_was_added_and_once_for_all(inspected, monkeypatch):
     counted, now, count, header_of = [], [1000.0], clusters.chains, clusters.header_of
     monkeypatch.setattr(clusters, "chains", lambda *asked: counted.append(asked) or count(*asked))
-    monkeypatch.setattr(shared, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__))  # a count takes a second
+    # A count takes a second
+    monkeypatch.setattr(
+        shared, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__)
+    )
     name, stream = inspected.store_index()[0]["name"], live.STREAMS["store.chains"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
 
     async def counts(seconds: float, added: int) -> int:
         now[0] += seconds
-        monkeypatch.setattr(clusters, "header_of", lambda *of: (header := header_of(*of))._replace(count=header.count + added))
-        watched, shown = await asyncio.gather(asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index_chains(name))
+        monkeypatch.setattr(
+            clusters, "header_of", lambda *of: (header := header_of(*of))._replace(count=header.count + added)
+        )
+        watched, shown = await asyncio.gather(
+            asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index_chains(name)
+        )
         assert watched is shown
         return len(counted)
 
-    assert [await counts(*look) for look in ((0, 0), (1e6, 0), (0, 1), (clusters.CHAINS_REST - 1, 2), (2, 2), (1e6, 2))] == [1, 1, 2, 2, 3, 3]
+    assert [
+        await counts(*look)
+        for look in ((0, 0), (1e6, 0), (0, 1), (clusters.CHAINS_REST - 1, 2), (2, 2), (1e6, 2))
+    ] == [1, 1, 2, 2, 3, 3]
     with pytest.raises(NameError_):
         stream.check("")
 
 
 def test_a_long_log_is_shown_by_its_newest_files_and_those_in_which_a_group_stands():
     picture = FakeCluster().cache()
-    log = [{"kind": "commitlog", "name": str(number), "base": number * 100, "size": 100, "resident_bytes": 0} for number in range(100)]
+    log = [
+        {"kind": "commitlog", "name": str(number), "base": number * 100, "size": 100, "resident_bytes": 0}
+        for number in range(100)
+    ]
     picture |= {"files": log, "groups": [{"log_offset": 1_250}, {"log_offset": None}]}
     shown = looks.for_page(picture)
-    assert [file["name"] for file in shown["files"]] == ["12", *map(str, range(100 - looks.PAGE_LOG_FILES, 100))]
+    assert [file["name"] for file in shown["files"]] == [
+        "12",
+        *map(str, range(100 - looks.PAGE_LOG_FILES, 100)),
+    ]
     assert shown["older"] == 100 - looks.PAGE_LOG_FILES - 1
 
 
@@ -228,4 +300,8 @@ def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():
         ("62.500", "37.500", 5),
     ]
     assert strip(None)["unknown"] and not strip([])["unknown"]
-    assert _pictured({"cell_bytes": [0, 25, 100]}, {"begin": 0, "end": 300}) == {"cell_bytes": [0, 25, 100], "shades": [0.0, 0.5, 1.0], "fullest": 1.0}
+    assert _pictured({"cell_bytes": [0, 25, 100]}, {"begin": 0, "end": 300}) == {
+        "cell_bytes": [0, 25, 100],
+        "shades": [0.0, 0.5, 1.0],
+        "fullest": 1.0,
+    }

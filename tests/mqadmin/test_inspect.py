@@ -1,4 +1,5 @@
-"""`runbroker --inspect` on stores that Apache's broker left: everything can be looked at, and no byte of them changes."""
+"""`runbroker --inspect` on stores that Apache's broker left: everything can be looked at, and no byte of them
+changes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ PATIENCE_SECONDS = 60.0
 
 def tree(directory: Path) -> dict:
     """Everything below a directory with its bytes and times."""
-    return {path: (path.lstat().st_mtime_ns, path.lstat().st_mode, path.read_bytes() if path.is_file() else None) for path in directory.rglob("*")}
+    return {
+        path: (path.lstat().st_mtime_ns, path.lstat().st_mode, path.read_bytes() if path.is_file() else None)
+        for path in directory.rglob("*")
+    }
 
 
 def first_login(tab, address: str, said: str) -> None:
@@ -45,7 +49,10 @@ def first_login(tab, address: str, said: str) -> None:
 def visited(tab, address: str) -> str:
     """What a page says, once its numbers are live."""
     assert tab.goto(address).status == 200, address
-    tab.wait_for_function("() => document.querySelector('[data-live]').hidden || document.querySelector('[data-live]').textContent === 'live'")
+    tab.wait_for_function(
+        "() => document.querySelector('[data-live]').hidden || "
+        "document.querySelector('[data-live]').textContent === 'live'"
+    )
     return tab.inner_text("main")
 
 
@@ -54,7 +61,11 @@ def number(text: str) -> int:
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")
+    }
 
 
 class Looking:
@@ -62,9 +73,22 @@ class Looking:
 
     def __init__(self, store: Path, data: Path):
         self.data, (self.port,) = data, free_ports(1)
-        command = [sys.executable, "manage.py", "runbroker", "--inspect", "--store", str(store), "--data", str(data), "--web-port", str(self.port)]
+        command = [
+            sys.executable,
+            "manage.py",
+            "runbroker",
+            "--inspect",
+            "--store",
+            str(store),
+            "--data",
+            str(data),
+            "--web-port",
+            str(self.port),
+        ]
         self.output = data.with_name("output").open("w+b")
-        self.process = subprocess.Popen(command, cwd=PROJECT, env=environment(), stdout=self.output, stderr=self.output)
+        self.process = subprocess.Popen(
+            command, cwd=PROJECT, env=environment(), stdout=self.output, stderr=self.output
+        )
 
     def __enter__(self) -> Looking:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -99,7 +123,8 @@ def job(looking: Looking, broker: RestClient, started: dict) -> dict:
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory):
-    """A store that Apache's broker left when it was killed: (its root, the process that looks at it). It is as it was when that ends."""
+    """A store that Apache's broker left when it was killed: (its root, the process that looks at it). It is
+    as it was when that ends."""
     directory = tmp_path_factory.mktemp("looked at")
     root = stores.unpack_variant("kill9", directory / "apache")
     before = tree(directory / "apache")
@@ -115,7 +140,11 @@ def test_a_crashed_store_is_looked_at_from_all_sides(crashed):
     with RestClient.of_data_directory(looking.data) as broker:
         assert "(read-only)" in looking.said()
         recovery = broker.get("/recovery")
-        assert (recovery["purpose"], recovery["log_end"], recovery["messages"]) == ("inspect", str(plain.end), str(plain.messages))
+        assert (recovery["purpose"], recovery["log_end"], recovery["messages"]) == (
+            "inspect",
+            str(plain.end),
+            str(plain.messages),
+        )
         assert broker.get("/store")["state"] == "read_only"
         files = list(broker.pages("/store/files"))
         assert {file["kind"] for file in files} == {"commitlog", "consumequeue", "index"}
@@ -129,10 +158,24 @@ def test_a_crashed_store_is_looked_at_from_all_sides(crashed):
         dry = job(looking, broker, broker.post("/store/recoveries/dry-run"))
         assert (dry["state"], dry["log_end"]) == ("done", plain.end)
         record = broker.get(f"/store/recoveries/{dry['recovery']}")
-        assert (record["purpose"], record["store"]) == ("dry run", "store") and str(root.parent) not in str(record)
+        assert (record["purpose"], record["store"]) == ("dry run", "store") and str(root.parent) not in str(
+            record
+        )
 
 
-STORE_PAGES = ("", "dispatch/", "write/", "index/?chains=1", "disk/", "cache/", f"layout/?topic={TOPIC}", "recovery/", "doctor/", "bytes/", "lab/")
+STORE_PAGES = (
+    "",
+    "dispatch/",
+    "write/",
+    "index/?chains=1",
+    "disk/",
+    "cache/",
+    f"layout/?topic={TOPIC}",
+    "recovery/",
+    "doctor/",
+    "bytes/",
+    "lab/",
+)
 
 
 @pytest.mark.browser
@@ -152,11 +195,20 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     # nothing is measured of sends that nobody makes, nothing moves, and nothing is deleted
     assert "Nobody sends" in seen["write/"] and "Duration of a sync" not in seen["write/"]
     assert "The next start" in seen["dispatch/"] and "If it crashed now" not in seen["dispatch/"] + seen[""]
-    assert "The checkpoint, in time" not in seen["dispatch/"] and "Nothing is deleted" in seen["disk/"] and "the writer" not in seen["cache/"]
+    assert (
+        "The checkpoint, in time" not in seen["dispatch/"]
+        and "Nothing is deleted" in seen["disk/"]
+        and "the writer" not in seen["cache/"]
+    )
 
     # What was refused (another test asks for a send) is told; what nobody counts is not.
-    assert "since the start" not in "".join(seen[path] for path in ("write/", "cache/", "")).replace("Refused since the start", "")
-    assert "on disk or not is unknown" in seen[""] and "not on disk yet" not in seen[""].partition("What is this?")[0].partition("Commit log files")[2]
+    assert "since the start" not in "".join(seen[path] for path in ("write/", "cache/", "")).replace(
+        "Refused since the start", ""
+    )
+    assert (
+        "on disk or not is unknown" in seen[""]
+        and "not on disk yet" not in seen[""].partition("What is this?")[0].partition("Commit log files")[2]
+    )
     assert "Who has read is unknown" in seen["cache/"] and "Nobody has read yet" not in seen["cache/"]
 
     # the newest index file: its slots and chains
@@ -164,7 +216,9 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     index = plain_index.read(file, GEOMETRY)
     used = index.used_in(0, GEOMETRY.slots - 1)
     assert f"{used:,} of {GEOMETRY.slots:,} slots" in visited(page, f"{address}/store/index/?chains=1")
-    lengths = [number(row.inner_text()) for row in page.query_selector_all("#chains .lengths tr td:nth-child(2)")]
+    lengths = [
+        number(row.inner_text()) for row in page.query_selector_all("#chains .lengths tr td:nth-child(2)")
+    ]
     assert sum(lengths) == GEOMETRY.slots and lengths[:8] == [index.lengths()[length] for length in range(8)]
 
     # layout
@@ -177,15 +231,36 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     text = visited(page, f"{address}/store/bytes/?kind=consumequeue&topic={TOPIC}&queue=1&unit=3")
     assert f"{log_offset:,}" in text and f"{size:,}" in text
     name = max(path.name for path in (root / "commitlog").iterdir() if int(path.name) <= log_offset)
-    fields = {name: value for name, _, _, value in plain_bytes.record((root / "commitlog" / name).read_bytes(), log_offset - int(name), int(name))}
+    fields = {
+        name: value
+        for name, _, _, value in plain_bytes.record(
+            (root / "commitlog" / name).read_bytes(), log_offset - int(name), int(name)
+        )
+    }
     text = visited(page, f"{address}/store/bytes/?offset={log_offset}")
-    assert all(f"{fields[name]:,}" in text for name in ("total_size", "body_length", "queue_offset", "log_offset")) and "WRONG" not in text
+    assert (
+        all(
+            f"{fields[name]:,}" in text
+            for name in ("total_size", "body_length", "queue_offset", "log_offset")
+        )
+        and "WRONG" not in text
+    )
     visited(page, f"{address}/messages/{log_offset}/")
-    stops = [[cell.inner_text() for cell in row.query_selector_all("td")] for row in page.query_selector_all(".journey tbody tr")]
+    stops = [
+        [cell.inner_text() for cell in row.query_selector_all("td")]
+        for row in page.query_selector_all(".journey tbody tr")
+    ]
     places = {(stop[0], number(stop[4])) for stop in stops if stop[4]}
     assert {("Stored", log_offset), ("In its queue", 3)} <= places
-    entries = [entry for path in sorted((root / "index").iterdir()) for entry in plain_index.read(path, GEOMETRY).entries.items() if entry[1].log_offset == log_offset]
-    assert entries and {at for title, at in places if title.startswith("Indexed by")} == {entry for entry, _ in entries}
+    entries = [
+        entry
+        for path in sorted((root / "index").iterdir())
+        for entry in plain_index.read(path, GEOMETRY).entries.items()
+        if entry[1].log_offset == log_offset
+    ]
+    assert entries and {at for title, at in places if title.startswith("Indexed by")} == {
+        entry for entry, _ in entries
+    }
 
     # a dry run and a check, each from its button to its end
     page.goto(f"{address}/store/recovery/")
@@ -196,9 +271,14 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     page.goto(f"{address}/store/doctor/")
     page.click("text=Start a check")
     page.wait_for_selector("text=The store is sound", timeout=PATIENCE_SECONDS * 1000)
-    records = sum(len(plain_bytes.record_places(path.read_bytes(), int(path.name))) for path in sorted((root / "commitlog").iterdir()))
+    records = sum(
+        len(plain_bytes.record_places(path.read_bytes(), int(path.name)))
+        for path in sorted((root / "commitlog").iterdir())
+    )
     tiles = [number(tile.inner_text().split()[0]) for tile in page.query_selector_all("#check .tile dd")]
-    assert tiles == [0, 0, 0, 0, records] and records == plain.messages, "no record is torn or wrong, and the doctor finds nothing either"
+    assert tiles == [0, 0, 0, 0, records] and records == plain.messages, (
+        "no record is torn or wrong, and the doctor finds nothing either"
+    )
     assert page.complaints == []
 
 
@@ -208,17 +288,35 @@ def test_a_store_that_a_start_would_refuse_can_be_looked_at(tmp_path):
     with Looking(root, tmp_path / "data") as looking, RestClient.of_data_directory(looking.data) as broker:
         assert re.search("A start would be refused: .*CRC is wrong", looking.said())
         recovery = broker.get("/recovery")
-        assert (recovery["state"], recovery["stopped"]["verdict"], recovery["crc_failures"]) == ("failed", "damage: the start stops", "1")
-        assert len(list(broker.pages("/store/files", kind="commitlog"))) == len(list((root / "commitlog").iterdir()))
-        assert [(row["purpose"], row["state"]) for row in broker.get("/store/recoveries")["items"]] == [("inspect", "failed")]
+        assert (recovery["state"], recovery["stopped"]["verdict"], recovery["crc_failures"]) == (
+            "failed",
+            "damage: the start stops",
+            "1",
+        )
+        assert len(list(broker.pages("/store/files", kind="commitlog"))) == len(
+            list((root / "commitlog").iterdir())
+        )
+        assert [(row["purpose"], row["state"]) for row in broker.get("/store/recoveries")["items"]] == [
+            ("inspect", "failed")
+        ]
     assert tree(tmp_path / "apache") == before
 
 
-def test_a_plan_of_the_page_knows_the_sizes_that_the_last_broker_was_told_and_leaves_them_to_the_repair(tmp_path):
+def test_a_plan_of_the_page_knows_the_sizes_that_the_last_broker_was_told_and_leaves_them_to_the_repair(
+    tmp_path,
+):
     root, data, sizes = stores.unpack("crash", tmp_path / "killed"), tmp_path / "data", stores.SIZES["crash"]
     shutil.rmtree(root / "index")
     (data / "run").mkdir(parents=True)
-    left = json.dumps({"pid": 1, "store": str(root), "delay_levels": "1s 5s", "store_settings": dataclasses.asdict(sizes), "inspect": False})
+    left = json.dumps(
+        {
+            "pid": 1,
+            "store": str(root),
+            "delay_levels": "1s 5s",
+            "store_settings": dataclasses.asdict(sizes),
+            "inspect": False,
+        }
+    )
     (data / "run" / "broker.json").write_text(left)
     with Looking(root, data) as looking, RestClient.of_data_directory(data) as broker:
         started = broker.post("/store/checks")
@@ -226,9 +324,17 @@ def test_a_plan_of_the_page_knows_the_sizes_that_the_last_broker_was_told_and_le
         plan = broker.get(f"/store/checks/{started['id']}/plan")
     (rebuild,) = [action["what"] for action in plan["actions"] if action["action"] == "rebuild"]
     assert f"{sizes.max_hash_slot_num:,} slots and {sizes.max_index_num:,} entries" in rebuild
-    assert (data / "run" / "broker.json").read_text() == left, "looking at a store takes nothing of what is known of it"
+    assert (data / "run" / "broker.json").read_text() == left, (
+        "looking at a store takes nothing of what is known of it"
+    )
     repair = [sys.executable, "manage.py", "check_store", str(root), "--apply"]
-    subprocess.run(repair, cwd=PROJECT, env=environment() | {"BROKER_DATA_DIR": str(data)}, check=True, capture_output=True)
+    subprocess.run(
+        repair,
+        cwd=PROJECT,
+        env=environment() | {"BROKER_DATA_DIR": str(data)},
+        check=True,
+        capture_output=True,
+    )
     assert {path.stat().st_size for path in (root / "index").iterdir()} == {GEOMETRY.file_bytes}
 
 
@@ -236,7 +342,19 @@ def test_the_data_directory_may_not_lie_within_the_store(tmp_path):
     root = stores.unpack("clean-small", tmp_path)
     before = tree(tmp_path)
     done = subprocess.run(
-        [sys.executable, "manage.py", "runbroker", "--inspect", "--store", str(root), "--data", str(root / "data")], cwd=PROJECT, capture_output=True, text=True
+        [
+            sys.executable,
+            "manage.py",
+            "runbroker",
+            "--inspect",
+            "--store",
+            str(root),
+            "--data",
+            str(root / "data"),
+        ],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1 and "give a directory outside of it" in done.stderr
     assert tree(tmp_path) == before

@@ -6,7 +6,12 @@ from mqadmin.views.jobs import _shown, with_share
 
 
 def test_a_list_of_objects_is_a_table_with_units():
-    facts, tables = _shown({"topics": [{"topic": "orders", "messages": "1804221", "body_bytes": 2048, "seen": None}], "partitions": 3})
+    facts, tables = _shown(
+        {
+            "topics": [{"topic": "orders", "messages": "1804221", "body_bytes": 2048, "seen": None}],
+            "partitions": 3,
+        }
+    )
     assert facts == [("partitions", "3")]
     assert tables[0]["columns"] == ["topic", "messages", "body bytes", "seen"]
     assert tables[0]["rows"] == [["orders", "1,804,221", "2.0 KiB", None]]
@@ -14,7 +19,12 @@ def test_a_list_of_objects_is_a_table_with_units():
 
 def test_an_object_within_is_pairs_and_truth_is_a_word():
     facts, tables = _shown({"ok": True, "counts": {"log_files": 1, "log_bytes": 1024}, "findings": []})
-    assert facts == [("ok", "yes"), ("counts: log files", "1"), ("counts: bytes of log files, which are made with room for records to come", "1.0 KiB"), ("findings", "none")]
+    assert facts == [
+        ("ok", "yes"),
+        ("counts: log files", "1"),
+        ("counts: bytes of log files, which are made with room for records to come", "1.0 KiB"),
+        ("findings", "none"),
+    ]
     assert tables == []
 
 
@@ -29,4 +39,6 @@ def test_progress_is_a_share_only_when_both_ends_are_known():
         return with_share({"progress": progress, "state": "running", "result": None})["share"]
 
     assert row({"done": 1, "total": 4}) == 25
-    assert row({"done": 1, "total": None}) is None and row(None) is None and row({"done": 0, "total": 0}) is None
+    assert (
+        row({"done": 1, "total": None}) is None and row(None) is None and row({"done": 0, "total": 0}) is None
+    )

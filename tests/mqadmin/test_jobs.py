@@ -38,13 +38,22 @@ class World:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.children = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment(), wanted=children.QUEUES)
+        self.children = children.Children(
+            directory,
+            redis_url=None,
+            redis_password=PASSWORD,
+            manage=MANAGE,
+            environment=_environment(),
+            wanted=children.QUEUES,
+        )
 
     async def __aenter__(self) -> World:
         stores.unpack("golden-clean", self.directory).rename(self.directory / "store")
         self.cluster = FakeCluster()
         clusters.install(self.cluster)
-        self.web = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, self.directory / "run" / "web.sock")
+        self.web = await web.serve(
+            asyncio.get_running_loop(), "127.0.0.1", 0, self.directory / "run" / "web.sock"
+        )
         assert await self.children.start() == []
         return self
 
@@ -140,7 +149,13 @@ def _bombs(directory: Path) -> dict[str, bytes]:
 
 def _put(name: str, data: bytes) -> None:
     queue = django_rq.get_queue("default")
-    job = Job.create("mqadmin.jobs.check_store", id=name, connection=queue.connection, serializer=JSONSerializer, origin="default")
+    job = Job.create(
+        "mqadmin.jobs.check_store",
+        id=name,
+        connection=queue.connection,
+        serializer=JSONSerializer,
+        origin="default",
+    )
     job.save()
     queue.connection.hset(job.key, "data", data)
     queue.push_job_id(name)
@@ -157,7 +172,9 @@ def _tell_late(job_id: str) -> None:
 
 async def test_redis_asks_for_a_password_and_does_what_jobs_need_and_no_more(directory):
     async with World(directory) as world:
-        await asyncio.to_thread(_try_what_is_refused, directory / "run" / "redis.sock", world.children._redis.process.pid)
+        await asyncio.to_thread(
+            _try_what_is_refused, directory / "run" / "redis.sock", world.children._redis.process.pid
+        )
 
 
 def _try_what_is_refused(socket_path: Path, pid: int) -> None:
@@ -166,10 +183,23 @@ def _try_what_is_refused(socket_path: Path, pid: int) -> None:
     assert PASSWORD.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     with redis.Redis.from_url(children.redis_url(socket_path, PASSWORD)) as known:
         known.set("rq:of-this-test", "1")
-        with pytest.raises(KeyError):  # and no refusal: django-rq's page of queues, which looks for it, said that Redis does not answer
+        # And no refusal: django-rq's page of queues, which looks for it, said that Redis does not answer
+        with pytest.raises(KeyError):
             known["connection_pool"]
-        for command in ("CONFIG SET dir /tmp", "CONFIG GET *", "REPLICAOF 127.0.0.1 1", "SHUTDOWN", "FLUSHALL", "KEYS *",
-                        "SET elsewhere 1", "SET connection_pool 1", "PUBLISH elsewhere x", "ACL SETUSER default nopass", "SAVE"):  # fmt: skip
+        for command in (
+            "CONFIG SET dir /tmp",
+            "CONFIG GET *",
+            "REPLICAOF 127.0.0.1 1",
+            "SHUTDOWN",
+            "FLUSHALL",
+            "KEYS *",
+            # fmt: skip
+            "SET elsewhere 1",
+            "SET connection_pool 1",
+            "PUBLISH elsewhere x",
+            "ACL SETUSER default nopass",
+            "SAVE",
+        ):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 known.execute_command(*command.split())
 
@@ -199,7 +229,9 @@ async def test_stopping_marks_running_jobs_as_interrupted_and_leaves_no_process(
         assert [children.session_members(session) for session in sessions] == [[], [], []]
 
 
-async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_and_its_children_are_gone(directory):
+async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_and_its_children_are_gone(
+    directory,
+):
     async with World(directory) as world:
         long = await start("check_store")
         await world.until(long, lambda job: job["state"] == "running")
@@ -209,7 +241,14 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
         await asyncio.to_thread(_until_gone, started)
         await asyncio.to_thread(world.children._redis.process.terminate)
         await asyncio.to_thread(world.children._redis.process.wait)
-        again = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment(), wanted=children.QUEUES)
+        again = children.Children(
+            directory,
+            redis_url=None,
+            redis_password=PASSWORD,
+            manage=MANAGE,
+            environment=_environment(),
+            wanted=children.QUEUES,
+        )
         try:
             assert await again.start(jobs.mark_interrupted) == []
             assert (await asyncio.to_thread(jobs.find, long))["state"] == "interrupted"
@@ -218,11 +257,15 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
 
 
 def _descendants(session: int, least: int) -> list[int]:
-    """The processes of a session beside its leader, once there are at least so many that the job's child is among them."""
+    """The processes of a session beside its leader, once there are at least so many that the job's child is
+    among them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = [pid for pid in children.session_members(session) if pid != session]
-        if any(b"check_store" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found) and len(found) >= least:
+        if (
+            any(b"check_store" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found)
+            and len(found) >= least
+        ):
             return found
         assert time.monotonic() < deadline, found
         time.sleep(0.01)
@@ -246,7 +289,10 @@ async def test_a_redis_or_worker_that_dies_is_started_again_and_the_list_survive
             killed[0].terminate()  # with TERM it saves; a kill may cost the last minute
             killed[1].kill()
             deadline = time.monotonic() + PATIENCE_SECONDS
-            while not (world.children._redis.process is not killed[0] and await children._answers_ping(directory / "run" / "redis.sock")):
+            while not (
+                world.children._redis.process is not killed[0]
+                and await children._answers_ping(directory / "run" / "redis.sock")
+            ):
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.02)
             assert (await world.reaches(exported, "done"))["result"]["messages"] == 1
@@ -318,14 +364,22 @@ class _WaitingQueue:
 
 
 def _waiting(monkeypatch, default: list[str], spark: list[str]) -> None:
-    monkeypatch.setattr(jobs, "_queues", lambda: [_WaitingQueue("default", default), _WaitingQueue("spark", spark)])
-    monkeypatch.setattr(jobs.AllowedJob, "fetch_many", lambda ids, **_: [SimpleNamespace(meta={"by": one.split(" ")[1]}) for one in ids])
+    monkeypatch.setattr(
+        jobs, "_queues", lambda: [_WaitingQueue("default", default), _WaitingQueue("spark", spark)]
+    )
+    monkeypatch.setattr(
+        jobs.AllowedJob,
+        "fetch_many",
+        lambda ids, **_: [SimpleNamespace(meta={"by": one.split(" ")[1]}) for one in ids],
+    )
 
 
 def test_one_user_may_have_so_many_jobs_waiting_in_all_queues_together(monkeypatch):
     most = jobs.MAX_WAITING_OF_USER
     _waiting(monkeypatch, ["user:op"] * 7 + ["user:admin"], ["user:op"] * (most - 7))
-    with pytest.raises(Problem, match=f"{most} jobs of user:op are waiting, at most {most} of one user may") as refused:
+    with pytest.raises(
+        Problem, match=f"{most} jobs of user:op are waiting, at most {most} of one user may"
+    ) as refused:
         jobs.start("check_store", {}, OPERATOR)
     assert refused.value.code == "limit_reached" and "cancel" in refused.value.hint
     jobs._check_room(ADMIN)

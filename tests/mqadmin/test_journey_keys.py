@@ -28,7 +28,11 @@ async def test_the_journey_of_many_keys_looks_up_the_first_and_counts_the_others
     assert (await cluster.journey_of(int(few["log_offset"])))["message"]["keys_left_out"] == 0
 
 
-async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_in_a_thread(cluster, rf, monkeypatch):  # noqa: F811
+async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_in_a_thread(
+    cluster,
+    rf,
+    monkeypatch,  # noqa: F811
+):
     (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
     threads = []
 

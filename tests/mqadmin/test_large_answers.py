@@ -1,4 +1,5 @@
-"""Large answers of REST and pages leave the loop to the sends: no turn of it takes long, whatever a producer wrote."""
+"""Large answers of REST and pages leave the loop to the sends: no turn of it takes long, whatever a producer
+wrote."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ async def served(tmp_path, transactional_db):
     )
     store = MessageStore(store_settings, wake=loop.call_soon_threadsafe)
     await asyncio.to_thread(store.open)
-    parts = build_parts(BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), store_settings, store, wall_clock_ms)
+    parts = build_parts(
+        BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), store_settings, store, wall_clock_ms
+    )
     store.appender.store_host = parts.store_host
     broker = Broker(parts)
     broker.load()
@@ -68,7 +71,10 @@ def fetch(path: str, address: str, cookie: str = "") -> tuple[int, bytes]:
     """Status and body of a GET over the local socket. For a thread."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        connection.sendall(f"GET {address} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n".encode())
+        connection.sendall(
+            f"GET {address} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nConnection: "
+            f"close\r\n\r\n".encode()
+        )
         answer = HTTPResponse(connection)
         answer.begin()
         return answer.status, answer.read()
@@ -81,30 +87,50 @@ def session_of(user_of_role) -> str:
 
 
 @pytest.mark.parametrize("kind", ["control characters", "no text", "two-byte characters"])
-async def test_no_turn_of_the_loop_is_long_while_the_largest_answers_of_rest_are_given(served, monkeypatch, kind):
+async def test_no_turn_of_the_loop_is_long_while_the_largest_answers_of_rest_are_given(
+    served, monkeypatch, kind
+):
     """An answer of 42 MB took one turn of 90 ms: it was one string, and was copied three times."""
     one = {"control characters": b"\x01", "no text": b"\xff", "two-byte characters": "ü".encode()}[kind]
     bodies = [one * (size // len(one)) for size in (1_000_000, 1_000_000, 1_000_000, LARGE_BODY_BYTES)]
     for body in bodies:
         await served.cluster.send_batch("orders", [NewMessage(body, "", ("k",))])
     for address in (HOT, "/api/v1/messages?topic=orders&key=k", "/api/v1/topics/orders/messages?from_ms=0"):
-        await asyncio.to_thread(fetch, served.path, "/api/v1/topics")  # the first request of all makes Django's tables
-        status, body = await in_short_turns(monkeypatch, lambda _, address=address: asyncio.to_thread(fetch, served.path, address), is_short)
+        # The first request of all makes Django's tables
+        await asyncio.to_thread(fetch, served.path, "/api/v1/topics")
+        status, body = await in_short_turns(
+            monkeypatch, lambda _, address=address: asyncio.to_thread(fetch, served.path, address), is_short
+        )
         assert status == 200
-        found = [message["body"] for message in await asyncio.to_thread(lambda text: json.loads(text)["messages"], body)]
+        found = [
+            message["body"]
+            for message in await asyncio.to_thread(lambda text: json.loads(text)["messages"], body)
+        ]
         assert len(found) == 4
-        assert all(given.encode() in (sent, base64.b64encode(sent)) for given, sent in zip(found, bodies, strict=True)), address
+        assert all(
+            given.encode() in (sent, base64.b64encode(sent))
+            for given, sent in zip(found, bodies, strict=True)
+        ), address
 
 
-async def test_no_turn_of_the_loop_is_long_while_pages_and_files_of_large_messages_are_given(served, monkeypatch, user_of_role):
+async def test_no_turn_of_the_loop_is_long_while_pages_and_files_of_large_messages_are_given(
+    served, monkeypatch, user_of_role
+):
     cookie = await sync_to_async(session_of)(user_of_role)
     nested, large = b"[" * 32_000 + b"]" * 32_000, b'{"a":"' + b"\x02" * LARGE_BODY_BYTES
-    receipts = await served.cluster.send_batch("orders", [NewMessage(body, "", ("k",)) for body in (nested, large)])
+    receipts = await served.cluster.send_batch(
+        "orders", [NewMessage(body, "", ("k",)) for body in (nested, large)]
+    )
     places = [receipt["log_offset"] for receipt in receipts]
     addresses = [f"/messages/{place}/" for place in places] + ["/messages/?by=key&topic=orders&key=k"]
     addresses += [f"/messages/{places[1]}/record", f"/api/v1/messages/{receipts[1]['offset_message_id']}/raw"]
     for address in addresses:
-        status, _ = await asyncio.to_thread(fetch, served.path, address, cookie)  # the first of its kind compiles its template
+        # The first of its kind compiles its template
+        status, _ = await asyncio.to_thread(fetch, served.path, address, cookie)
         assert status == 200, address
-        status, body = await in_short_turns(monkeypatch, lambda _, address=address: asyncio.to_thread(fetch, served.path, address, cookie), is_short)
+        status, body = await in_short_turns(
+            monkeypatch,
+            lambda _, address=address: asyncio.to_thread(fetch, served.path, address, cookie),
+            is_short,
+        )
         assert status == 200 and len(body) > 2_000, address

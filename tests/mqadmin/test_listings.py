@@ -1,4 +1,5 @@
-"""Orders and pieces of very many topics and groups: what they hold, and that no turn of the loop goes over a whole table."""
+"""Orders and pieces of very many topics and groups: what they hold, and that no turn of the loop goes over a
+whole table."""
 
 from __future__ import annotations
 
@@ -25,14 +26,22 @@ def is_short(longest: Longest) -> bool:
 
 @pytest.fixture
 async def harness():
-    """A broker with very many topics, groups and offsets, of which three topics hold messages and one group lags."""
+    """A broker with very many topics, groups and offsets, of which three topics hold messages and one group
+    lags."""
     harness = Harness(max_topics=2 * TOPICS)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    topics = {f"t{number:05d}": {"topicName": f"t{number:05d}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for number in range(TOPICS)}
+    topics = {
+        f"t{number:05d}": {"topicName": f"t{number:05d}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        for number in range(TOPICS)
+    }
     groups = {f"g{number:05d}": {"groupName": f"g{number:05d}"} for number in range(GROUPS)}
     offsets = {f"t{number:05d}@g{number % GROUPS:05d}": {"0": 0} for number in range(TOPICS)}
     parts = harness.parts
-    for table, name, entries in ((parts.topics, "topicConfigTable", topics), (parts.groups, "subscriptionGroupTable", groups), (parts.offsets, "offsetTable", offsets)):
+    for table, name, entries in (
+        (parts.topics, "topicConfigTable", topics),
+        (parts.groups, "subscriptionGroupTable", groups),
+        (parts.offsets, "offsetTable", offsets),
+    ):
         table.load(json.dumps({"dataVersion": version, name: entries}))
     for number, count in ((7, 3), (9, 2), (11, 1)):
         for _ in range(count):
@@ -59,7 +68,11 @@ async def test_orders_and_pieces_are_whole_and_no_turn_is_long(harness, monkeypa
     assert found["searched"] == (["t09990", "t09991", "t09992"], 10)
     assert found["by messages"] == found["by in"] == (["t00007", "t00009", "t00011"], TOPICS)
     assert found["busiest"] == ["t00007", "t00009", "t00011"]
-    assert found["by lag"] == (["g00007", "g00009", "g00011"], GROUPS) and found["most behind"] == ["g00007", "g00009", "g00011"]
+    assert found["by lag"] == (["g00007", "g00009", "g00011"], GROUPS) and found["most behind"] == [
+        "g00007",
+        "g00009",
+        "g00011",
+    ]
 
 
 async def test_the_overview_measures_some_groups_at_a_time_and_finds_the_worst(harness, monkeypatch):
@@ -71,7 +84,11 @@ async def test_the_overview_measures_some_groups_at_a_time_and_finds_the_worst(h
             worst, top = listings.worst_lag(), listings.top_topics()
             if worst == {"group": "g00007", "lag": 3}:
                 break
-        assert worst == {"group": "g00007", "lag": 3} and [row["name"] for row in top] == ["t00007", "t00009", "t00011"]
+        assert worst == {"group": "g00007", "lag": 3} and [row["name"] for row in top] == [
+            "t00007",
+            "t00009",
+            "t00011",
+        ]
 
     await in_short_turns(monkeypatch, measure_all, is_short)
 
@@ -96,7 +113,13 @@ async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch
         def of(files: list[dict]) -> list[tuple[str, int]]:
             return [(file["topic"], file["queue_id"]) for file in files]
 
-        assert of(found["map"]) == [(None, None), *queues] and of(found["of a topic"]) == [("t00007", 0), ("t00007", 3)]
+        assert of(found["map"]) == [(None, None), *queues] and of(found["of a topic"]) == [
+            ("t00007", 0),
+            ("t00007", 3),
+        ]
         assert (of(found["a page"][0]), found["a page"][1]) == (queues[10:14], QUEUES)
-        assert (of(found["searched"][0]), found["searched"][1]) == ([queue for queue in queues if "t0199" in queue[0]][2:], 20)
+        assert (of(found["searched"][0]), found["searched"][1]) == (
+            [queue for queue in queues if "t0199" in queue[0]][2:],
+            20,
+        )
         assert {file["max_offset"] - file["min_offset"] for file in found["a page"][0]} == {1}

@@ -119,7 +119,9 @@ async def test_what_did_not_change_is_repeated_once_a_second_only(sampler, clust
     assert sent == 5
 
 
-async def test_a_page_that_watches_a_slow_stream_hears_each_second_that_the_broker_lives_and_how_it_is(sampler, cluster, now, monkeypatch):
+async def test_a_page_that_watches_a_slow_stream_hears_each_second_that_the_broker_lives_and_how_it_is(
+    sampler, cluster, now, monkeypatch
+):
     monkeypatch.setitem(live.STREAMS, "store.disk", live.Stream(lambda cluster, name: {"same": 1}, 40))
     watcher, heard = live.Watcher(), []
     sampler.add(watcher)
@@ -151,7 +153,11 @@ async def test_a_stream_that_fails_says_so_and_leaves_the_others_alone(sampler, 
     for stream in ("store.index", "store.files", "store.positions"):
         sampler.subscribe(watcher, (stream, ""))
     kinds = {frame["stream"]: (frame["kind"], frame["data"].get("code")) for frame in _frames(watcher)}
-    assert kinds == {"store.index": ("error", "internal"), "store.files": ("error", "starting"), "store.positions": ("snapshot", None)}
+    assert kinds == {
+        "store.index": ("error", "internal"),
+        "store.files": ("error", "starting"),
+        "store.positions": ("snapshot", None),
+    }
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -165,7 +171,10 @@ async def test_a_group_that_is_gone_ends_its_stream(sampler, cluster):
 
 
 def test_integers_that_a_browser_would_round_are_strings():
-    assert live.encode({"a": 1 << 53, "b": [(1 << 53) - 1], "c": True, "d": None}) == b'{"a":"9007199254740992","b":[9007199254740991],"c":true,"d":null}'
+    assert (
+        live.encode({"a": 1 << 53, "b": [(1 << 53) - 1], "c": True, "d": None})
+        == b'{"a":"9007199254740992","b":[9007199254740991],"c":true,"d":null}'
+    )
 
 
 # -- over the socket
@@ -276,7 +285,9 @@ async def test_a_frame_beyond_its_bound_or_of_bytes_closes_the_socket(viewer):
 
 
 @socket
-async def test_a_browser_that_floods_its_socket_is_closed_and_has_begun_few_measurements(viewer, fake_cluster, monkeypatch):
+async def test_a_browser_that_floods_its_socket_is_closed_and_has_begun_few_measurements(
+    viewer, fake_cluster, monkeypatch
+):
     monkeypatch.setattr(live, "FRAMES_PER_SECOND", 0.0)
     measured = []
     monkeypatch.setattr(fake_cluster, "group", lambda name: measured.append(name) or {})
@@ -352,15 +363,32 @@ def test_a_login_that_ended_is_noticed_within_a_minute():
 
 
 @socket
-@pytest.mark.parametrize(("origin", "status"), [(b"http://evil.example", 403), (None, 403), (b"null", 403), (b"http://localhost.evil.example", 403), (b"http://localhost:8080", 101)])
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (b"http://evil.example", 403),
+        (None, 403),
+        (b"null", 403),
+        (b"http://localhost.evil.example", 403),
+        (b"http://localhost:8080", 101),
+    ],
+)
 async def test_over_tcp_another_sites_page_is_answered_403(viewer, origin, status):
     from mqadmin.asgi import application
 
     served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        lines = [b"GET /ws/v1/ HTTP/1.1", b"Host: localhost:8080", b"Upgrade: websocket", b"Connection: Upgrade", b"Sec-WebSocket-Version: 13",
-                 b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", b"Cookie: mqadmin_session=" + viewer.cookies["mqadmin_session"].value.encode()]  # fmt: skip
+        lines = [
+            b"GET /ws/v1/ HTTP/1.1",
+            b"Host: localhost:8080",
+            b"Upgrade: websocket",
+            b"Connection: Upgrade",
+            b"Sec-WebSocket-Version: 13",
+            # fmt: skip
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            b"Cookie: mqadmin_session=" + viewer.cookies["mqadmin_session"].value.encode(),
+        ]
         writer.write(b"\r\n".join([*lines, *([b"Origin: " + origin] if origin else []), b"", b""]))
         assert (await reader.readline()).split()[1] == str(status).encode()
         writer.close()
@@ -368,7 +396,13 @@ async def test_over_tcp_another_sites_page_is_answered_403(viewer, origin, statu
         await served.stop()
 
 
-PARTS = ["/store/cache/", "/store/disk/", "/store/disk/?retention_hours=12", "/store/layout/?topic=orders", "/store/index/?file=20251122090000000&part_of=chains"]
+PARTS = [
+    "/store/cache/",
+    "/store/disk/",
+    "/store/disk/?retention_hours=12",
+    "/store/layout/?topic=orders",
+    "/store/index/?file=20251122090000000&part_of=chains",
+]
 
 
 @pytest.fixture
@@ -387,7 +421,9 @@ def drawn(monkeypatch):
 @socket
 @pytest.mark.parametrize("inspects", [False, True])
 @pytest.mark.parametrize("address", PARTS)
-async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(address, inspects, sampler, cluster, fake_cluster, drawn, client_of_role):
+async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(
+    address, inspects, sampler, cluster, fake_cluster, drawn, client_of_role
+):
     cluster.inspects = fake_cluster.inspects = inspects
     watchers = [live.Watcher() for _ in range(5)]
     for watcher in watchers:
@@ -396,11 +432,15 @@ async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(address
     await asyncio.gather(*sampler._looks)
     frames = [_frames(watcher) for watcher in watchers]
     assert drawn == [address] and all(len(own) == 1 and own[0]["kind"] == "snapshot" for own in frames)
-    fetched = await sync_to_async(lambda: client_of_role("viewer").get(address, headers={"HX-Request": "true"}).content.decode())()
+    fetched = await sync_to_async(
+        lambda: client_of_role("viewer").get(address, headers={"HX-Request": "true"}).content.decode()
+    )()
     assert NUMBERS.sub("", frames[0][0]["data"]["html"]) == NUMBERS.sub("", fetched)
 
 
-async def test_a_part_is_drawn_again_for_who_comes_later_and_every_ten_seconds(sampler, fake_cluster, drawn, now):
+async def test_a_part_is_drawn_again_for_who_comes_later_and_every_ten_seconds(
+    sampler, fake_cluster, drawn, now
+):
     first, soon, later = live.Watcher(), live.Watcher(), live.Watcher()
     key = ("part", "/store/cache/")
     for watcher, after_s in ((first, 0), (soon, 1), (later, live.FRESH_SECONDS)):
@@ -417,7 +457,9 @@ async def test_a_part_is_drawn_again_for_who_comes_later_and_every_ten_seconds(s
     assert len(drawn) == 3
 
 
-async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler, cluster, monkeypatch, caplog):
+async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(
+    sampler, cluster, monkeypatch, caplog
+):
     def broken(hours):
         raise ZeroDivisionError
 
@@ -427,18 +469,48 @@ async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler,
     for address in ("/store/disk/", "/store/index/?file=20010101000000000&part_of=chains", "/store/cache/"):
         sampler.subscribe(watcher, ("part", address))
     await asyncio.gather(*sampler._looks)
-    kinds = {frame["name"].partition("?")[0]: (frame["kind"], frame["data"].get("code")) for frame in _frames(watcher)}
-    assert kinds == {"/store/disk/": ("error", "internal"), "/store/index/": ("end", "not_found"), "/store/cache/": ("snapshot", None)}
+    kinds = {
+        frame["name"].partition("?")[0]: (frame["kind"], frame["data"].get("code"))
+        for frame in _frames(watcher)
+    }
+    assert kinds == {
+        "/store/disk/": ("error", "internal"),
+        "/store/index/": ("end", "not_found"),
+        "/store/cache/": ("snapshot", None),
+    }
     assert "part could not be measured" in caplog.text
 
 
-@pytest.mark.parametrize("address", ["", "/", "/store/", "store/cache/", "/store/cache", "/topics/orders/", "/store/doctor/start", "http://other/store/cache/", "/store/cache/#x", "/store/cache/?file=1", "/store/index/", "/store/index/?file=20251122090000000", "/store/layout/?offset=7", "/store/cache/?" + "x" * 1100, "/store/cache/?\u00fc", "/store/cache/?" + "&" * 1000, "/store/../store/cache/"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "/",
+        "/store/",
+        "store/cache/",
+        "/store/cache",
+        "/topics/orders/",
+        "/store/doctor/start",
+        "http://other/store/cache/",
+        "/store/cache/#x",
+        "/store/cache/?file=1",
+        "/store/index/",
+        "/store/index/?file=20251122090000000",
+        "/store/layout/?offset=7",
+        "/store/cache/?" + "x" * 1100,
+        "/store/cache/?\u00fc",
+        "/store/cache/?" + "&" * 1000,
+        "/store/../store/cache/",
+    ],
+)
 def test_only_parts_that_are_everybodys_have_an_address(address):
     with pytest.raises(NameError_):
         live.STREAMS["part"].check(address)
 
 
-async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_handed_out_when_it_comes(sampler, monkeypatch):
+async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_handed_out_when_it_comes(
+    sampler, monkeypatch
+):
     began, go_on = threading.Semaphore(0), threading.Semaphore(0)
     looked = []
 
@@ -472,6 +544,7 @@ def _waiting_looks(monkeypatch, *streams: str, in_turn: bool = True) -> tuple[li
     """(the streams whose looks began, what lets them end)."""
     began, go_on = [], threading.Event()
     for stream in streams:
+
         def look(cluster, name, stream=stream):
             began.append(stream)
             assert go_on.wait(10)
@@ -516,7 +589,9 @@ async def test_a_look_that_hangs_holds_up_the_others_for_a_bounded_time(sampler,
     assert len(_frames(watcher)) == 2
 
 
-async def test_a_page_that_is_left_during_a_look_and_opened_again_is_answered_and_looks_still_take_turns(sampler, monkeypatch):
+async def test_a_page_that_is_left_during_a_look_and_opened_again_is_answered_and_looks_still_take_turns(
+    sampler, monkeypatch
+):
     monkeypatch.setattr(live, "TURN_SECONDS", 60.0)
     began, first_end = _waiting_looks(monkeypatch, "store.index")
     watcher = live.Watcher()
@@ -546,7 +621,9 @@ async def test_a_page_that_is_left_during_a_look_and_opened_again_is_answered_an
     sampler.remove(watcher)
 
 
-async def test_a_page_that_is_opened_again_and_again_during_a_look_begins_no_other_and_hurries_it(sampler, monkeypatch):
+async def test_a_page_that_is_opened_again_and_again_during_a_look_begins_no_other_and_hurries_it(
+    sampler, monkeypatch
+):
     monkeypatch.setattr(live, "TURN_SECONDS", 0.01)
     began, go_on = [], threading.Event()
 
@@ -610,7 +687,11 @@ def test_a_sampler_that_goes_on_in_another_loop_has_turns_of_that_loop(cluster, 
 
 
 async def test_the_first_look_is_quick_and_those_after_it_are_gentle(sampler, monkeypatch):
-    monkeypatch.setitem(live.STREAMS, "store.cache", live.Stream(lambda cluster, name: {"gentle": pace.current() is not None}, 1, in_thread=True))
+    monkeypatch.setitem(
+        live.STREAMS,
+        "store.cache",
+        live.Stream(lambda cluster, name: {"gentle": pace.current() is not None}, 1, in_thread=True),
+    )
     watcher, told = live.Watcher(), []
     sampler._watchers.add(watcher)
     sampler.subscribe(watcher, ("store.cache", ""))
@@ -641,9 +722,14 @@ async def test_a_tick_gives_way_after_each_stream_and_wakes_each_socket_once(sam
     before = turns
     await sampler.ticks(4)
     beside.cancel()
-    assert turns - before >= 4 * 2 + 1 + 4 * 2  # after two streams of each tick and one of the fourth, and after each socket
+    # After two streams of each tick and one of the fourth, and after each socket
+    assert turns - before >= 4 * 2 + 1 + 4 * 2
     for watcher in watchers:
-        assert {frame["stream"] for frame in json.loads(await watcher.take())} == {"store.positions", "recovery", "overview"}
+        assert {frame["stream"] for frame in json.loads(await watcher.take())} == {
+            "store.positions",
+            "recovery",
+            "overview",
+        }
         assert not watcher.ready.is_set()
 
 
@@ -664,18 +750,30 @@ async def test_a_socket_that_was_sent_all_within_a_tick_is_not_woken_again_for_n
     beside = asyncio.create_task(sent_to_the_second())
     await sampler.ticks(1)
     second, frames = await beside
-    assert {frame["stream"] for frame in frames} == {"store.positions", "overview"} and not second.ready.is_set()
+    assert {frame["stream"] for frame in frames} == {
+        "store.positions",
+        "overview",
+    } and not second.ready.is_set()
 
 
 async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_error(sampler, monkeypatch):
     fake_runs.install(monkeypatch.setattr)
     watcher = live.Watcher()
     sampler._watchers.add(watcher)
-    monkeypatch.setattr(jobs, "listing", lambda: [*map(fake_runs.run, fake_runs.RUNS), fake_runs.run("running") | {"id": "check", "pipeline": None}])
+    monkeypatch.setattr(
+        jobs,
+        "listing",
+        lambda: [
+            *map(fake_runs.run, fake_runs.RUNS),
+            fake_runs.run("running") | {"id": "check", "pipeline": None},
+        ],
+    )
     for key in (("jobs", ""), ("pipeline", ""), ("job", "running"), ("job", "nobody")):
         sampler.subscribe(watcher, key)
     await asyncio.gather(*sampler._looks)
-    every, runs, one, none = sorted(_frames(watcher), key=lambda frame: ("jobs", "pipeline", "job").index(frame["stream"]))
+    every, runs, one, none = sorted(
+        _frames(watcher), key=lambda frame: ("jobs", "pipeline", "job").index(frame["stream"])
+    )
     assert [run["id"] for run in runs["data"]["jobs"]] == list(fake_runs.RUNS)
     assert [job["id"] for job in every["data"]["jobs"]] == [*fake_runs.RUNS, "check"]
     assert (one["kind"], one["data"]["job"]["progress"]["done"]) == ("snapshot", 31)
@@ -696,7 +794,9 @@ def test_a_page_is_behind_when_a_state_changed_and_not_when_only_progress_did(mo
     fake_runs.install(monkeypatch.setattr)
     mark = jobs.mark_of(jobs.listing())
     assert mark == jobs.moving()["mark"]
-    assert jobs.moving(runs_only=True)["mark"] == jobs.mark_of([job for job in jobs.listing() if job["pipeline"]])
+    assert jobs.moving(runs_only=True)["mark"] == jobs.mark_of(
+        [job for job in jobs.listing() if job["pipeline"]]
+    )
     running = jobs.listing()
     running[1]["progress"] = None
     assert jobs.mark_of(running) == mark

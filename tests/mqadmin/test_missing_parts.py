@@ -15,13 +15,30 @@ from tests.support.hand_store import HandStore, message, small_settings
 
 def test_a_removed_socket_of_a_running_broker_is_not_taken_for_no_broker(tmp_path):
     (tmp_path / "run").mkdir()
-    with RestClient.of_data_directory(tmp_path) as client, pytest.raises(NotRunningError, match="no broker answers on .*start one with"):
+    with (
+        RestClient.of_data_directory(tmp_path) as client,
+        pytest.raises(NotRunningError, match="no broker answers on .*start one with"),
+    ):
         client.get("/store")
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"pid": os.getpid()}))
-    with RestClient.of_data_directory(tmp_path) as client, pytest.raises(NotRunningError, match="the broker runs .* with --no-web, so without the REST interface"):
+    with (
+        RestClient.of_data_directory(tmp_path) as client,
+        pytest.raises(
+            NotRunningError, match="the broker runs .* with --no-web, so without the REST interface"
+        ),
+    ):
         client.get("/store")
-    (tmp_path / "run" / "broker.json").write_text(json.dumps({"pid": os.getpid(), "web": "http://127.0.0.1:8080"}))
-    with RestClient.of_data_directory(tmp_path) as client, pytest.raises(NotRunningError, match=f"the broker runs .process {os.getpid()}., but its socket .*web.sock was removed: stop the broker and start it again"):
+    (tmp_path / "run" / "broker.json").write_text(
+        json.dumps({"pid": os.getpid(), "web": "http://127.0.0.1:8080"})
+    )
+    with (
+        RestClient.of_data_directory(tmp_path) as client,
+        pytest.raises(
+            NotRunningError,
+            match=f"the broker runs .process {os.getpid()}., but its socket .*web.sock was removed: stop "
+            f"the broker and start it again",
+        ),
+    ):
         client.get("/store")
 
 
@@ -29,10 +46,22 @@ def test_a_removed_socket_of_a_running_broker_is_not_taken_for_no_broker(tmp_pat
     ("gone", "said", "last"),
     [
         ((), "There is nothing to repair.", "Sound: "),
-        (("commitlog",), "A repair can do nothing: There is no log file, but the store had a log up to ", "Not sound: "),
-        (("commitlog", "consumequeue", "ends", "checkpoint"), "A repair can do nothing: Nothing of the store is here, which was opened at ", "Not sound: "),
+        (
+            ("commitlog",),
+            "A repair can do nothing: There is no log file, but the store had a log up to ",
+            "Not sound: ",
+        ),
+        (
+            ("commitlog", "consumequeue", "ends", "checkpoint"),
+            "A repair can do nothing: Nothing of the store is here, which was opened at ",
+            "Not sound: ",
+        ),
         (("ends",), "warning (next start): ends: is missing, though each stop writes it", "Sound: "),
-        (("config",), "warning (lost): config/topics.json: is missing, though each stop writes it", "Sound, but for what is lost: "),
+        (
+            ("config",),
+            "warning (lost): config/topics.json: is missing, though each stop writes it",
+            "Sound, but for what is lost: ",
+        ),
     ],
 )
 def test_check_store_says_what_is_missing_of_a_store_that_was_opened(tmp_path, gone, said, last):

@@ -58,7 +58,9 @@ def test_nobody_sees_a_page_before_the_login(fake_cluster, client_of_role, page)
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 @pytest.mark.parametrize("page", PAGES)
-def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(fake_cluster, client_of_role, role, page):
+def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(
+    fake_cluster, client_of_role, role, page
+):
     answer = client_of_role(role).get(page)
     assert answer.status_code == 200
     text = answer.content.decode()
@@ -78,11 +80,18 @@ def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_o
 
 def test_a_broker_that_nobody_used_yet_has_an_overview_too(fake_cluster, client_of_role, monkeypatch):
     positions = dict.fromkeys(fake_cluster.overview()["positions"], 0)
-    facts = fake_cluster.overview() | {"positions": positions, "worst_lag": None, "top_topics": [], "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio"))}
+    facts = fake_cluster.overview() | {
+        "positions": positions,
+        "worst_lag": None,
+        "top_topics": [],
+        "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
+    }
     monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
     text = client_of_role("viewer").get("/").content.decode()
     assert "No messages yet" in text and "no group reads yet" in text and "unknown" in text
-    assert not re.search(r'class="fill-\w+ fill-move" height="8" width="100', text), "nothing is written, so no bar is full"
+    assert not re.search(r'class="fill-\w+ fill-move" height="8" width="100', text), (
+        "nothing is written, so no bar is full"
+    )
 
 
 def test_a_store_that_nobody_uses_is_not_called_empty(fake_cluster, client_of_role, monkeypatch):
@@ -96,7 +105,9 @@ def test_a_dashboard_without_a_broker_says_how_to_get_one(fake_cluster, client_o
     def closed():
         raise StoreClosedError("No broker runs in this process.")
 
-    monkeypatch.setattr(fake_cluster, "state", lambda: {"state": "closed", "sentence": "No broker runs in this process."})
+    monkeypatch.setattr(
+        fake_cluster, "state", lambda: {"state": "closed", "sentence": "No broker runs in this process."}
+    )
     monkeypatch.setattr(fake_cluster, "overview", closed)
     monkeypatch.setattr(fake_cluster, "recovery", dict)
     client = client_of_role("viewer")
@@ -130,8 +141,15 @@ class LookedAt(FakeCluster):
         """The files can be looked at."""
 
     async def file_map(self, *kinds, topic=None) -> list[dict]:
-        queues = [self._file("consumequeue", 0, 6_000_000, 20, 20, "writing", f"many-{number:03d}", 0) for number in range(121)]
-        return [file for file in [*self._files(), *queues] if (not kinds or file["kind"] in kinds) and topic in (None, file["topic"])]
+        queues = [
+            self._file("consumequeue", 0, 6_000_000, 20, 20, "writing", f"many-{number:03d}", 0)
+            for number in range(121)
+        ]
+        return [
+            file
+            for file in [*self._files(), *queues]
+            if (not kinds or file["kind"] in kinds) and topic in (None, file["topic"])
+        ]
 
 
 @pytest.fixture
@@ -141,21 +159,37 @@ def looked_at():
     clusters.install(None)
 
 
-def test_the_map_of_a_store_that_was_not_opened_counts_all_queues_and_can_be_searched(looked_at, client_of_role):
+def test_the_map_of_a_store_that_was_not_opened_counts_all_queues_and_can_be_searched(
+    looked_at, client_of_role
+):
     """It counted those of the part that is shown, and each search was answered 503."""
     client = client_of_role("viewer")
     text = client.get("/store/?q=many&part=3").content.decode()
     assert "121 queues" in text and "part 3 of 3" in text and "many-120" in text and "many-099" not in text
     found = client.get("/store/?q=MANY-12", headers={"HX-Request": "true"})
-    assert found.status_code == 200 and "many-120" in found.content.decode() and "many-119" not in found.content.decode()
+    assert (
+        found.status_code == 200
+        and "many-120" in found.content.decode()
+        and "many-119" not in found.content.decode()
+    )
     beyond = client.get("/store/?q=many&part=99").content.decode()
     assert "part 3 of 3" in beyond and "many-120" in beyond
     files = client.get("/store/?part_of=log", headers={"HX-Request": "true"})
     assert files.status_code == 200 and "0" * 20 in files.content.decode()
 
 
-@pytest.mark.parametrize(("asked", "status"), [("kind=commitlog&topic=many-001", 200), ("topic=many-001", 200), ("kind=index&topic=nowhere", 404), ("topic=nowhere", 404)])
-def test_a_topic_whose_files_are_there_is_known_whatever_kind_is_asked_for(looked_at, client_of_role, asked, status):
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ("kind=commitlog&topic=many-001", 200),
+        ("topic=many-001", 200),
+        ("kind=index&topic=nowhere", 404),
+        ("topic=nowhere", 404),
+    ],
+)
+def test_a_topic_whose_files_are_there_is_known_whatever_kind_is_asked_for(
+    looked_at, client_of_role, asked, status
+):
     answer = client_of_role("viewer").get(f"/api/v1/store/files?{asked}")
     assert answer.status_code == status, answer.content
 
@@ -233,7 +267,11 @@ def test_nothing_found_is_not_the_same_as_there_may_be_more(fake_cluster, client
 
 
 def test_browsing_goes_on_from_where_it_was(fake_cluster, client_of_role):
-    text = client_of_role("viewer").get("/messages/?by=offset&topic=orders&queue=0&offset=40&limit=10").content.decode()
+    text = (
+        client_of_role("viewer")
+        .get("/messages/?by=offset&topic=orders&queue=0&offset=40&limit=10")
+        .content.decode()
+    )
     assert "offset=30" in text and "offset=50" in text
 
 
@@ -256,7 +294,14 @@ def test_a_message_shows_its_fields_and_every_byte_belongs_to_one(fake_cluster, 
     assert stored.unique_key in text and "order-41040" in text
     shown = re.findall(r'class="run c\d" data-field="([a-z_]+)"[^>]*>([0-9a-f ]+)<', text)
     assert bytes.fromhex("".join(run for _, run in shown)) == raw
-    assert {field for field, _ in shown} == {*record.FIXED_IPV4.names, "body", "topic_length", "topic", "properties_length", "properties"}
+    assert {field for field, _ in shown} == {
+        *record.FIXED_IPV4.names,
+        "body",
+        "topic_length",
+        "topic",
+        "properties_length",
+        "properties",
+    }
     assert "(right)" in text
 
 
@@ -273,7 +318,7 @@ def test_a_body_with_another_checksum_is_shown_as_wrong(fake_cluster, client_of_
 
 HOSTILE = (
     "<script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
     "{{ 7 * 7 }}{% debug %}",
     "javascript:alert(1)",
     "</pre></textarea><svg/onload=alert(1)>",
@@ -284,11 +329,17 @@ HOSTILE = (
 @pytest.mark.parametrize("payload", HOSTILE)
 def test_what_producers_write_is_text_wherever_it_stands(fake_cluster, client_of_role, payload):
     pairs = {"TAGS": payload, "KEYS": payload, "UNIQ_KEY": payload, payload[:20]: payload}
-    message = Message("orders", 0, payload.encode(), properties.encode(pairs), born_timestamp=1_764_000_000_000)
+    message = Message(
+        "orders", 0, payload.encode(), properties.encode(pairs), born_timestamp=1_764_000_000_000
+    )
     fake_cluster.extra_messages.append(record.encode(message, 0, 0, 1_764_000_000_000))
     text = client_of_role("viewer").get("/messages/0/").content.decode()
     assert payload not in text.replace(html.escape(payload), "") or payload == "javascript:alert(1)"
-    assert not re.search(r'href="\s*javascript:', text) and "<svg/onload" not in text and "<img src=x" not in text
+    assert (
+        not re.search(r'href="\s*javascript:', text)
+        and "<svg/onload" not in text
+        and "<img src=x" not in text
+    )
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", b"{broken", b"[" * 5_000, b"x" * 100_000])
@@ -332,35 +383,65 @@ def test_a_job_is_started_with_its_parameters_and_its_page_opens(fake_cluster, c
 
     monkeypatch.setattr("mqadmin.jobs.start", start)
     operator = client_of_role("operator")
-    answer = operator.post("/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""})
+    answer = operator.post(
+        "/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""}
+    )
     assert answer["Location"] == "/jobs/job-1/"
     # The page's form has the fields of all kinds, and a choice always has a value.
     operator.post("/jobs/start", {"kind": "check_store", "form": "jsonl", "to": "group", "topic": ""})
-    assert asked == [("export_messages", {"topic": "orders", "form": "csv"}, "user:the-operator"), ("check_store", {}, "user:the-operator")]
+    assert asked == [
+        ("export_messages", {"topic": "orders", "form": "csv"}, "user:the-operator"),
+        ("check_store", {}, "user:the-operator"),
+    ]
 
 
 def test_the_frame_of_a_browser_is_told_to_hold_back(fake_cluster, client_of_role):
     answer = client_of_role("viewer").get("/")
-    assert answer["X-Frame-Options"] == "DENY" and "frame-ancestors 'none'" in answer["Content-Security-Policy"]
+    assert (
+        answer["X-Frame-Options"] == "DENY" and "frame-ancestors 'none'" in answer["Content-Security-Policy"]
+    )
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert answer["Referrer-Policy"] == "same-origin"
 
 
 def test_a_lookup_is_told_with_what_was_dropped_and_why_it_ended(fake_cluster, client_of_role):
     client = client_of_role("viewer")
-    text = client.get("/store/index/?topic=orders&key=order-41040&from=2025-11-01T00:00&to=2030-01-01T00:00").content.decode()
+    text = client.get(
+        "/store/index/?topic=orders&key=order-41040&from=2025-11-01T00:00&to=2030-01-01T00:00"
+    ).content.decode()
     assert 'value="2025-11-01T00:00"' in text and 'value="2030-01-01T00:00"' in text
-    for said in ("1 message found", "3 entries touched", "2 of the 64 places", "dropped", "passed over", "another key of the same hash", "not in the index", "12 µs"):
+    for said in (
+        "1 message found",
+        "3 entries touched",
+        "2 of the 64 places",
+        "dropped",
+        "passed over",
+        "another key of the same hash",
+        "not in the index",
+        "12 µs",
+    ):
         assert said in text
     assert "needs both" in client.get("/store/index/?topic=orders").content.decode()
     assert "is not a time" in client.get("/store/index/?topic=orders&key=k&from=soon").content.decode()
-    assert "lies behind" in client.get("/store/index/?topic=orders&key=k&from=2025-11-02T00:00&to=2025-11-01T00:00").content.decode()
+    assert (
+        "lies behind"
+        in client.get(
+            "/store/index/?topic=orders&key=k&from=2025-11-02T00:00&to=2025-11-01T00:00"
+        ).content.decode()
+    )
 
 
 def test_chains_come_as_a_piece_and_only_of_a_file_that_is_there(fake_cluster, client_of_role):
     client = client_of_role("viewer")
-    piece = client.get("/store/index/?file=20251122090000000&part_of=chains", headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in piece and "16 to 31" in piece and "customer-9" in piece and "1 chain is not whole" in piece
+    piece = client.get(
+        "/store/index/?file=20251122090000000&part_of=chains", headers={"HX-Request": "true"}
+    ).content.decode()
+    assert (
+        "<html" not in piece
+        and "16 to 31" in piece
+        and "customer-9" in piece
+        and "1 chain is not whole" in piece
+    )
     assert "Count the chains" in client.get("/store/index/").content.decode()
     assert client.get("/store/index/?file=20010101000000000").status_code == 404
     assert client.get("/store/index/?file=../x").status_code == 400
@@ -381,10 +462,16 @@ def test_the_page_of_a_damaged_message_says_how_it_is_damaged(fake_cluster, clie
 def test_a_search_that_meets_damage_says_so_and_does_not_call_itself_complete(fake_cluster, client_of_role):
     client = client_of_role("viewer")
     text = client.get("/messages/?by=key&topic=orders&key=damaged").content.decode()
-    assert "There may be more: the record at 40,000 of the log is damaged (the body of a record has another CRC): messages may be missing." in text
+    assert (
+        "There may be more: the record at 40,000 of the log is damaged (the body of a record has "
+        "another CRC): messages may be missing." in text
+    )
     assert "Nothing found" in text and "The search was complete" not in text
     answer = client.get("/api/v1/messages?topic=orders&key=damaged").json()
-    assert (answer["complete"], answer["damaged"]) == (False, [{"log_offset": 40_000, "damage": "the body of a record has another CRC"}])
+    assert (answer["complete"], answer["damaged"]) == (
+        False,
+        [{"log_offset": 40_000, "damage": "the body of a record has another CRC"}],
+    )
 
 
 def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, client_of_role, monkeypatch):
@@ -396,7 +483,9 @@ def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, 
     assert "Complete, but store times go back once, at 12 of the log." in text
 
 
-def test_a_job_or_schedule_that_is_not_there_is_a_404_with_one_sentence(fake_cluster, client_of_role, monkeypatch):
+def test_a_job_or_schedule_that_is_not_there_is_a_404_with_one_sentence(
+    fake_cluster, client_of_role, monkeypatch
+):
     def missing(*arguments):
         raise Problem("not_found", "there is no such thing")
 
@@ -407,10 +496,14 @@ def test_a_job_or_schedule_that_is_not_there_is_a_404_with_one_sentence(fake_clu
         answer = client.post(address)
         assert answer.status_code == 404, address
         text = answer.content.decode()
-        assert "There is no s" in text and "there is no s" not in text and text.count("here is no s") == 1, address
+        assert "There is no s" in text and "there is no s" not in text and text.count("here is no s") == 1, (
+            address
+        )
 
 
-def test_a_problem_of_a_job_that_is_there_is_a_sentence_on_its_page(fake_cluster, client_of_role, monkeypatch):
+def test_a_problem_of_a_job_that_is_there_is_a_sentence_on_its_page(
+    fake_cluster, client_of_role, monkeypatch
+):
     def refused(*arguments):
         raise Problem("jobs_unavailable", "Redis does not answer")
 
@@ -423,7 +516,9 @@ def test_a_problem_of_a_job_that_is_there_is_a_sentence_on_its_page(fake_cluster
     assert text.count("Redis does not answer") == 2, "of the page, and of what was asked before"
 
 
-def test_an_empty_broker_and_a_group_without_dead_letters_count_no_messages(fake_cluster, client_of_role, monkeypatch):
+def test_an_empty_broker_and_a_group_without_dead_letters_count_no_messages(
+    fake_cluster, client_of_role, monkeypatch
+):
     overview = fake_cluster.overview()
     monkeypatch.setattr(fake_cluster, "overview", lambda: overview | {"worst_lag": None})
     client = client_of_role("viewer")

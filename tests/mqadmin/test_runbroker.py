@@ -15,7 +15,11 @@ from mqadmin.management.commands import runbroker
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), os.mkfifo, lambda path: path.symlink_to("nowhere")], ids=["file", "FIFO", "link"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: path.write_bytes(b""), os.mkfifo, lambda path: path.symlink_to("nowhere")],
+    ids=["file", "FIFO", "link"],
+)
 def test_records_that_cannot_be_read_do_not_keep_a_new_database_from_being_made(tmp_path, make):
     """With the tables made already the start went on, and without it was refused."""
     assert not runbroker._has_run(tmp_path)
@@ -30,7 +34,11 @@ def test_records_that_cannot_be_read_do_not_keep_a_new_database_from_being_made(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "kind"),
-    [(os.mkfifo, "is a FIFO, no regular file"), (os.mkdir, "is a directory, no regular file"), (lambda path: path.symlink_to("made-elsewhere"), "is a link that leads nowhere")],
+    [
+        (os.mkfifo, "is a FIFO, no regular file"),
+        (os.mkdir, "is a directory, no regular file"),
+        (lambda path: path.symlink_to("made-elsewhere"), "is a link that leads nowhere"),
+    ],
     ids=["FIFO", "directory", "link"],
 )
 def test_a_database_of_another_kind_ends_the_start_before_it_is_opened(tmp_path, make, kind):
@@ -38,9 +46,22 @@ def test_a_database_of_another_kind_ends_the_start_before_it_is_opened(tmp_path,
     database = tmp_path / "mqadmin.sqlite3"
     make(database)
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings"}
-    command = [sys.executable, "manage.py", "runbroker", "--data", str(tmp_path), "--no-broker", "--web-port", "0"]
+    command = [
+        sys.executable,
+        "manage.py",
+        "runbroker",
+        "--data",
+        str(tmp_path),
+        "--no-broker",
+        "--web-port",
+        "0",
+    ]
     done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (1, f"runbroker: {database} {kind}: move it away and put the dashboard's database there; without one a start of the broker makes an empty one\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"runbroker: {database} {kind}: move it away and put the dashboard's database there; without "
+        f"one a start of the broker makes an empty one\n",
+    )
     assert not (tmp_path / "made-elsewhere").exists()
 
 

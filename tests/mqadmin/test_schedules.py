@@ -60,7 +60,11 @@ def test_a_due_schedule_starts_its_run_once_and_is_due_again_later(started, user
     ("text", "said"),
     [
         ("61 * * * *", "its minute is '61', want 0 to 59, *, a list (1,2), a range (1-3) or a step (*/2)"),
-        ("0 0 * * mon-xx", "its weekday is 'mon-xx', want 0 to 7 or sun to sat, *, a list (1,2), a range (1-3) or a step (*/2)"),
+        (
+            "0 0 * * mon-xx",
+            "its weekday is 'mon-xx', want 0 to 7 or sun to sat, *, a list (1,2), a range (1-3) or a "
+            "step (*/2)",
+        ),
         ("0 0 31 2 *", "no month has that day"),
     ],
 )
@@ -105,7 +109,11 @@ def test_while_the_run_before_is_at_work_the_next_is_left_out_and_says_so(starte
     assert len(started) == 2 and schedules.listing()[0]["last_problem"] is None
     # Its record may be gone after its time; Redis may not answer at all.
     for code, count in (("not_found", 3), ("jobs_unavailable", 3)):
-        monkeypatch.setattr(jobs, "find", lambda run_id, code=code: (_ for _ in ()).throw(Problem(code, "Redis does not answer")))
+        monkeypatch.setattr(
+            jobs,
+            "find",
+            lambda run_id, code=code: (_ for _ in ()).throw(Problem(code, "Redis does not answer")),
+        )
         due(scheduler).enqueue_jobs()
         assert len(started) == count
     assert PipelineSchedule.objects.get(pk=made["id"]).last_problem == "Redis does not answer"
@@ -118,25 +126,48 @@ def test_whoever_may_start_nothing_any_more_starts_nothing_by_a_schedule(started
         schedules.add("audit", {}, "0 1 * * *", caller)
     scheduler = cron.Scheduler(connection=object())
     due(scheduler).enqueue_jobs()
-    assert [(caller.name, caller.role) for _, _, caller, _ in started] == [("user:the-operator", "operator"), ("token:nightly", "operator"), ("local:me", "admin")]
+    assert [(caller.name, caller.role) for _, _, caller, _ in started] == [
+        ("user:the-operator", "operator"),
+        ("token:nightly", "operator"),
+        ("local:me", "admin"),
+    ]
     user.groups.clear()
     tokens.revoke(token)
     PipelineSchedule.objects.update(last_run="")
     del started[:]
     due(scheduler).enqueue_jobs()
     assert [caller.name for _, _, caller, _ in started] == ["local:me"]
-    assert [one["last_problem"] for one in schedules.listing()] == ["user:the-operator may not start runs any more", "token:nightly may not start runs any more", None]
+    assert [one["last_problem"] for one in schedules.listing()] == [
+        "user:the-operator may not start runs any more",
+        "token:nightly may not start runs any more",
+        None,
+    ]
 
 
 def test_one_made_just_before_it_is_due_is_due_also_when_it_is_seen_just_after(monkeypatch):
     minute_ms = 29_833_334 * 60_000
     monkeypatch.setattr("mqadmin.cron.time.time", lambda: minute_ms / 1000 + 3)
-    young, old = (PipelineSchedule(pk=1, job="audit", cron="* * * * *", created_ms=minute_ms - ago) for ago in (1_000, 3_600_000))
+    young, old = (
+        PipelineSchedule(pk=1, job="audit", cron="* * * * *", created_ms=minute_ms - ago)
+        for ago in (1_000, 3_600_000)
+    )
     assert cron._due(young).next_enqueue_time.timestamp() * 1000 == minute_ms
     assert cron._due(old).next_enqueue_time > now()  # what was due while nobody looked is not made up for
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "* * * *", "* * * * * *", "60 * * * *", "0 0 30 2 *", "0 0 * * 9", "* * * * *" + " " * 200 + "x" * 90])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tomorrow",
+        "* * * *",
+        "* * * * * *",
+        "60 * * * *",
+        "0 0 30 2 *",
+        "0 0 * * 9",
+        "* * * * *" + " " * 200 + "x" * 90,
+    ],
+)
 def test_what_is_no_cron_expression_or_never_comes_is_refused(text):
     with pytest.raises(Problem) as refused:
         schedules.add("audit", {}, text, OPERATOR)
@@ -154,16 +185,30 @@ def test_parameters_are_those_of_the_job_and_there_is_an_end_to_schedules(monkey
         schedules.add("audit", {}, "0 1 * * *", OPERATOR)
 
 
-def test_an_operator_adds_and_removes_one_on_the_page_and_a_viewer_sees_it(fake_cluster, client_of_role, monkeypatch):
+def test_an_operator_adds_and_removes_one_on_the_page_and_a_viewer_sees_it(
+    fake_cluster, client_of_role, monkeypatch
+):
     monkeypatch.setattr(jobs, "listing", lambda: [])
     operator, viewer = client_of_role("operator"), client_of_role("viewer")
-    form = {"job": "statistics", "cron": "30 2 * * *", "topic": "orders", "key": "left over from another choice"}
+    form = {
+        "job": "statistics",
+        "cron": "30 2 * * *",
+        "topic": "orders",
+        "key": "left over from another choice",
+    }
     assert operator.post("/pipeline/schedules/add", form).status_code == 302
     [made] = schedules.listing()
-    assert (made["job"], made["parameters"], made["created_by"]) == ("statistics", {"topic": "orders"}, "user:the-operator")
+    assert (made["job"], made["parameters"], made["created_by"]) == (
+        "statistics",
+        {"topic": "orders"},
+        "user:the-operator",
+    )
     seen = viewer.get("/pipeline/").content.decode()
     assert "30 2 * * *" in seen and "Remove" not in seen and "Add the schedule" not in seen
-    assert "is no cron expression" in operator.post("/pipeline/schedules/add", form | {"cron": "soon"}, follow=True).content.decode()
+    assert (
+        "is no cron expression"
+        in operator.post("/pipeline/schedules/add", form | {"cron": "soon"}, follow=True).content.decode()
+    )
     assert viewer.post(f"/pipeline/schedules/{made['id']}/remove").status_code == 403
     assert operator.post(f"/pipeline/schedules/{made['id']}/remove").status_code == 302
     assert schedules.listing() == []
@@ -173,10 +218,19 @@ def test_rest_lists_adds_and_removes(fake_cluster, client_of_role):
     operator = client_of_role("operator")
     headers = {"HTTP_X_CSRFTOKEN": "c" * 32}
     operator.cookies["csrftoken"] = "c" * 32
-    answer = operator.post("/api/v1/pipeline/schedules", {"job": "lineage", "cron": "0 1 * * *", "parameters": {"key": "k", "begin_ms": "5"}}, content_type="application/json", **headers)
+    answer = operator.post(
+        "/api/v1/pipeline/schedules",
+        {"job": "lineage", "cron": "0 1 * * *", "parameters": {"key": "k", "begin_ms": "5"}},
+        content_type="application/json",
+        **headers,
+    )
     assert answer.status_code == 201, answer.content
     made = answer.json()
-    assert (made["job"], made["parameters"], made["last_run"]) == ("lineage", {"key": "k", "begin_ms": 5}, None)
+    assert (made["job"], made["parameters"], made["last_run"]) == (
+        "lineage",
+        {"key": "k", "begin_ms": 5},
+        None,
+    )
     assert int(made["next_ms"]) > int(made["created_ms"])
     assert operator.get("/api/v1/pipeline/schedules").json()["items"] == [made]
     assert operator.delete(f"/api/v1/pipeline/schedules/{made['id']}", **headers).status_code == 204

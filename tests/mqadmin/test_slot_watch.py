@@ -1,4 +1,5 @@
-"""What a browser that watches an index file's slots is sent: enough to keep its picture right, and no more."""
+"""What a browser that watches an index file's slots is sent: enough to keep its picture right, and no
+more."""
 
 from __future__ import annotations
 

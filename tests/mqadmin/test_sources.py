@@ -1,4 +1,5 @@
-"""Each view of the inside says by REST and on its page when its numbers were measured and where they come from, in the same words."""
+"""Each view of the inside says by REST and on its page when its numbers were measured and where they come
+from, in the same words."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ VIEWS = {
     "recovery": ("/recovery", "/store/recovery/"),
     "recoveries": ("/store/recoveries", "/store/recovery/"),
 }
-OWN_WORDS = ("/store/cache", "/store/layout", "/store/bytes?kind=commitlog&offset=237", "/store/journey?log_offset=40000")
+OWN_WORDS = (
+    "/store/cache",
+    "/store/layout",
+    "/store/bytes?kind=commitlog&offset=237",
+    "/store/journey?log_offset=40000",
+)
 
 
 def test_no_view_is_left_out():
@@ -42,7 +48,11 @@ def test_a_view_says_when_and_from_where_by_rest_and_on_its_page(view, fake_clus
     path, page = VIEWS[view]
     path = "/api/v1" + path.replace("INDEX", FakeCluster().store_index()[-1]["name"])
     client = client_of_role("viewer")
-    answer = client.post(path, json.dumps({"topic": "orders", "key": "order-1"}), content_type="application/json") if view == "explain" else client.get(path)
+    answer = (
+        client.post(path, json.dumps({"topic": "orders", "key": "order-1"}), content_type="application/json")
+        if view == "explain"
+        else client.get(path)
+    )
     assert answer.status_code == 200, answer.content
     told = answer.json()
     assert told["source"] == SOURCES[view] and told["at_ms"].isdigit()

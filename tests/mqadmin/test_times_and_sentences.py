@@ -1,4 +1,5 @@
-"""What people type and read: times as ISO or milliseconds at every door, sentences for what is wrong beside its field, no class names."""
+"""What people type and read: times as ISO or milliseconds at every door, sentences for what is wrong beside
+its field, no class names."""
 
 from __future__ import annotations
 
@@ -25,22 +26,39 @@ def test_rest_takes_a_time_in_either_form_and_says_it_in_both(client_of_role, fa
     assert (found["time_ms"], found["time"]) == (AT, "2025-11-21T10:00:00.000Z")
     body = {"topic": "orders", "to": "time", "value": time}
     moved = client.post("/api/v1/groups/billing/offsets/reset", body, content_type="application/json").json()
-    assert (moved["time_ms"], moved["time"], moved["moves"][0]["after"]) == (AT, "2025-11-21T10:00:00.000Z", AT)
+    assert (moved["time_ms"], moved["time"], moved["moves"][0]["after"]) == (
+        AT,
+        "2025-11-21T10:00:00.000Z",
+        AT,
+    )
     assert client.get("/api/v1/topics/orders/messages", {"from_ms": time, "to_ms": time}).status_code == 200
 
 
 def test_rest_says_what_is_no_time_in_a_sentence(client_of_role, fake_cluster):
     client = client_of_role("operator")
-    for address in ("/api/v1/topics/orders/messages?from_ms=soon", "/api/v1/topics/orders/queues/0/offset?time_ms=soon"):
+    for address in (
+        "/api/v1/topics/orders/messages?from_ms=soon",
+        "/api/v1/topics/orders/queues/0/offset?time_ms=soon",
+    ):
         told = client.get(address).json()
-        assert told["code"] == "invalid_fields" and "'soon' is not a time: want milliseconds since 1970, or a time such as" in told["detail"]
+        assert (
+            told["code"] == "invalid_fields"
+            and "'soon' is not a time: want milliseconds since 1970, or a time such as" in told["detail"]
+        )
     body = {"topic": "orders", "to": "time", "value": "soon"}
-    assert "'soon' is not a time" in client.post("/api/v1/groups/billing/offsets/reset", body, content_type="application/json").json()["detail"]
+    assert (
+        "'soon' is not a time"
+        in client.post("/api/v1/groups/billing/offsets/reset", body, content_type="application/json").json()[
+            "detail"
+        ]
+    )
 
 
 def test_a_timeline_has_each_moment_in_both_forms(client_of_role, fake_cluster):
     facts = client_of_role("viewer").get("/api/v1/groups/billing/timeline").json()
-    assert facts["at"].endswith("Z") and facts["from"] < facts["to"] and facts["events"][0]["at"].endswith("Z")
+    assert (
+        facts["at"].endswith("Z") and facts["from"] < facts["to"] and facts["events"][0]["at"].endswith("Z")
+    )
     assert "lag" in facts["queues"][0] and facts["queues"][0]["earliest"].endswith("Z")
 
 
@@ -49,7 +67,9 @@ async def test_a_command_takes_a_time_in_either_form_and_shows_its_zone(cluster,
         for time in (AT, ISO):
             told = await run(tmp_path, "group", "reset-offset", "billing", "orders", "time", time)
             assert re.search(r"To what was stored from 2025-11-2\d \d\d:\d\d:00\.000[+-]\d\d:\d\d on:", told)
-        found = await run(tmp_path, "message", "get", "--topic", "orders", "--from", ISO, "--to", AT, "--json")
+        found = await run(
+            tmp_path, "message", "get", "--topic", "orders", "--from", ISO, "--to", AT, "--json"
+        )
         assert found.startswith("[")
         with pytest.raises(CommandError, match="is not a time: want milliseconds since 1970"):
             await run(tmp_path, "message", "get", "--topic", "orders", "--from", "soon")
@@ -57,7 +77,13 @@ async def test_a_command_takes_a_time_in_either_form_and_shows_its_zone(cluster,
 
 async def test_a_command_speaks_of_options_and_not_of_requests(cluster, tmp_path):  # noqa: F811
     async with broker(tmp_path):
-        for words in (("topic", "delete", "orders"), ("group", "delete", "billing"), ("topic", "create", "orders"), ("group", "create", "billing"), ("topic", "show", "nothing")):
+        for words in (
+            ("topic", "delete", "orders"),
+            ("group", "delete", "billing"),
+            ("topic", "create", "orders"),
+            ("group", "create", "billing"),
+            ("topic", "show", "nothing"),
+        ):
             with pytest.raises(CommandError) as refused:
                 await run(tmp_path, *words)
             assert not REQUEST.search(str(refused.value)), refused.value
@@ -79,7 +105,9 @@ def test_no_hint_of_a_command_names_a_request(code):
         ("/store/index/?topic=orders&key=k&from={}", "from", "soon", "is not a time"),
     ],
 )
-def test_a_form_keeps_what_was_typed_and_says_what_is_wrong_beside_it(client_of_role, fake_cluster, address, field, typed, said):
+def test_a_form_keeps_what_was_typed_and_says_what_is_wrong_beside_it(
+    client_of_role, fake_cluster, address, field, typed, said
+):
     html = client_of_role("viewer").get(address.format(typed)).content.decode()
     (place,) = re.findall(rf'<input id="{field}"[^>]*value="{typed}"[^>]*>(.*?)</div>', html, re.DOTALL)
     assert said in place and 'role="alert"' in place
@@ -88,16 +116,35 @@ def test_a_form_keeps_what_was_typed_and_says_what_is_wrong_beside_it(client_of_
 @pytest.mark.parametrize(
     ("address", "form", "typed", "said"),
     [
-        ("/jobs/start", {"kind": "export_messages", "topic": "../x", "form": "csv"}, 'value="../x"', "character"),
-        ("/store/lab/", {"point": "after-copy", "messages": "lots", "seed": "7"}, 'value="lots"', "want an integer"),
+        (
+            "/jobs/start",
+            {"kind": "export_messages", "topic": "../x", "form": "csv"},
+            'value="../x"',
+            "character",
+        ),
+        (
+            "/store/lab/",
+            {"point": "after-copy", "messages": "lots", "seed": "7"},
+            'value="lots"',
+            "want an integer",
+        ),
         ("/pipeline/start/statistics", {"topic": "orders", "from": "soon"}, 'value="soon"', "is not a time"),
-        ("/pipeline/schedules/add", {"job": "statistics", "cron": "every day", "topic": "orders"}, 'value="every day"', "cron"),
+        (
+            "/pipeline/schedules/add",
+            {"job": "statistics", "cron": "every day", "topic": "orders"},
+            'value="every day"',
+            "cron",
+        ),
     ],
 )
-def test_a_form_that_acts_comes_back_with_what_was_typed(client_of_role, fake_cluster, address, form, typed, said):
+def test_a_form_that_acts_comes_back_with_what_was_typed(
+    client_of_role, fake_cluster, address, form, typed, said
+):
     answer = client_of_role("operator").post(address, form)
     html = answer.content.decode()
-    assert answer.status_code in (400, 422) and typed in html and 'role="alert"' in html and said in html.lower()
+    assert (
+        answer.status_code in (400, 422) and typed in html and 'role="alert"' in html and said in html.lower()
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,9 +153,19 @@ def test_a_form_that_acts_comes_back_with_what_was_typed(client_of_role, fake_cl
         ({"type": "int_parsing", "msg": "Input should be a valid integer"}, "want an integer"),
         ({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "x"}, "want at least 1"),
         ({"type": "literal_error", "ctx": {"expected": "'a' or 'b'"}, "msg": "x"}, "want 'a' or 'b'"),
-        ({"type": "value_error", "ctx": {"error": ValueError("want a time")}, "msg": "Value error, want a time"}, "want a time"),
+        (
+            {
+                "type": "value_error",
+                "ctx": {"error": ValueError("want a time")},
+                "msg": "Value error, want a time",
+            },
+            "want a time",
+        ),
         ({"type": "string_too_short", "ctx": {"min_length": 1}, "msg": "x"}, "want at least 1 character"),
-        ({"type": "of_a_later_version", "msg": "Input should be a FooModel"}, "is not what this field takes; see /api/v1/docs"),
+        (
+            {"type": "of_a_later_version", "msg": "Input should be a FooModel"},
+            "is not what this field takes; see /api/v1/docs",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_field_is_told_in_our_words(entry, sentence):
@@ -122,7 +179,10 @@ def test_what_is_wrong_with_a_field_is_told_in_our_words(entry, sentence):
         ("Traceback\nValueError: invalid literal for int()", "the program failed at it"),
         ("Traceback\nbroker_store.errors.DamagedStoreError: /data/x at 7", "the program failed at it"),
         ("rq.timeouts.JobTimeoutException: Task exceeded", "it took longer than this kind of job may"),
-        ("interrupted: the broker was stopped while the job ran", "interrupted: the broker was stopped while the job ran"),
+        (
+            "interrupted: the broker was stopped while the job ran",
+            "interrupted: the broker was stopped while the job ran",
+        ),
         ("", "no reason was kept"),
     ],
 )

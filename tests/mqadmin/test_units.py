@@ -46,7 +46,10 @@ def test_a_number_has_its_unit(name, value, text):
     assert getattr(units, name)(value) == text
 
 
-@pytest.mark.parametrize("name", ["count", "size", "rate", "duration", "micros", "percent", "moment", "ago", "permission", "running_for"])
+@pytest.mark.parametrize(
+    "name",
+    ["count", "size", "rate", "duration", "micros", "percent", "moment", "ago", "permission", "running_for"],
+)
 def test_what_is_not_known_is_said_so(name):
     assert "unknown" in getattr(units, name)(None)
 
@@ -74,7 +77,13 @@ def test_every_word_that_is_asked_for_has_a_meaning():
 
 
 def test_tracks_are_drawn_from_the_checkpoint_to_the_end_of_the_log():
-    positions = {"wrote": 300, "confirmed": 300, "dispatched": 250, "flushed": 200, "checkpoint_position": 100}
+    positions = {
+        "wrote": 300,
+        "confirmed": 300,
+        "dispatched": 250,
+        "flushed": 200,
+        "checkpoint_position": 100,
+    }
     rows = {row["key"]: row for row in units.tracks(positions)["rows"]}
     assert [rows[key]["width"] for key in positions] == ["100.000", "100.000", "75.000", "50.000", "0"]
     assert rows["flushed"]["behind"] == 100
@@ -82,6 +91,15 @@ def test_tracks_are_drawn_from_the_checkpoint_to_the_end_of_the_log():
     assert all(row["at"] is None and row["behind"] is None for row in unknown)
 
 
-@pytest.mark.parametrize(("part", "whole", "said"), [(0, 1 << 30, "0.0 %"), (1, 1 << 30, "< 0.1 %"), (1, 8, "12.5 %"), (1, 0, units.UNKNOWN), (None, 8, units.UNKNOWN)])
+@pytest.mark.parametrize(
+    ("part", "whole", "said"),
+    [
+        (0, 1 << 30, "0.0 %"),
+        (1, 1 << 30, "< 0.1 %"),
+        (1, 8, "12.5 %"),
+        (1, 0, units.UNKNOWN),
+        (None, 8, units.UNKNOWN),
+    ],
+)
 def test_a_share_that_is_small_is_not_said_to_be_nothing(part, whole, said):
     assert units.ratio(part, whole) == said

@@ -15,5 +15,9 @@ VENDOR = Path(__file__).resolve().parents[2] / "static" / "vendor"
 def test_every_file_is_named_with_its_hash(directory):
     note = json.loads((VENDOR / directory / "vendor.json").read_text())
     assert note["name"] and note["version"] and note["license"]
-    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (VENDOR / directory).iterdir() if path.name != "vendor.json"}
+    files = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (VENDOR / directory).iterdir()
+        if path.name != "vendor.json"
+    }
     assert files == note["sha256"]

@@ -27,20 +27,40 @@ def _put(cluster, message: Message, *, delay_level: int = 0):  # noqa: F811
 
 def _half(cluster, key: str, **pairs: str) -> record.StoredMessage:  # noqa: F811
     parts = cluster._process.parts
-    message = Message("orders", 1, b"half", properties.encode({"PGROUP": "shop", "UNIQ_KEY": key, **pairs}), born_timestamp=parts.clock())
+    message = Message(
+        "orders",
+        1,
+        b"half",
+        properties.encode({"PGROUP": "shop", "UNIQ_KEY": key, **pairs}),
+        born_timestamp=parts.clock(),
+    )
     parts.transactions.prepare(message)
     return record.decode(parts.store.record_at(_put(cluster, message).log_offset))
 
 
 async def test_delayed_messages_are_counted_by_level_with_the_time_of_the_first(cluster):  # noqa: F811
     assert cluster.waiting()["delayed"]["levels"] == [] and cluster.waiting()["delayed"]["due_ms"] is None
-    receipts = await cluster.send_batch("orders", [NewMessage(b"x", properties={"DELAY": level}, queue_id=1) for level in ("14", "14", "18")])
+    receipts = await cluster.send_batch(
+        "orders", [NewMessage(b"x", properties={"DELAY": level}, queue_id=1) for level in ("14", "14", "18")]
+    )
     delayed = cluster.waiting()["delayed"]
-    assert [(level["level"], level["queue_id"], level["delay_ms"], level["waiting"]) for level in delayed["levels"]] == [(14, 13, 600_000, 2), (18, 17, 7_200_000, 1)]
+    assert [
+        (level["level"], level["queue_id"], level["delay_ms"], level["waiting"])
+        for level in delayed["levels"]
+    ] == [(14, 13, 600_000, 2), (18, 17, 7_200_000, 1)]
     stored, _ = await cluster.message(int(receipts[0]["log_offset"]))
-    assert delayed["due_ms"] == delayed["levels"][0]["due_ms"] == pytest.approx(stored.store_timestamp + 600_000, abs=1_000)
+    assert (
+        delayed["due_ms"]
+        == delayed["levels"][0]["due_ms"]
+        == pytest.approx(stored.store_timestamp + 600_000, abs=1_000)
+    )
     fate = cluster.fate(stored)
-    assert (stored.topic, fate["kind"], fate["waits"], fate["due_ms"]) == (SCHEDULE_TOPIC, "delayed", True, delayed["due_ms"])
+    assert (stored.topic, fate["kind"], fate["waits"], fate["due_ms"]) == (
+        SCHEDULE_TOPIC,
+        "delayed",
+        True,
+        delayed["due_ms"],
+    )
     assert (fate["topic"], fate["queue_id"], fate["level"]) == ("orders", 1, 14)
     cluster._process.parts.delay._levels[13].offset = 1
     assert cluster.fate(stored)["waits"] is False and cluster.waiting()["delayed"]["waiting"] == 2
@@ -54,27 +74,52 @@ async def test_timed_messages_are_counted_by_hour_and_topic_and_each_says_when_i
     assert parts.timer.schedule(message, pairs) is None
     stored = record.decode(parts.store.record_at(_put(cluster, message).log_offset))
     fate = cluster.fate(stored)
-    assert (fate["kind"], fate["waits"], fate["topic"], fate["queue_id"], fate["recalls"]) == ("timed", True, "orders", 1, None)
+    assert (fate["kind"], fate["waits"], fate["topic"], fate["queue_id"], fate["recalls"]) == (
+        "timed",
+        True,
+        "orders",
+        1,
+        None,
+    )
     assert fate["due_ms"] == now_ms + 600_123
     while cluster.waiting()["timed"]["not_enqueued"]:
         parts.timer.step(parts.clock())
     timed = cluster.waiting()["timed"]
-    assert (timed["enabled"], timed["waiting"], timed["topics"]) == (True, 1, [{"topic": "orders", "messages": 1}])
-    assert [hour["messages"] for hour in timed["hours"]] == [1] and abs(timed["hours"][0]["hour_ms"] - fate["due_ms"]) <= 3_600_000
+    assert (timed["enabled"], timed["waiting"], timed["topics"]) == (
+        True,
+        1,
+        [{"topic": "orders", "messages": 1}],
+    )
+    assert [hour["messages"] for hour in timed["hours"]] == [1] and abs(
+        timed["hours"][0]["hour_ms"] - fate["due_ms"]
+    ) <= 3_600_000
 
 
 async def test_halves_wait_until_their_word_and_each_tells_how_often_it_was_asked_about(cluster):  # noqa: F811
     transactions = cluster._process.parts.transactions
-    first, second, _ = _half(cluster, "K1", TRANSACTION_CHECK_TIMES="3"), _half(cluster, "K2"), _half(cluster, "K3")
+    first, second, _ = (
+        _half(cluster, "K1", TRANSACTION_CHECK_TIMES="3"),
+        _half(cluster, "K2"),
+        _half(cluster, "K3"),
+    )
     assert cluster.waiting()["prepared"]["waiting"] == 3
     assert transactions.begin_end(second)
     transactions.end(second, committed=True)
     prepared, told = cluster.waiting()["prepared"], await cluster.halves()
     assert (prepared["waiting"], prepared["committed"], prepared["most_checks"]) == (2, 1, 15)
-    assert [(half["message_id"], half["checks"], half["topic"], half["queue_id"], half["group"]) for half in told["items"]] == [("K1", 3, "orders", 1, "shop"), ("K3", 0, "orders", 1, "shop")]
+    assert [
+        (half["message_id"], half["checks"], half["topic"], half["queue_id"], half["group"])
+        for half in told["items"]
+    ] == [("K1", 3, "orders", 1, "shop"), ("K3", 0, "orders", 1, "shop")]
     assert told["complete"] and not (await cluster.halves(1))["complete"]
     fate = cluster.fate(first)
-    assert (fate["kind"], fate["waits"], fate["checks"], fate["group"], fate["topic"]) == ("prepared", True, 3, "shop", "orders")
+    assert (fate["kind"], fate["waits"], fate["checks"], fate["group"], fate["topic"]) == (
+        "prepared",
+        True,
+        3,
+        "shop",
+        "orders",
+    )
     assert cluster.fate(second)["waits"] is False
     # As after a start, when the records of who had a word are not read yet.
     transactions._op_read = -1
@@ -90,22 +135,45 @@ async def test_a_group_tells_what_it_sent_back_what_came_back_and_what_it_gave_u
         {"topic": dead_letter_topic("billing"), "messages": 0, "last_store_ms": None},
     )
     for level, group in ((14, "billing"), (14, "other"), (15, "billing"), (14, "billing")):
-        _put(cluster, Message(retry_topic(group), 0, b"x", properties.encode({"RETRY_TOPIC": "orders"})), delay_level=level)
+        _put(
+            cluster,
+            Message(retry_topic(group), 0, b"x", properties.encode({"RETRY_TOPIC": "orders"})),
+            delay_level=level,
+        )
     told = await asyncio.to_thread(cluster.retries, "billing")
     assert [(level["level"], level["count"]) for level in told["levels"]] == [(14, 2), (15, 1)]
     assert (told["delayed"], told["complete"]) == (3, True)
     assert told["levels"][1]["due_ms"] == cluster.waiting()["delayed"]["levels"][1]["due_ms"]
     parts.topics.ensure(retry_topic("billing"), 1)
     parts.topics.ensure(dead_letter_topic("billing"), 1)
-    came = _put(cluster, Message(retry_topic("billing"), 0, b"x", properties.encode({"RETRY_TOPIC": "orders"}), reconsume_times=1))
-    dead = _put(cluster, Message(dead_letter_topic("billing"), 0, b"x", properties.encode({"RETRY_TOPIC": "../orders"}), reconsume_times=17))
+    came = _put(
+        cluster,
+        Message(
+            retry_topic("billing"), 0, b"x", properties.encode({"RETRY_TOPIC": "orders"}), reconsume_times=1
+        ),
+    )
+    dead = _put(
+        cluster,
+        Message(
+            dead_letter_topic("billing"),
+            0,
+            b"x",
+            properties.encode({"RETRY_TOPIC": "../orders"}),
+            reconsume_times=17,
+        ),
+    )
     facts = cluster.group("billing")
-    assert facts["retrying"] == {"topic": retry_topic("billing"), "messages": 1, "lag": None}, "it never took from there: how much it has left is not known"
+    assert facts["retrying"] == {"topic": retry_topic("billing"), "messages": 1, "lag": None}, (
+        "it never took from there: how much it has left is not known"
+    )
     assert (facts["dead"]["messages"], facts["dead"]["last_store_ms"]) == (1, dead.store_timestamp)
     parts.offsets.commit("billing", retry_topic("billing"), 0, 0)
     assert cluster.group("billing")["retrying"]["lag"] == 1
     fates = [cluster.fate((await cluster.message(result.log_offset))[0]) for result in (came, dead)]
-    assert [(fate["kind"], fate["waits"], fate["group"], fate["topic"]) for fate in fates] == [("retry", True, "billing", "orders"), ("dead", None, "billing", None)]
+    assert [(fate["kind"], fate["waits"], fate["group"], fate["topic"]) for fate in fates] == [
+        ("retry", True, "billing", "orders"),
+        ("dead", None, "billing", None),
+    ]
 
 
 async def test_counting_the_retries_of_a_group_stops_and_says_so(cluster, monkeypatch):  # noqa: F811
@@ -143,7 +211,9 @@ async def test_what_waits_and_a_groups_retries_are_streams():
     assert frames["waiting"]["prepared"]["waiting"] == 3 and frames["group.retries"]["delayed"] == 29
 
 
-def test_the_page_shows_levels_and_halves_and_says_what_is_not_known(fake_cluster, client_of_role, monkeypatch):
+def test_the_page_shows_levels_and_halves_and_says_what_is_not_known(
+    fake_cluster, client_of_role, monkeypatch
+):
     client = client_of_role("viewer")
     page = client.get("/messages/waiting/").content.decode()
     assert "20,771" in page and ">30 min<" in page and "payments-service" in page and "3 of 15" in page
@@ -164,7 +234,9 @@ def test_the_page_shows_levels_and_halves_and_says_what_is_not_known(fake_cluste
         (48_000, "<strong>Given up</strong> by"),
     ],
 )
-def test_a_message_says_what_it_waits_for_and_where_it_goes(fake_cluster, client_of_role, log_offset, sentence):
+def test_a_message_says_what_it_waits_for_and_where_it_goes(
+    fake_cluster, client_of_role, log_offset, sentence
+):
     page = client_of_role("viewer").get(f"/messages/{log_offset}/").content.decode()
     assert sentence in " ".join(page.split()) and '<a href="/topics/payments/">payments</a>' in page
 
@@ -185,7 +257,13 @@ def test_a_group_shows_its_retries_and_leads_to_its_dead_letters(fake_cluster, c
 def test_rest_tells_what_waits(fake_cluster, client_of_role):
     client = client_of_role("viewer")
     assert client.get("/api/v1/waiting").json()["delayed"]["levels"][1]["waiting"] == "412"
-    assert [half["group"] for half in client.get("/api/v1/waiting/prepared", {"limit": 2}).json()["items"]] == ["payments-service"] * 2
+    assert [
+        half["group"] for half in client.get("/api/v1/waiting/prepared", {"limit": 2}).json()["items"]
+    ] == ["payments-service"] * 2
     told = client.get("/api/v1/groups/billing/waiting").json()
-    assert (told["delayed"]["complete"], told["dead"]["messages"], told["retrying"]["lag"]) == (True, "31", "3")
+    assert (told["delayed"]["complete"], told["dead"]["messages"], told["retrying"]["lag"]) == (
+        True,
+        "31",
+        "3",
+    )
     assert client.get("/api/v1/groups/nobody/waiting").status_code == 404

@@ -15,7 +15,13 @@ from mqadmin import web
 async def application(scope, receive, send):
     assert scope["type"] == "http", "lifespan is off"
     kind = b"unix" if scope["server"][1] is None else b"tcp"
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(kind)).encode())]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(b"content-length", str(len(kind)).encode())],
+        }
+    )
     await send({"type": "http.response.body", "body": kind})
 
 
@@ -83,7 +89,9 @@ def test_a_leftover_socket_is_replaced_and_a_path_too_long_refused(tmp_path):
         assert await _get(await asyncio.open_unix_connection(str(path))) == b"unix"
         await served.stop()
         with pytest.raises(OSError, match="shorter --data"):
-            await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / ("x" * 200), application=application)
+            await web.serve(
+                asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / ("x" * 200), application=application
+            )
 
     asyncio.run(main())
 
@@ -92,8 +100,12 @@ def test_a_directory_in_the_place_of_the_socket_is_refused_with_what_to_do(tmp_p
     (tmp_path / "web.sock").mkdir()
 
     async def main():
-        with pytest.raises(OSError, match="^/.*web.sock is a directory.*: move it away and start the broker again$"):
-            await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application)
+        with pytest.raises(
+            OSError, match="^/.*web.sock is a directory.*: move it away and start the broker again$"
+        ):
+            await web.serve(
+                asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application
+            )
 
     asyncio.run(main())
 

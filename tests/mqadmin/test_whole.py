@@ -1,4 +1,5 @@
-"""The whole program in a process of its own: what REST, commands and jobs do to a real broker and its store."""
+"""The whole program in a process of its own: what REST, commands and jobs do to a real broker and its
+store."""
 
 from __future__ import annotations
 
@@ -48,13 +49,27 @@ class Running:
     def __init__(self, data: Path):
         self.data = data
         broker, nameserver, self.web_port = free_ports(3)
-        command = [sys.executable, "manage.py", "runbroker", "--data", str(data), "--broker-port", str(broker)]
+        command = [
+            sys.executable,
+            "manage.py",
+            "runbroker",
+            "--data",
+            str(data),
+            "--broker-port",
+            str(broker),
+        ]
         command += ["--nameserver-port", str(nameserver), "--web-port", str(self.web_port)]
         for setting in SMALL_FILES:
             command += ["--set", setting]
-        environment = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")
+        }
         self.output = (data.parent / "output").open("w+b")
-        self.process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=self.output, stderr=self.output)
+        self.process = subprocess.Popen(
+            command, cwd=PROJECT, env=environment, stdout=self.output, stderr=self.output
+        )
 
     def said(self) -> str:
         return (self.data.parent / "output").read_text()
@@ -101,7 +116,9 @@ def command(running, *arguments: str) -> str:
 def ask(running, method: str, path: str, token: str, body=None) -> tuple[int, dict]:
     connection = http.client.HTTPConnection("127.0.0.1", running.web_port, timeout=20)
     try:
-        connection.request(method, "/api/v1" + path, body and json.dumps(body), {"Authorization": f"Bearer {token}"})
+        connection.request(
+            method, "/api/v1" + path, body and json.dumps(body), {"Authorization": f"Bearer {token}"}
+        )
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -111,11 +128,28 @@ def ask(running, method: str, path: str, token: str, body=None) -> tuple[int, di
 def job(running, broker, kind: str, *, confirm: str | None = None, **parameters) -> dict:
     """A job's end."""
     started = broker.post("/jobs", {"kind": kind, "parameters": parameters, "confirm": confirm})["id"]
-    return running.until(lambda: (found := broker.get(f"/jobs/{started}"))["state"] not in ("waiting", "running") and found, f"{kind} did not end")
+    return running.until(
+        lambda: (found := broker.get(f"/jobs/{started}"))["state"] not in ("waiting", "running") and found,
+        f"{kind} did not end",
+    )
 
 
 def test_a_message_sent_by_a_command_is_found_by_key_by_id_and_at_its_place(running):
-    receipt = json.loads(command(running, "message", "send", "Hello", "first message", "--tag", "greeting", "--key", "k-1", "--create", "--json"))
+    receipt = json.loads(
+        command(
+            running,
+            "message",
+            "send",
+            "Hello",
+            "first message",
+            "--tag",
+            "greeting",
+            "--key",
+            "k-1",
+            "--create",
+            "--json",
+        )
+    )
     by_key = json.loads(command(running, "message", "get", "--topic", "Hello", "--key", "k-1", "--json"))
     assert [(message["body"], message["tag"]) for message in by_key] == [("first message", "greeting")]
     by_id = json.loads(command(running, "message", "get", receipt["message_id"], "--json"))
@@ -128,15 +162,27 @@ def test_a_token_sends_reads_and_waits_over_the_hot_routes_until_it_is_revoked(r
     broker.post("/topics", {"name": "hot", "read_queues": 1, "write_queues": 1})
     issued = broker.post("/auth/tokens", {"name": "program", "role": "operator"})
     token = issued["token"]
-    status, receipt = ask(running, "POST", "/topics/hot/messages", token, {"body": "one", "keys": ["a"], "queue_id": 0})
+    status, receipt = ask(
+        running, "POST", "/topics/hot/messages", token, {"body": "one", "keys": ["a"], "queue_id": 0}
+    )
     assert (status, receipt["queue_offset"]) == (200, "0")
-    status, answer = ask(running, "POST", "/topics/hot/messages", token, [{"body": f"{n}"} for n in range(200)] + [{"body": "x", "queue_id": 7}])
+    status, answer = ask(
+        running,
+        "POST",
+        "/topics/hot/messages",
+        token,
+        [{"body": f"{n}"} for n in range(200)] + [{"body": "x", "queue_id": 7}],
+    )
     assert (status, answer["stored"], answer["complete"]) == (200, 200, False)
     assert answer["results"][-1]["problem"]["code"] == "queue_not_found"
-    assert "from 1 to 100" in ask(running, "GET", "/topics/hot/queues/0/messages?limit=101", token)[1]["detail"]
+    assert (
+        "from 1 to 100" in ask(running, "GET", "/topics/hot/queues/0/messages?limit=101", token)[1]["detail"]
+    )
     page, bodies = {"next_offset": "1", "max_offset": "201"}, []
     while page["next_offset"] != page["max_offset"]:
-        page = ask(running, "GET", f"/topics/hot/queues/0/messages?offset={page['next_offset']}&limit=100", token)[1]
+        page = ask(
+            running, "GET", f"/topics/hot/queues/0/messages?offset={page['next_offset']}&limit=100", token
+        )[1]
         bodies += [message["body"] for message in page["messages"]]
     assert bodies == [str(n) for n in range(200)]
     assert page["max_offset"] == "201"
@@ -163,8 +209,15 @@ def test_topics_and_groups_are_changed_and_the_trail_says_by_whom(running, broke
     with pytest.raises(RestError) as gone:
         broker.get("/topics/changing")
     assert gone.value.code == "topic_not_found"
-    actions = [(record["action"], record["name"], record["outcome"]) for record in broker.get("/audit")["items"]]
-    for expected in (("create", "changing", "done"), ("update", "changing", "done"), ("delete", "readers", "done"), ("delete", "changing", "done")):
+    actions = [
+        (record["action"], record["name"], record["outcome"]) for record in broker.get("/audit")["items"]
+    ]
+    for expected in (
+        ("create", "changing", "done"),
+        ("update", "changing", "done"),
+        ("delete", "readers", "done"),
+        ("delete", "changing", "done"),
+    ):
         assert expected in actions
     assert all(record["by"].startswith("local:") for record in broker.get("/audit")["items"])
 
@@ -187,7 +240,10 @@ def test_the_demo_lives_and_is_taken_away(running, broker):
 def test_jobs_check_rebuild_and_export_the_running_store(running, broker):
     broker.post("/topics", {"name": "exported", "read_queues": 2, "write_queues": 2})
     for at in range(0, 6_000, 1_000):
-        broker.post("/topics/exported/messages", [{"body": f"body {n}", "keys": [f"key-{n}"]} for n in range(at, at + 1_000)])
+        broker.post(
+            "/topics/exported/messages",
+            [{"body": f"body {n}", "keys": [f"key-{n}"]} for n in range(at, at + 1_000)],
+        )
     checked = job(running, broker, "check_store")
     assert (checked["state"], checked["result"]["ok"]) == ("done", True), checked
     rebuilt = job(running, broker, "rebuild_index")
@@ -224,7 +280,9 @@ async def read_all(nameserver: str, group: str, topic: str, count: int) -> list[
 def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running, broker):
     nameserver = run_file.read(running.data)["nameserver"]
     broker.post("/topics", {"name": "given-up", "read_queues": 2, "write_queues": 2})
-    broker.post("/topics/given-up/messages", [{"body": f"{n}", "keys": [f"k{n}"], "tag": "t"} for n in range(5)])
+    broker.post(
+        "/topics/given-up/messages", [{"body": f"{n}", "keys": [f"k{n}"], "tag": "t"} for n in range(5)]
+    )
     asyncio.run(give_up_all(nameserver, "tired", "given-up", 5))
     sent = asyncio.run(read_all(nameserver, "others", "given-up", 5))
     plan = broker.get("/groups/tired/dead-letters", most=3)
@@ -236,12 +294,21 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
             job(running, broker, "resend_dead_letters", confirm=confirm, group="tired", limit=3)
         assert (unconfirmed.value.status, unconfirmed.value.code) == (409, "confirmation_needed")
     again = job(running, broker, "resend_dead_letters", confirm="tired", group="tired", limit=3)
-    assert (again["state"], again["result"]) == ("done", {"sent": 3, "left": 2, "came_back": 0, "skipped": 0, "without_topic": 0}), again
+    assert (again["state"], again["result"]) == (
+        "done",
+        {"sent": 3, "left": 2, "came_back": 0, "skipped": 0, "without_topic": 0},
+    ), again
     # The command goes on where the job ended; the group gets them, and nobody else.
     told = command(running, "group", "resend-dead-letters", "tired")
-    assert "messages     2" in told and "sent before  3, which are passed over" in told and "Nothing was sent; to do it: --confirm tired" in told
+    assert (
+        "messages     2" in told
+        and "sent before  3, which are passed over" in told
+        and "Nothing was sent; to do it: --confirm tired" in told
+    )
     assert broker.get("/groups/tired/dead-letters")["messages"] == "2"
-    assert json.loads(command(running, "group", "resend-dead-letters", "tired", "--confirm", "tired", "--json")) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
+    assert json.loads(
+        command(running, "group", "resend-dead-letters", "tired", "--confirm", "tired", "--json")
+    ) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
     assert asyncio.run(read_all(nameserver, "tired", "given-up", 5)) == sent
     assert broker.get("/topics/given-up")["messages"] == "5"
     broker.post("/topics/given-up/messages", [{"body": "5"}])
@@ -280,7 +347,13 @@ def test_the_way_of_a_send_is_measured(running, broker):
     assert (after["stages"]["flush"]["since_start"]["count"], after["stages"]["flush"]["share"]) == (0, 0)
     race = broker.get("/store/dispatch")
     assert race["sinks"]["dispatched"]["behind_bytes"] == "0"
-    flushed = running.until(lambda: (found := broker.get("/store/exposure"))["losses"]["power"]["acknowledged"]["bytes"] == "0" and found, "the log was not flushed")
+    flushed = running.until(
+        lambda: (
+            (found := broker.get("/store/exposure"))["losses"]["power"]["acknowledged"]["bytes"] == "0"
+            and found
+        ),
+        "the log was not flushed",
+    )
     assert flushed["losses"]["power"]["acknowledged"] == {"bytes": "0", "messages": "0", "oldest_ms": "0"}
     assert flushed["start"]["file"].isdigit()
     # The broker stores messages of its own, too.
@@ -291,13 +364,21 @@ def test_the_way_of_a_send_is_measured(running, broker):
 def test_a_schedule_is_kept_and_a_process_of_its_own_looks_at_it(running, broker):
     made = broker.post("/pipeline/schedules", {"job": "audit", "cron": "0 0 1 1 *"})
     assert broker.get("/pipeline/schedules")["items"] == [made]
-    commands = [(entry / "cmdline").read_bytes() for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == running.process.pid]
+    commands = [
+        (entry / "cmdline").read_bytes()
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _parent(entry) == running.process.pid
+    ]
     assert len([command for command in commands if b"run_schedules" in command]) == 1
     assert "Traceback" not in (running.data / "logs" / "worker-schedules.log").read_text()
 
 
 def test_a_stop_is_quick_leaves_no_process_and_a_sound_store(running):
-    before = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == running.process.pid]
+    before = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _parent(entry) == running.process.pid
+    ]
     assert len(before) >= 4  # Redis, two workers, and what starts scheduled runs
     began = time.monotonic()
     assert running.stop() == 0, running.said()[-2000:]

@@ -24,7 +24,9 @@ def test_a_failure_is_its_sentence_alone_and_exit_code_1(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--queues", "--read-queues", "--write-queues"])
-def test_a_number_of_queues_out_of_range_is_refused_by_the_name_of_its_option(option, capsys, tmp_path, monkeypatch):
+def test_a_number_of_queues_out_of_range_is_refused_by_the_name_of_its_option(
+    option, capsys, tmp_path, monkeypatch
+):
     monkeypatch.setattr(Command, "broker", lambda self: nullcontext(SimpleNamespace(post=None)))
     with pytest.raises(SystemExit):
         Command().run_from_argv(["manage.py", "topic", "create", "Lat", option, "0"])
@@ -48,6 +50,10 @@ def test_a_number_below_the_least_is_refused_with_its_range():
 
 
 def test_a_request_that_is_no_http_is_called_by_what_it_is():
-    assert "TLS" in _why_malformed(b"\x16\x03\x01\x02", httptools.HttpParserInvalidMethodError("Invalid method encountered"))
-    assert "CONNECT is for proxies" in _why_malformed(b"CONNECT localhost:80", httptools.HttpParserCallbackError("User callback error"))
+    assert "TLS" in _why_malformed(
+        b"\x16\x03\x01\x02", httptools.HttpParserInvalidMethodError("Invalid method encountered")
+    )
+    assert "CONNECT is for proxies" in _why_malformed(
+        b"CONNECT localhost:80", httptools.HttpParserCallbackError("User callback error")
+    )
     assert _why_malformed(b"?", httptools.HttpParserError("why")) == "why"

@@ -1,7 +1,9 @@
-"""Bad input to each code of the name server: every field and body in turn missing, of a wrong kind, huge or hostile.
+"""Bad input to each code of the name server: every field and body in turn missing, of a wrong kind, huge or
+hostile.
 
-As tests/server/test_bad_input.py does for the broker: each bad request differs from a good one in one place. It gets one answer;
-what is refused has changed nothing, is told with its field, and is counted with who it was.
+As tests/server/test_bad_input.py does for the broker: each bad request differs from a good one in one place.
+It gets one answer; what is refused has changed nothing, is told with its field, and is counted with who it
+was.
 """
 
 from __future__ import annotations
@@ -33,8 +35,15 @@ from tests.server.test_bad_input import (
 
 REFUSED = {int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)}
 NOTHING_THERE = {int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.QUERY_NOT_FOUND)}
-REGISTRATION = bodies.encode_registration(Registration(SERVED.data_version, SERVED.topics | {"New": TopicConfig("New", 4, 4, 6)}))
-NEW_BROKER = {"brokerName": "broker-b", "brokerAddr": "127.0.0.1:44911", "clusterName": "DefaultCluster", "brokerId": "0"}
+REGISTRATION = bodies.encode_registration(
+    Registration(SERVED.data_version, SERVED.topics | {"New": TopicConfig("New", 4, 4, 6)})
+)
+NEW_BROKER = {
+    "brokerName": "broker-b",
+    "brokerAddr": "127.0.0.1:44911",
+    "clusterName": "DefaultCluster",
+    "brokerId": "0",
+}
 ROUTE = bodies.encode_route(TopicRoute((QueueData("broker-a", 1, 1, 6),), ()))
 VERSION = bodies.encode_data_version(SERVED.data_version)
 
@@ -77,15 +86,21 @@ class World:
     def __init__(self):
         self.files, self.refused = [], []
         self.server = NameServer(lambda: 1000, persist=self.files.append)
-        self.server.handle(Command.request(R.REGISTER_BROKER, BROKER, bodies.encode_registration(SERVED)), FakeChannel())
-        self.server.handle(Command.request(R.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"}), FakeChannel())
+        self.server.handle(
+            Command.request(R.REGISTER_BROKER, BROKER, bodies.encode_registration(SERVED)), FakeChannel()
+        )
+        self.server.handle(
+            Command.request(R.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"}), FakeChannel()
+        )
         self.server.refuse = lambda cause, **case: self.refused.append((cause, case))
         self.before = self.picture()
 
     def picture(self) -> tuple:
         routes = self.server.routes
         live = {who: (broker.registrant, broker.data_version) for who, broker in routes.live.items()}
-        return copy.deepcopy((routes.topics, routes.brokers, routes.clusters, live, self.server._kv, self.files))
+        return copy.deepcopy(
+            (routes.topics, routes.brokers, routes.clusters, live, self.server._kv, self.files)
+        )
 
 
 class Cases:
@@ -99,7 +114,12 @@ class Cases:
     def send(self, fields: dict[str, str] | None = None, body: bytes | None = None) -> Command:
         world = self.world
         world.refused.clear()
-        command = Command.request(int(self.code), self.fields if fields is None else fields, self.body if body is None else body, opaque=7)
+        command = Command.request(
+            int(self.code),
+            self.fields if fields is None else fields,
+            self.body if body is None else body,
+            opaque=7,
+        )
         answer = world.server.handle(command, FakeChannel())
         assert answer.is_response and answer.opaque == 7 and len(answer.remark or "") <= 700, answer
         assert answer.code in REFUSED | NOTHING_THERE | {0}, answer
@@ -123,7 +143,9 @@ EACH = pytest.mark.parametrize("code", sorted(GOOD), ids=lambda code: code.name)
 
 
 def test_the_table_has_every_code_that_is_served():
-    assert {int(code) for code in NameServer(lambda: 0)._handlers} == {int(code) for code in GOOD} | {int(code) for code in PLAIN}
+    assert {int(code) for code in NameServer(lambda: 0)._handlers} == {int(code) for code in GOOD} | {
+        int(code) for code in PLAIN
+    }
     assert GOOD.keys().isdisjoint(PLAIN) and CHANGING <= GOOD.keys()
     for code, (fields, _) in GOOD.items():
         assert fields.keys() == {field.wire_name for field in fields_of(code)}, code
@@ -164,7 +186,12 @@ def test_hostile_text_harms_nothing_and_no_name_is_a_path(code):
     for field in fields_of(code):
         for text in (*NO_NAMES, *HOSTILE_TEXTS) if field.kind not in ("int", "long") else ():
             answer = cases.send(cases.fields | {field.wire_name: text})
-            taken_in = code in (R.REGISTER_BROKER, R.REGISTER_TOPIC_IN_NAMESRV) and field.wire_name in ("brokerName", "clusterName", "brokerAddr", "topic")
+            taken_in = code in (R.REGISTER_BROKER, R.REGISTER_TOPIC_IN_NAMESRV) and field.wire_name in (
+                "brokerName",
+                "clusterName",
+                "brokerAddr",
+                "topic",
+            )
             assert not (taken_in and text in NO_NAMES) or answer.code in REFUSED, (field, text, answer)
 
 
@@ -183,6 +210,8 @@ def test_a_body_that_is_none_and_no_fields_at_all_change_nothing(code):
     cases = Cases(code)
     for nonsense in NO_BODIES:
         answer = cases.send(body=nonsense)
-        assert code not in JSON_BODIES or answer.code in REFUSED or nonsense in (b"{}", b'{"a":1e999}', b""), (nonsense[:40], answer)
+        assert (
+            code not in JSON_BODIES or answer.code in REFUSED or nonsense in (b"{}", b'{"a":1e999}', b"")
+        ), (nonsense[:40], answer)
         if any(field.required for field in fields_of(code)):
             assert cases.send({}, nonsense).code in REFUSED

@@ -16,7 +16,12 @@ from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from tests.support.wire_samples import sample
 
-BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:33911", "clusterName": "DefaultCluster", "brokerId": "0"}
+BROKER = {
+    "brokerName": "broker-a",
+    "brokerAddr": "127.0.0.1:33911",
+    "clusterName": "DefaultCluster",
+    "brokerId": "0",
+}
 SERVED = Registration(
     DataVersion(0, 11, 1795244944316),
     {"TopicX": TopicConfig("TopicX", 4, 4, 6), "TBW102": TopicConfig("TBW102", 8, 8, 7)},
@@ -77,10 +82,17 @@ def test_the_route_is_the_real_name_servers(server, name, version):
 def test_a_large_registration_is_freed_entry_by_entry_in_a_thread(clock, monkeypatch, name):
     """What frees a large table at once keeps the loop, in whatever thread it is done."""
     server, threads, read = NameServer(clock), [], []
-    body = bodies.encode_registration(Registration(DataVersion(0, 1, 1), {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)}))
+    body = bodies.encode_registration(
+        Registration(
+            DataVersion(0, 1, 1),
+            {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)},
+        )
+    )
     assert len(body) > bodies.MAX_BODY_AT_ONCE
     decode = bodies.decode_registration
-    monkeypatch.setattr(bodies, "decode_registration", lambda *parts: (read.append(decode(*parts)), read[-1])[1])
+    monkeypatch.setattr(
+        bodies, "decode_registration", lambda *parts: (read.append(decode(*parts)), read[-1])[1]
+    )
 
     def take(steps, done):
         answer = None
@@ -99,7 +111,9 @@ def test_a_large_registration_is_freed_entry_by_entry_in_a_thread(clock, monkeyp
             done(None, error)
 
     server.take_steps = take
-    server.handle(Command.request(RequestCode.REGISTER_BROKER, BROKER | {"brokerName": name}, body), Writing())
+    server.handle(
+        Command.request(RequestCode.REGISTER_BROKER, BROKER | {"brokerName": name}, body), Writing()
+    )
     assert threads == [1_000, 0], "it is read in a thread, and emptied in one"
     assert len(server.routes.topics) == (1_000 if name == "broker-a" else 0)
 
@@ -113,11 +127,18 @@ def test_a_body_is_bounded_but_for_a_registration(server):
     assert server.routes.topics == before
     large = {f"T{number:05d}": TopicConfig(f"T{number:05d}", 4, 4, 6) for number in range(2_000)}
     body = bodies.encode_registration(Registration(DataVersion(0, 12, 1), large))
-    assert len(body) > 256 << 10 and register(server, body=body).code == 0 and large.keys() <= server.routes.topics.keys()
+    assert (
+        len(body) > 256 << 10
+        and register(server, body=body).code == 0
+        and large.keys() <= server.routes.topics.keys()
+    )
 
 
 def test_an_old_client_may_ask_for_strict_json(server):
-    assert ask(server, 105, topic="TopicX", version=0, acceptStandardJsonOnly="true").body == sample("route json").body
+    assert (
+        ask(server, 105, topic="TopicX", version=0, acceptStandardJsonOnly="true").body
+        == sample("route json").body
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +163,9 @@ def test_answers_are_the_real_name_servers(server, name, code, fields, body):
 
 
 def test_members_and_system_topics_are_listed(server):
-    assert ask(server, 901, clusterName="DefaultCluster", brokerName="broker-a").body == sample("ns member").body
+    assert (
+        ask(server, 901, clusterName="DefaultCluster", brokerName="broker-a").body == sample("ns member").body
+    )
     assert b'"brokerAddrs":{}' in ask(server, 901, clusterName="X", brokerName="broker-a").body
     listed = json.loads(ask(server, 304).body)
     assert listed == {"brokerAddr": "127.0.0.1:33911", "topicList": ["DefaultCluster", "broker-a"]}
@@ -267,7 +290,9 @@ def test_a_table_that_cannot_be_written_is_not_shown(clock):
     assert ask(server, 101, namespace="N", key="k").code == 22
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"configTable":[]}', b'{"configTable":{"a":{"b":1}}}'])
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b"{}", b'{"configTable":[]}', b'{"configTable":{"a":{"b":1}}}']
+)
 def test_a_damaged_table_stops_the_start(clock, content):
     with pytest.raises(DamagedStoreError):
         decoded(content)
@@ -356,16 +381,28 @@ def test_nobody_else_speaks_for_the_broker_of_the_name_servers_process(server, c
     server.own, refused = OWN, []
     server.refuse = lambda cause, **case: refused.append((cause, case["who"]))
     before = (server.routes.cluster_info(), server.routes.route("TopicX"), dict(server.routes.live))
-    body = bodies.encode_registration(SERVED) if code == 103 else bodies.encode_data_version(SERVED.data_version) if code == 322 else b""
+    body = (
+        bodies.encode_registration(SERVED)
+        if code == 103
+        else bodies.encode_data_version(SERVED.data_version)
+        if code == 322
+        else b""
+    )
     answer = server.handle(Command.request(code, BROKER | claim, body), FakeChannel())
-    assert answer.code == 1 and "set a brokerName" in answer.remark and "refused: 'evil'" in answer.remark.replace("broker-a", "evil")
+    assert (
+        answer.code == 1
+        and "set a brokerName" in answer.remark
+        and "refused: 'evil'" in answer.remark.replace("broker-a", "evil")
+    )
     assert (server.routes.cluster_info(), server.routes.route("TopicX"), dict(server.routes.live)) == before
     assert refused == [("name of another broker", FakeChannel.remote)]
 
 
 def test_the_own_broker_speaks_for_itself_in_the_process_and_by_its_own_connections(server):
     mine = FakeChannel()
-    server.own = OwnBroker("DefaultCluster", "broker-a", 0, "127.0.0.1:33911", lambda channel: channel is mine)
+    server.own = OwnBroker(
+        "DefaultCluster", "broker-a", 0, "127.0.0.1:33911", lambda channel: channel is mine
+    )
     assert register(server).code == register(server, mine).code == 0
     assert register(server, FakeChannel()).code == 1
     assert server.handle(Command.request(104, BROKER), mine).code == 0
@@ -375,16 +412,34 @@ def test_the_own_broker_speaks_for_itself_in_the_process_and_by_its_own_connecti
 def test_nobody_else_states_queues_of_the_own_broker(server):
     """Clients were sent to queues that do not exist, and read one of eight."""
     mine = FakeChannel()
-    server.own = OwnBroker("DefaultCluster", "broker-a", 0, "127.0.0.1:33911", lambda channel: channel is mine)
+    server.own = OwnBroker(
+        "DefaultCluster", "broker-a", 0, "127.0.0.1:33911", lambda channel: channel is mine
+    )
     before = server.routes.route("TopicX")
-    body = json.dumps({"queueDatas": [{"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 64, "perm": 6, "topicSysFlag": 0}]}).encode()
+    body = json.dumps(
+        {
+            "queueDatas": [
+                {
+                    "brokerName": "broker-a",
+                    "readQueueNums": 1,
+                    "writeQueueNums": 64,
+                    "perm": 6,
+                    "topicSysFlag": 0,
+                }
+            ]
+        }
+    ).encode()
     answer = server.handle(Command.request(217, {"topic": "TopicX"}, body), FakeChannel())
     assert answer.code == 1 and "at the broker" in answer.remark and server.routes.route("TopicX") == before
     assert server.handle(Command.request(217, {"topic": "TopicX"}, body), mine).code == 0
 
 
 def test_a_second_broker_is_welcome_beside_the_own_broker(server):
-    server.own, channel, other = OWN, FakeChannel(), {"brokerName": "broker-b", "brokerAddr": "10.0.0.2:10911"}
+    server.own, channel, other = (
+        OWN,
+        FakeChannel(),
+        {"brokerName": "broker-b", "brokerAddr": "10.0.0.2:10911"},
+    )
     assert register(server, channel, **other).code == 0
     assert server.handle(Command.request(904, BROKER | other), channel).code == 0
     assert server.handle(Command.request(104, BROKER | other), channel).code == 0
@@ -401,4 +456,7 @@ def test_a_master_is_welcome_beside_an_own_broker_that_is_its_slave(server):
 def test_a_body_larger_than_a_request_needs_is_refused_before_it_is_read(server, monkeypatch, code):
     monkeypatch.setattr(bodies.fastjson, "loads", lambda data: pytest.fail("the body was read"))
     answer = ask(server, code, b"{0:[" + b"1," * (128 << 10) + b"1]}", **BROKER, topic="T")
-    assert (answer.code, answer.remark) == (1, f"field body is 262151, want at most 262144 bytes for request {code}")
+    assert (answer.code, answer.remark) == (
+        1,
+        f"field body is 262151, want at most 262144 bytes for request {code}",
+    )

@@ -28,7 +28,9 @@ def test_what_is_written_is_read_again_and_the_version_before_is_beside_it(tmp_p
     assert (tmp_path / f"{FILE_NAME}.bak").read_bytes() == OLD
 
 
-@pytest.mark.parametrize("bad", [NEW[:20], b"", bytes(len(NEW)), b"[]", None], ids=["torn", "empty", "zeros", "another", "missing"])
+@pytest.mark.parametrize(
+    "bad", [NEW[:20], b"", bytes(len(NEW)), b"[]", None], ids=["torn", "empty", "zeros", "another", "missing"]
+)
 def test_a_bad_file_is_taken_from_its_copy_with_a_note_and_never_becomes_the_copy(tmp_path, bad):
     files = kept(tmp_path)
     files.write(OLD)

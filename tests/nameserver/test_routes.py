@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.formats.config_json import DataVersion
-from broker_store.nameserver.routes import STEP, Registrant, RegistrationAnswer, RegistrationRefused, Routes, finish
+from broker_store.nameserver.routes import (
+    STEP,
+    Registrant,
+    RegistrationAnswer,
+    RegistrationRefused,
+    Routes,
+    finish,
+)
 from broker_store.protocol.bodies import QueueData, Registration, TopicConfig
 
 MASTER = Registrant("C", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
@@ -14,7 +21,9 @@ OTHER = Registrant("C", "broker-b", 0, "127.0.0.1:30911")
 
 
 def serves(*names, version=1, perm=6, state=0):
-    return Registration(DataVersion(state, version, 5), {name: TopicConfig(name, 4, 4, perm) for name in names})
+    return Registration(
+        DataVersion(state, version, 5), {name: TopicConfig(name, 4, 4, perm) for name in names}
+    )
 
 
 @pytest.fixture
@@ -48,7 +57,12 @@ def test_no_step_takes_more_than_its_share_of_a_large_table(routes):
     names = [f"t{number}" for number in range(5 * STEP)]
     routes.register(OTHER, serves(*names), None, 1000)
     routes.topics = NoItems(routes.topics)
-    for walk in (routes.topics_of_cluster("C"), routes.topics_by_flag(0), routes.wipe_write_perm("broker-b"), routes.add_write_perm("broker-b")):
+    for walk in (
+        routes.topics_of_cluster("C"),
+        routes.topics_by_flag(0),
+        routes.wipe_write_perm("broker-b"),
+        routes.add_write_perm("broker-b"),
+    ):
         assert sum(1 for _ in walk) >= 5
     left = [len(routes.topics)]
     for _ in routes.unregister_in_steps("C", OTHER.address, "broker-b", 0):
@@ -56,7 +70,10 @@ def test_no_step_takes_more_than_its_share_of_a_large_table(routes):
     assert left[-1] == 2 and max(before - after for before, after in itertools.pairwise(left)) <= STEP
     for _ in routes.register_in_steps(OTHER, serves(*names), None, 1000):
         left.append(len(routes.topics))
-    assert left[-1] == 2 + len(names) and max(after - before for before, after in itertools.pairwise(left)) <= STEP
+    assert (
+        left[-1] == 2 + len(names)
+        and max(after - before for before, after in itertools.pairwise(left)) <= STEP
+    )
 
 
 def test_only_a_changed_data_version_changes_topics(routes):
@@ -102,7 +119,10 @@ def test_a_group_without_its_master_shows_the_lowest_slave_as_master_where_that_
     low = SLAVE._replace(broker_id=2, enable_acting_master=True)
     high = low._replace(broker_id=3, address="127.0.0.1:20921")
     members = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
-    for acting_masters, shown in ((False, {2: low.address, 3: high.address}), (True, {0: low.address, 3: high.address})):
+    for acting_masters, shown in (
+        (False, {2: low.address, 3: high.address}),
+        (True, {0: low.address, 3: high.address}),
+    ):
         routes = Routes(acting_masters=acting_masters)
         for who in (low, high):
             routes.register(who, serves("T", members), None, 0)
@@ -135,7 +155,9 @@ def test_a_slave_that_becomes_master_is_listed_once(routes):
 
 def test_an_id_held_by_a_newer_state_is_not_taken_over(routes):
     routes.register(MASTER, serves("T", "TBW102", state=5), None, 1500)
-    answer = routes.register(MASTER._replace(address="127.0.0.1:1"), serves("T", "TBW102", state=4), None, 2000)
+    answer = routes.register(
+        MASTER._replace(address="127.0.0.1:1"), serves("T", "TBW102", state=4), None, 2000
+    )
     assert answer == RegistrationAnswer()
     assert routes.brokers["broker-a"].addresses == {0: MASTER.address}
     routes.register(MASTER._replace(address="127.0.0.1:1"), serves("T", "TBW102", state=6), None, 2000)
@@ -268,7 +290,9 @@ brokers = st.builds(
 @given(
     st.lists(
         st.tuples(
-            brokers, st.sampled_from(["register", "unregister", "expire"]), st.sets(st.sampled_from("XYZ"), min_size=2)
+            brokers,
+            st.sampled_from(["register", "unregister", "expire"]),
+            st.sets(st.sampled_from("XYZ"), min_size=2),
         )
     )
 )
@@ -284,4 +308,6 @@ def test_whatever_comes_every_topic_is_on_a_known_broker(events):
         assert all(queues and set(queues) <= set(routes.brokers) for queues in routes.topics.values())
         assert all(broker.addresses for broker in routes.brokers.values())
         assert {name for names in routes.clusters.values() for name in names} == set(routes.brokers)
-        assert all(len(set(broker.addresses.values())) == len(broker.addresses) for broker in routes.brokers.values())
+        assert all(
+            len(set(broker.addresses.values())) == len(broker.addresses) for broker in routes.brokers.values()
+        )

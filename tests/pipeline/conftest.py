@@ -1,4 +1,5 @@
-"""One Spark session for all tests that need one, with one core and a small heap: starting it is the dear part."""
+"""One Spark session for all tests that need one, with one core and a small heap: starting it is the dear
+part."""
 
 from __future__ import annotations
 

@@ -49,22 +49,37 @@ def assert_statistics(result: dict, records: list[record.StoredMessage]) -> None
         assert {tuple(row[part] for part in names) for row in result[name]} == set(cells)
         for row in result[name]:
             mine = cells[tuple(row[part] for part in names)]
-            sizes, delays = [one.size for one in mine], [one.store_timestamp - one.born_timestamp for one in mine]
-            assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (len(mine), sum(sizes), min(sizes), max(sizes))
+            sizes, delays = (
+                [one.size for one in mine],
+                [one.store_timestamp - one.born_timestamp for one in mine],
+            )
+            assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (
+                len(mine),
+                sum(sizes),
+                min(sizes),
+                max(sizes),
+            )
             assert row["distinct_keys"] == len({key for one in mine for key in one.keys})
             for share in (50, 95, 99):
                 assert row[f"size_p{share}"] == rank(sizes, share)
                 assert row[f"delay_ms_p{share}"] == rank(delays, share)
             if name == "topics":
                 assert row["queues"] == len({one.queue_id for one in mine})
-                assert (row["first_ms"], row["last_ms"]) == (min(one.store_timestamp for one in mine), max(one.store_timestamp for one in mine))
+                assert (row["first_ms"], row["last_ms"]) == (
+                    min(one.store_timestamp for one in mine),
+                    max(one.store_timestamp for one in mine),
+                )
     keys = Counter((one.topic, key) for one in records for key in one.keys)
     often = {place: count for place, count in keys.items() if count > 1}
-    assert {(row["topic"], row["key"]): row["messages"] for row in result["hot_keys"]}.items() <= often.items()
+    assert {
+        (row["topic"], row["key"]): row["messages"] for row in result["hot_keys"]
+    }.items() <= often.items()
     assert [row["messages"] for row in result["hot_keys"][:1]] == sorted(often.values(), reverse=True)[:1]
     assert (result["messages"], result["bytes"]) == (len(records), sum(one.size for one in records))
     for file in result["index"]:
-        assert file["longest_chain"] >= file["mean_chain"] == pytest.approx(file["entries"] / file["slots_used"])
+        assert (
+            file["longest_chain"] >= file["mean_chain"] == pytest.approx(file["entries"] / file["slots_used"])
+        )
 
 
 def rank(values: list[int], share: int) -> int:

@@ -30,19 +30,33 @@ def content(out) -> list[tuple]:
         for row in file.read().to_pylist():
             day = path.parent.name.removeprefix("day=")
             assert f"{row['store_time']:%Y-%m-%d}" == day
-            rows.append((row["log_offset"], topic, row["queue_id"], row["queue_offset"], bytes(row["body"]), dict(row["properties"])))
+            rows.append(
+                (
+                    row["log_offset"],
+                    topic,
+                    row["queue_id"],
+                    row["queue_offset"],
+                    bytes(row["body"]),
+                    dict(row["properties"]),
+                )
+            )
     return sorted(rows)
 
 
 def expected(root) -> list[tuple]:
-    return sorted((one.log_offset, one.topic, one.queue_id, one.queue_offset, one.body, one.properties) for one in plain.records(root))
+    return sorted(
+        (one.log_offset, one.topic, one.queue_id, one.queue_offset, one.body, one.properties)
+        for one in plain.records(root)
+    )
 
 
 class Killed(BaseException):
     """As if the process were gone: nothing may tidy up because of it."""
 
 
-def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missing(spark, tmp_path, monkeypatch):
+def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missing(
+    spark, tmp_path, monkeypatch
+):
     root, out = tmp_path / "store", tmp_path / "archive"
     clock = Clock()
 
@@ -50,7 +64,9 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
         with opened(root, clock) as store:
             for number in range(count):
                 clock.advance(3_600_000)
-                store.put(Message(("A", "%RETRY%g")[number % 2], number % 3, bytes([number]) * 500, b"KEYS\1k\2"))
+                store.put(
+                    Message(("A", "%RETRY%g")[number % 2], number % 3, bytes([number]) * 500, b"KEYS\1k\2")
+                )
 
     put(30)
     # Killed while files are moved: some are in place, the manifest names none.

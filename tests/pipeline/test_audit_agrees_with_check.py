@@ -26,8 +26,8 @@ from tests.support.reference import ReferenceStore
 
 STRETCH_BYTES = 1 << 16  # far less than a file of the log
 SIZES = stores.SIZES["clean-small"]
-# check_store names the record after a contradiction, the audit the one that contradicts its unit; of a missing key each names the
-# index file at which it noticed.
+# check_store names the record after a contradiction, the audit the one that contradicts its unit; of a
+# missing key each names the index file at which it noticed.
 OTHER_PLACE = {"queue-offset", "index-missing"}
 
 
@@ -44,11 +44,21 @@ def test_a_planted_fault_is_named_alike(fault, sound, tmp_path):
     FAULTS[fault](scene)
     report = check_store(scene.root)
     result = audited(scene.root)
-    checked = {(one.severity, one.kind, str(Path(one.file).relative_to(scene.root)), one.offset) for one in report.findings if one.kind not in NOT_COMPARED}
-    named = {(one["severity"], one["kind"], one["file"], one["offset"]) for one in result["findings"] if one["kind"] not in NOT_COMPARED}
+    checked = {
+        (one.severity, one.kind, str(Path(one.file).relative_to(scene.root)), one.offset)
+        for one in report.findings
+        if one.kind not in NOT_COMPARED
+    }
+    named = {
+        (one["severity"], one["kind"], one["file"], one["offset"])
+        for one in result["findings"]
+        if one["kind"] not in NOT_COMPARED
+    }
     assert {kind for _, kind, _, _ in named} == {kind for _, kind, _, _ in checked}
     # Of many units or entries the audit tells the first of each queue or file and counts the others.
-    assert {one for one in named if one[1] not in OTHER_PLACE} <= {one for one in checked if one[1] not in OTHER_PLACE}
+    assert {one for one in named if one[1] not in OTHER_PLACE} <= {
+        one for one in checked if one[1] not in OTHER_PLACE
+    }
 
 
 FIELDS = record.FIXED_IPV4.offset
@@ -61,16 +71,25 @@ BITS = {
 
 @pytest.mark.parametrize("bit", BITS)
 @pytest.mark.parametrize("partition_bytes", [PARTITION_BYTES, STRETCH_BYTES])
-def test_a_record_that_states_another_place_is_blamed_alike_wherever_it_stands_in_its_queue(bit, partition_bytes, sound, tmp_path):
+def test_a_record_that_states_another_place_is_blamed_alike_wherever_it_stands_in_its_queue(
+    bit, partition_bytes, sound, tmp_path
+):
     """At the begin and end of a queue the check blamed units that were right, and the audit the record."""
     root, _ = sound
     found = plain.records(root)
     # That of the first record of the log, one of many records, one with transactions, one of two records.
-    for queue in ((found[0].topic, found[0].queue_id), ("FixA", 1), ("FixSpecial", 3), ("%RETRY%FixGroup", 0)):
+    for queue in (
+        (found[0].topic, found[0].queue_id),
+        ("FixA", 1),
+        ("FixSpecial", 3),
+        ("%RETRY%FixGroup", 0),
+    ):
         own = [one for one in found if (one.topic, one.queue_id) == queue]
         for one in (own[0], own[len(own) // 2], own[-1]):
             store = shutil.copytree(root, tmp_path / "store")
-            path, base, _ = next(file for file in splits.log_files(store, Disk()) if file[1] <= one.log_offset < file[2])
+            path, base, _ = next(
+                file for file in splits.log_files(store, Disk()) if file[1] <= one.log_offset < file[2]
+            )
             at, number = BITS[bit]
             with open(path, "r+b") as log:
                 log.seek(one.log_offset - base + at)
@@ -79,7 +98,9 @@ def test_a_record_that_states_another_place_is_blamed_alike_wherever_it_stands_i
                 log.write(bytes([value ^ 1 << number]))
             checked = {one.kind for one in check_store(store).findings if one.kind not in NOT_COMPARED}
             result = audited(store, partition_bytes)
-            assert {found["kind"] for found in result["findings"] if found["kind"] not in NOT_COMPARED} == checked, (queue, one.log_offset)
+            assert {
+                found["kind"] for found in result["findings"] if found["kind"] not in NOT_COMPARED
+            } == checked, (queue, one.log_offset)
             assert "unit-extra" not in checked, (queue, one.log_offset)
             shutil.rmtree(store)
 
@@ -93,20 +114,48 @@ def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_
         with open(path, "r+b") as log:
             log.seek(at - base + record.FIXED_IPV4.offset["store_timestamp"])
             log.write((1).to_bytes(8, "big"))
-    checked = {(str(Path(one.file).relative_to(scene.root)), one.offset, one.what) for one in check_store(scene.root).findings if one.kind == "store-time"}
+    checked = {
+        (str(Path(one.file).relative_to(scene.root)), one.offset, one.what)
+        for one in check_store(scene.root).findings
+        if one.kind == "store-time"
+    }
     result = audited(scene.root, STRETCH_BYTES)
-    assert {(one["file"], one["offset"], one["what"]) for one in result["findings"] if one["kind"] == "store-time"} == checked and len(checked) > 3
+    assert {
+        (one["file"], one["offset"], one["what"]) for one in result["findings"] if one["kind"] == "store-time"
+    } == checked and len(checked) > 3
 
 
 @pytest.mark.parametrize("kind", ["clean", "killed", ""])
 def test_a_randomly_broken_store_is_in_order_to_both_or_to_neither(kind, tmp_path):
     for seed in range(34_070_000, 34_070_030):
         broken, judged = broken_stores.run_case(seed, tmp_path / str(seed), kind, ways=["audit"])
-        assert isinstance(judged["audit"], broken_stores.Judgement), f"seed {seed}: {broken.breaks}: {judged['audit']!r}"
+        assert isinstance(judged["audit"], broken_stores.Judgement), (
+            f"seed {seed}: {broken.breaks}: {judged['audit']!r}"
+        )
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [*(("clean", seed) for seed in (34030033, 34060015, 34060023, 34060024, 34060131, 34060140, 34060153, 34060188, 34409208)), *(("killed", seed) for seed in (34401264, 34401351, 34402144, 34402604, 34402610, 34403875, 34501343))]
+    ("kind", "seed"),
+    [
+        *(
+            ("clean", seed)
+            for seed in (
+                34030033,
+                34060015,
+                34060023,
+                34060024,
+                34060131,
+                34060140,
+                34060153,
+                34060188,
+                34409208,
+            )
+        ),
+        *(
+            ("killed", seed)
+            for seed in (34401264, 34401351, 34402144, 34402604, 34402610, 34403875, 34501343)
+        ),
+    ],
 )
 def test_a_randomly_broken_store_that_was_once_judged_otherwise_is_not_again(kind, seed, tmp_path):
     broken, judged = broken_stores.run_case(seed, tmp_path, kind, ways=["audit"])
@@ -116,12 +165,16 @@ def test_a_randomly_broken_store_that_was_once_judged_otherwise_is_not_again(kin
 def test_a_header_of_the_index_that_states_an_impossible_begin_is_judged_alike(tmp_path):
     """The check blamed every entry of the file, the audit none."""
     broken, judged = broken_stores.run_case(34410007, tmp_path, "killed", "index/", ways=["audit"])
-    assert isinstance(judged["audit"], broken_stores.Judgement) and judged["audit"].outcome == "alike", f"{broken.breaks}: {judged['audit']!r}"
+    assert isinstance(judged["audit"], broken_stores.Judgement) and judged["audit"].outcome == "alike", (
+        f"{broken.breaks}: {judged['audit']!r}"
+    )
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
 @pytest.mark.parametrize("known", [None, LastStart()])
-def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_the_log(known, is_clean, tmp_path):
+def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_the_log(
+    known, is_clean, tmp_path
+):
     """`manage.py pipeline audit` passes a start of which nothing is known; only None was taken for that."""
     store = HandStore(small_settings(tmp_path / "store")).begin()
     kept = [store.put(message("T", 0, b"a%d" % number, unique=f"u{number}")) for number in range(2)]
@@ -137,10 +190,15 @@ def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_
     raw[places[0] + 100] ^= 1
     assert places[0] == at
     path.write_bytes(raw)
-    checked = {(one.severity, one.kind) for one in StoreCheck(root, small_settings(root), last_start=known).run().findings}
+    checked = {
+        (one.severity, one.kind)
+        for one in StoreCheck(root, small_settings(root), last_start=known).run().findings
+    }
     assert ("warning", "stale-tail") in checked
     result = audited(root, noted=CheckSizes(16384, 400, 16, 64), last_start=known)
-    assert {(one["severity"], one["kind"]) for one in result["findings"]} - {("note", "log-start")} == {one for one in checked if one[1] not in NOT_COMPARED}
+    assert {(one["severity"], one["kind"]) for one in result["findings"]} - {("note", "log-start")} == {
+        one for one in checked if one[1] not in NOT_COMPARED
+    }
 
 
 def test_units_told_by_one_task_are_taken_from_those_that_another_told():
@@ -163,7 +221,9 @@ def test_the_audit_says_what_it_leaves_to_a_check(sound):
 
 
 def last_file(root, directory):
-    return sorted(path for path in (root / directory).rglob("*") if path.is_file() and path.name.isdigit())[-1]
+    return sorted(path for path in (root / directory).rglob("*") if path.is_file() and path.name.isdigit())[
+        -1
+    ]
 
 
 def zeroed_index(root):
@@ -188,7 +248,13 @@ def one_log_file(root, length):
 
 
 def zeroed_unit(root, number):
-    path = last_file(root, "consumequeue/FixA/1") if (root / "consumequeue/FixA").is_dir() else max((root / "consumequeue").rglob("0" * 20), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+    path = (
+        last_file(root, "consumequeue/FixA/1")
+        if (root / "consumequeue/FixA").is_dir()
+        else max(
+            (root / "consumequeue").rglob("0" * 20), key=lambda path: len(path.read_bytes().rstrip(b"\0"))
+        )
+    )
     content = bytearray(path.read_bytes())
     content[number * 20 : number * 20 + 20] = bytes(20)
     path.write_bytes(content)
@@ -213,7 +279,9 @@ NEAR = {
     "the first unit zeroed": lambda root: zeroed_unit(root, 0),
     "a unit zeroed": lambda root: zeroed_unit(root, 5),
     "a tombstone beyond the records": lambda root: tombstone(root, b'{"FixA": 250000, "CrashTopic": 250000}'),
-    "a tombstone that is no number of the log": lambda root: tombstone(root, b'{"FixA": 99999999999999999999, "CrashTopic": 99999999999999999999}', b"{}"),
+    "a tombstone that is no number of the log": lambda root: tombstone(
+        root, b'{"FixA": 99999999999999999999, "CrashTopic": 99999999999999999999}', b"{}"
+    ),
 }
 
 
@@ -223,10 +291,19 @@ def test_what_is_near_to_a_fault_is_named_alike(name, case, tmp_path):
     root = stores.unpack(name, tmp_path)
     NEAR[case](root)
     sizes = stores.SIZES[name]
-    noted = CheckSizes(sizes.mapped_file_size_commit_log, sizes.mapped_file_size_consume_queue, sizes.max_hash_slot_num, sizes.max_index_num)
+    noted = CheckSizes(
+        sizes.mapped_file_size_commit_log,
+        sizes.mapped_file_size_consume_queue,
+        sizes.max_hash_slot_num,
+        sizes.max_index_num,
+    )
     check = StoreCheck(root, noted=noted)
     checked = {(one.severity, one.kind) for one in check.run().findings if one.kind not in NOT_COMPARED}
-    assert {(one["severity"], one["kind"]) for one in audited(root, noted=noted)["findings"] if one["kind"] not in NOT_COMPARED} == checked
+    assert {
+        (one["severity"], one["kind"])
+        for one in audited(root, noted=noted)["findings"]
+        if one["kind"] not in NOT_COMPARED
+    } == checked
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
@@ -240,21 +317,38 @@ def test_a_zeroed_unit_of_a_record_that_retention_removed_is_named_alike(number,
     first = min((root / "consumequeue/T/0").iterdir())
     poke(first, number * 20, bytes(20))
     noted = CheckSizes(16384, 400, 16, 64)
-    checked = {(one.severity, one.kind, one.offset) for one in StoreCheck(root, noted=noted).run().findings if one.kind not in NOT_COMPARED}
+    checked = {
+        (one.severity, one.kind, one.offset)
+        for one in StoreCheck(root, noted=noted).run().findings
+        if one.kind not in NOT_COMPARED
+    }
     assert checked
-    assert {(one["severity"], one["kind"], one["offset"]) for one in audited(root, noted=noted)["findings"] if one["kind"] not in NOT_COMPARED} == checked
+    assert {
+        (one["severity"], one["kind"], one["offset"])
+        for one in audited(root, noted=noted)["findings"]
+        if one["kind"] not in NOT_COMPARED
+    } == checked
 
 
-LAST_STARTS = {"none": None, "another boot": LastStart(1), "same boot": LastStart(1, is_same_boot=True), "SYNC_FLUSH": LastStart(1, is_sync_flush=True)}
+LAST_STARTS = {
+    "none": None,
+    "another boot": LastStart(1),
+    "same boot": LastStart(1, is_same_boot=True),
+    "SYNC_FLUSH": LastStart(1, is_sync_flush=True),
+}
 
 
 @pytest.mark.parametrize("known", LAST_STARTS)
 @pytest.mark.parametrize("hurt", ["zeroed", "bit", "all gone"])
 def test_what_is_known_of_the_last_start_counts_alike(hurt, known, tmp_path):
-    """The audit was not given it: an error of check_store was its warning, and a store that had vanished was sound."""
+    """The audit was not given it: an error of check_store was its warning, and a store that had vanished was
+    sound."""
     root = tmp_path / "store"
     store = HandStore(small_settings(root)).begin()
-    offsets = [store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset for number in range(60)]
+    offsets = [
+        store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+        for number in range(60)
+    ]
     store.die()
     path = max((root / "commitlog").iterdir())
     at, raw = offsets[-1] - int(path.name), bytearray(path.read_bytes())
@@ -262,7 +356,11 @@ def test_what_is_known_of_the_last_start_counts_alike(hurt, known, tmp_path):
         shutil.rmtree(root)
         (root / "commitlog").mkdir(parents=True)
     else:
-        raw[at:] = bytes(len(raw) - at) if hurt == "zeroed" else bytes([*raw[at : at + 100], raw[at + 100] ^ 1, *raw[at + 101 :]])
+        raw[at:] = (
+            bytes(len(raw) - at)
+            if hurt == "zeroed"
+            else bytes([*raw[at : at + 100], raw[at + 100] ^ 1, *raw[at + 101 :]])
+        )
         path.write_bytes(raw)
     check = StoreCheck(root, small_settings(root), last_start=LAST_STARTS[known])
     report = check.run()

@@ -1,4 +1,5 @@
-"""A stretch of the log as Arrow: the same records as a plain reading gives, bounded, and damage is not passed over."""
+"""A stretch of the log as Arrow: the same records as a plain reading gives, bounded, and damage is not passed
+over."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ EVERY = tuple(COLUMNS["records"])
 def read(store, columns=EVERY, **given) -> list[dict]:
     options = read_options({"path": str(store), **{name: str(value) for name, value in given.items()}})
     splits = splits_of(store, None, options.tests, options.partition_bytes)
-    return [row for split in splits for batch in batches.batches_of(split, columns, options) for row in batch.to_pylist()]
+    return [
+        row
+        for split in splits
+        for batch in batches.batches_of(split, columns, options)
+        for row in batch.to_pylist()
+    ]
 
 
 def host(address: bytes, port: int) -> str:
@@ -60,7 +66,9 @@ def expected(one: record.StoredMessage) -> dict:
         "prepared_offset": one.prepared_transaction_offset,
         "properties": list(one.properties.items()),
         "tags": one.tags,
-        "tags_code": queue_unit.tags_code(one.topic, one.tags, one.properties.get("DELAY"), one.store_timestamp),
+        "tags_code": queue_unit.tags_code(
+            one.topic, one.tags, one.properties.get("DELAY"), one.store_timestamp
+        ),
         "keys": list(one.keys),
         "unique_key": one.unique_key,
         "entry_hashes": hashes(one),
@@ -98,7 +106,15 @@ def test_records_of_every_shape_come_as_a_plain_reader_gives_them(tmp_path):
     six = bytes(range(16))
     messages = [
         Message("T", 1, b"", b""),
-        Message("T", 0, b"x" * 300, b"KEYS\1 a  b \2TAGS\1t\2", born_host=(six, 9), store_host=(six, 10_911), sys_flag=0x2),
+        Message(
+            "T",
+            0,
+            b"x" * 300,
+            b"KEYS\1 a  b \2TAGS\1t\2",
+            born_host=(six, 9),
+            store_host=(six, 10_911),
+            sys_flag=0x2,
+        ),
         Message("T", 0, b"y", b"KEYS\1a\2KEYS\1b c\2UNIQ_KEY\1u\2x\1\2\1y\2KEYS", flag=-5, reconsume_times=3),
         Message("%RETRY%" + "g" * 200, 0, b"z", b"TAGS\1\xc3\xa9\2a\1\xff\xfe\2", born_timestamp=1 << 61),
         Message("T", 2, b"half", b"a\1b", sys_flag=4, prepared_transaction_offset=77),
@@ -142,7 +158,9 @@ def test_small_partitions_hold_whole_records_and_together_all_of_them(tmp_path):
 def test_an_option_lets_through_what_a_plain_reader_would_choose(tmp_path, given, test):
     store = stores.unpack("golden-clean", tmp_path)
     wanted = [one.log_offset for one in plain.records(store) if test(one)]
-    assert [row["log_offset"] for row in read(store, ("log_offset",), partition_bytes=4_000, **given)] == wanted
+    assert [
+        row["log_offset"] for row in read(store, ("log_offset",), partition_bytes=4_000, **given)
+    ] == wanted
     assert 0 < len(wanted) < len(plain.records(store))
 
 
@@ -154,8 +172,12 @@ def test_times_choose_records_and_spare_the_stretches_that_lie_hours_away(tmp_pa
             store.put(Message("T", 0, bytes(400)))
     times = [one.store_timestamp for one in plain.records(tmp_path / "store")]
     given = {"from_time": times[100], "to_time": times[110]}
-    assert [row["queue_offset"] for row in read(tmp_path / "store", ("queue_offset",), **given)] == list(range(100, 110))
-    options = read_options({"path": str(tmp_path / "store"), **{name: str(value) for name, value in given.items()}})
+    assert [row["queue_offset"] for row in read(tmp_path / "store", ("queue_offset",), **given)] == list(
+        range(100, 110)
+    )
+    options = read_options(
+        {"path": str(tmp_path / "store"), **{name: str(value) for name, value in given.items()}}
+    )
     read_bytes = sum(split.end - split.begin for split in splits_of(options.path, None, options.tests, 2_000))
     assert 10 * 500 < read_bytes < 40 * 600
 
@@ -193,11 +215,22 @@ def test_damage_is_passed_over_or_told_when_that_is_asked_for(damaged):
     split, records = damaged
     columns = ("log_offset", "record_bytes", "problem", "body")
     rows = {
-        way: [row for batch in batches.batches_of(split, columns, Options(None, damage=way)) for row in batch.to_pylist()] for way in ("skip", "report")
+        way: [
+            row
+            for batch in batches.batches_of(split, columns, Options(None, damage=way))
+            for row in batch.to_pylist()
+        ]
+        for way in ("skip", "report")
     }
-    assert [row["log_offset"] for row in rows["skip"]] == [one.log_offset for one in records if one is not records[20]]
+    assert [row["log_offset"] for row in rows["skip"]] == [
+        one.log_offset for one in records if one is not records[20]
+    ]
     (told,) = [row for row in rows["report"] if row["problem"]]
-    assert (told["log_offset"], told["record_bytes"], told["body"]) == (records[20].log_offset, records[20].size, None)
+    assert (told["log_offset"], told["record_bytes"], told["body"]) == (
+        records[20].log_offset,
+        records[20].size,
+        None,
+    )
     assert "CRC" in told["problem"]
 
 
@@ -207,7 +240,9 @@ def test_a_torn_end_is_an_end(damaged):
     assert sum(batch.num_rows for batch in batches.batches_of(cut, ("topic",), Options(None))) == 20
 
 
-@pytest.mark.parametrize("kind", [0, record.COMPRESSION_ZLIB, record.COMPRESSION_ZSTD, record.COMPRESSION_LZ4])
+@pytest.mark.parametrize(
+    "kind", [0, record.COMPRESSION_ZLIB, record.COMPRESSION_ZSTD, record.COMPRESSION_LZ4]
+)
 def test_a_compressed_body_is_given_back_up_to_the_caps(kind):
     original = b"abcdefgh" * 20_000
     if kind in (0, record.COMPRESSION_ZLIB):
@@ -234,7 +269,9 @@ def test_a_record_inside_a_body_is_no_record(tmp_path):
         store.put(Message("T", 0, inner))
         store.put(Message("T", 0, b"c"))
     for partition_bytes in (1, 50, 250):
-        assert [row["topic"] for row in read(tmp_path / "store", ("topic",), partition_bytes=partition_bytes)] == ["T"] * 3
+        assert [
+            row["topic"] for row in read(tmp_path / "store", ("topic",), partition_bytes=partition_bytes)
+        ] == ["T"] * 3
 
 
 def test_a_queue_whose_units_are_wrong_only_makes_fewer_cuts(tmp_path):

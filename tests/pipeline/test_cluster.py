@@ -28,8 +28,18 @@ class Started:
 
     def __init__(self, environment: dict[str, str], name: str, *arguments: str):
         spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        line = [str(spark_class), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0", *arguments]
-        self._process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        line = [
+            str(spark_class),
+            f"org.apache.spark.deploy.{name}",
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
+        self._process = subprocess.Popen(
+            line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
 
     def word(self, pattern: str) -> str:
         for line in self._process.stderr:
@@ -66,14 +76,34 @@ def master(tmp_path):
 
 @pytest.fixture
 def job(tmp_path, master):
-    """A function that runs a job on the two workers, over the store at `tmp_path / "clean-small"`, and gives its result."""
+    """A function that runs a job on the two workers, over the store at `tmp_path / "clean-small"`, and gives
+    its result."""
 
     def run(*line: str) -> dict:
-        environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path), "SPARK_MASTER": master}
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
+            "BROKER_DATA_DIR": str(tmp_path),
+            "SPARK_MASTER": master,
+        }
         store = stores.unpack("clean-small", tmp_path)
-        command = [sys.executable, "manage.py", "pipeline", *line, "--data", str(tmp_path), "--store", str(store), "--heap", "512m", "--json"]
+        command = [
+            sys.executable,
+            "manage.py",
+            "pipeline",
+            *line,
+            "--data",
+            str(tmp_path),
+            "--store",
+            str(store),
+            "--heap",
+            "512m",
+            "--json",
+        ]
         with tempfile.TemporaryFile("w+") as errors:
-            done = subprocess.run(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+            done = subprocess.run(
+                command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
             errors.seek(0)
             assert done.returncode == 0, errors.read()[-3000:]
         return json.loads(done.stdout.splitlines()[-1])
@@ -111,4 +141,6 @@ def test_statistics_are_the_same_on_two_workers(job, records):
 @pytest.mark.proof
 def test_a_lineage_is_the_same_on_two_workers(job, records):
     key = next(iter(next(one for one in records if one.keys).keys))
-    assert {row["log_offset"] for row in job("lineage", "--key", key)["records"]} >= {one.log_offset for one in records if key in one.keys}
+    assert {row["log_offset"] for row in job("lineage", "--key", key)["records"]} >= {
+        one.log_offset for one in records if key in one.keys
+    }

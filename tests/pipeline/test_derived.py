@@ -1,4 +1,5 @@
-"""Consume queues and index files as tables: what stands in the files, up to where a running broker has dispatched."""
+"""Consume queues and index files as tables: what stands in the files, up to where a running broker has
+dispatched."""
 
 from __future__ import annotations
 
@@ -17,9 +18,16 @@ from tests.support import stores
 
 
 def read(store, table: str, **given: object) -> list[dict]:
-    options = read_options({"path": str(store), "table": table, **{name: str(value) for name, value in given.items()}})
+    options = read_options(
+        {"path": str(store), "table": table, **{name: str(value) for name, value in given.items()}}
+    )
     columns = tuple(COLUMNS[table])
-    return [row for work in derived.pieces_of(options) for batch in derived.batches_of(work, columns, options) for row in batch.to_pylist()]
+    return [
+        row
+        for work in derived.pieces_of(options)
+        for batch in derived.batches_of(work, columns, options)
+        for row in batch.to_pylist()
+    ]
 
 
 def plain_units(store) -> list[tuple]:
@@ -60,7 +68,17 @@ def test_entries_and_slots_are_those_in_the_files(tmp_path):
     for path in sorted((store / "index").iterdir()):
         raw = path.read_bytes()
         header, geometry = index_file.decode_header(raw), index_file.IndexGeometry(500, 2000)
-        files.append((path.name, 500, 2000, header.count - 1, header.slots_used, header.begin_offset, header.end_offset))
+        files.append(
+            (
+                path.name,
+                500,
+                2000,
+                header.count - 1,
+                header.slots_used,
+                header.begin_offset,
+                header.end_offset,
+            )
+        )
         for number in range(1, header.count):
             one = index_file.decode_entry(raw, geometry.entry_at(number))
             entries.append((path.name, number, one.key_hash % 500, *one))
@@ -74,7 +92,8 @@ def test_entries_and_slots_are_those_in_the_files(tmp_path):
 def test_of_a_running_store_only_what_is_dispatched_is_given(tmp_path):
     store = stores.unpack("clean-small", tmp_path)
     whole = read(store, "units"), read(store, "entries")
-    page = LivePage(Disk(), store.parent / "run" / "live")  # beside the store: it is found without being named
+    # Beside the store: it is found without being named
+    page = LivePage(Disk(), store.parent / "run" / "live")
     try:
         page.publish(0, 900_000, 900_000, 5_000, 900_000, 0, "running")
         units, entries = read(store, "units"), read(store, "entries")

@@ -31,7 +31,8 @@ def blocks() -> dict[str, str]:
 
 
 def message(line: str) -> Message:
-    """What `manage.py message send TOPIC BODY --tag TAG --key KEY --create` sends; a topic that is missing is made by the store."""
+    """What `manage.py message send TOPIC BODY --tag TAG --key KEY --create` sends; a topic that is missing is
+    made by the store."""
     _, command, verb, topic, body, *options = shlex.split(line)
     assert (command, verb) == ("message", "send") and json.loads(body)
     options = [word for word in options if word != "--create"]
@@ -47,8 +48,18 @@ def test_the_example_prints_what_the_page_says(tmp_path):
             store.put(message(line))
     (tmp_path / "customers.csv").write_text(found["csv"])
     (tmp_path / "join.py").write_text(found["python"])
-    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in LIGHT.items()))
+    (tmp_path / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in LIGHT.items())
+    )
     environment = os.environ | {"PYTHONPATH": str(PAGE.parents[1]), "SPARK_CONF_DIR": str(tmp_path)}
-    told = subprocess.run([sys.executable, "join.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    told = subprocess.run(
+        [sys.executable, "join.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert told.returncode == 0, told.stderr[-3000:]
     assert re.sub(r"\n{2,}", "\n\n", told.stdout).strip() == found["text"].strip()

@@ -1,4 +1,5 @@
-"""Statistics and lineage against a plain reader; the command that runs a job as a child process, and its end."""
+"""Statistics and lineage against a plain reader; the command that runs a job as a child process, and its
+end."""
 
 from __future__ import annotations
 
@@ -55,7 +56,13 @@ def test_lineage_follows_a_key_across_topics_and_groups_are_those_of_retries(spa
         Message("orders", 0, b"1", b"KEYS\1o-1 x\2UNIQ_KEY\1U1\2"),
         Message("orders", 0, b"2", b"KEYS\1o-11\2"),
         Message("payments", 1, b"3", b"KEYS\1o-1\2"),
-        Message("SCHEDULE_TOPIC_XXXX", 2, b"1", b"KEYS\1o-1\2DELAY\x013\2REAL_TOPIC\1%RETRY%g\2", reconsume_times=1),
+        Message(
+            "SCHEDULE_TOPIC_XXXX",
+            2,
+            b"1",
+            b"KEYS\1o-1\2DELAY\x013\2REAL_TOPIC\1%RETRY%g\2",
+            reconsume_times=1,
+        ),
         Message("%RETRY%g", 0, b"1", b"KEYS\1o-1\2UNIQ_KEY\1U1\2", reconsume_times=1),
         Message("%DLQ%g", 0, b"1", b"KEYS\1o-1\2", reconsume_times=16),
         Message("audit", 0, b"9", b"ORIGIN_MESSAGE_ID\1o-1\2"),
@@ -88,7 +95,11 @@ def test_a_choice_of_topic_and_time_leaves_the_rest_uncounted(spark, tmp_path):
     assert result["index"] == []
     key = next(key for one in mine for key in one.keys)
     found = jobs.lineage(spark, store, key, topic=topic, to_time=middle)["records"]
-    assert [row["log_offset"] for row in found] == [one.log_offset for one in records if one.topic == topic and key in one.keys and one.store_timestamp < middle]
+    assert [row["log_offset"] for row in found] == [
+        one.log_offset
+        for one in records
+        if one.topic == topic and key in one.keys and one.store_timestamp < middle
+    ]
 
 
 def test_what_the_jobs_give_is_what_their_pages_and_lists_show(spark, tmp_path):
@@ -103,7 +114,9 @@ def test_what_the_jobs_give_is_what_their_pages_and_lists_show(spark, tmp_path):
     assert results.keys() == REPORTS.keys() == pipeline.JOBS.keys()
     for name, result in results.items():
         assert json.loads(json.dumps(result)) == result
-        page = render_to_string(f"pipeline_{name}.html", {"report": REPORTS[name](result), "run": {"given": []}})
+        page = render_to_string(
+            f"pipeline_{name}.html", {"report": REPORTS[name](result), "run": {"given": []}}
+        )
         assert "unknown" not in page
         assert None not in pipeline.summary(name, result).values()
 
@@ -111,12 +124,34 @@ def test_what_the_jobs_give_is_what_their_pages_and_lists_show(spark, tmp_path):
 def command(*arguments: str, data: Path) -> subprocess.Popen:
     """A job in a process of its own, as a worker runs it."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(data)}
-    line = [sys.executable, "manage.py", "pipeline", *arguments, "--data", str(data), "--cores", "1", "--heap", "512m", "--json", "--progress"]
-    return subprocess.Popen(line, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    line = [
+        sys.executable,
+        "manage.py",
+        "pipeline",
+        *arguments,
+        "--data",
+        str(data),
+        "--cores",
+        "1",
+        "--heap",
+        "512m",
+        "--json",
+        "--progress",
+    ]
+    return subprocess.Popen(
+        line,
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def in_session(leader: int) -> list[int]:
-    """Processes of the session that a process leads, those that have ended and are not yet waited for left out."""
+    """Processes of the session that a process leads, those that have ended and are not yet waited for left
+    out."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -51,7 +51,9 @@ def test_the_wrapper_leaves_out_one_argument_and_keeps_every_other_as_it_is(tmp_
     echo.chmod(0o755)
     home = session.wrapped_java_home(echo, tmp_path / "cache")
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "$HOME", "", "--add-modules=java.sql"]
-    told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
+    ).stdout
     assert told.split("\n")[:-1] == ["-cp", "a b", "$HOME", "", "--add-modules=java.sql"]
 
 
@@ -91,7 +93,9 @@ def test_a_job_killed_while_spark_starts_leaves_files_in_the_cache_alone_until_t
     temporary, cache = tmp_path / "temporary", tmp_path / "cache"
     temporary.mkdir()
     environment = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(session.PROJECT)}
-    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SPARK_STARTS, cache], env=environment, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_SPARK_STARTS, cache], env=environment, check=False
+    )
     assert ended.returncode == -signal.SIGKILL
     assert not list(temporary.iterdir())
     (left,) = (cache / "spark").glob("process-*")
@@ -99,11 +103,14 @@ def test_a_job_killed_while_spark_starts_leaves_files_in_the_cache_alone_until_t
     other = cache / "spark" / f"process-{os.getppid()}"
     other.mkdir()
     own = session._own_directory(cache / "spark")
-    assert sorted((cache / "spark").glob("process-*")) == sorted([own, other]), "the one of a process that is alive stays"
+    assert sorted((cache / "spark").glob("process-*")) == sorted([own, other]), (
+        "the one of a process that is alive stays"
+    )
 
 
 def test_spark_shows_no_page_and_listens_on_loopback_alone(spark):
-    """Whatever the address of a user interface is: none answers, and no socket of the JVM is open to other machines."""
+    """Whatever the address of a user interface is: none answers, and no socket of the JVM is open to other
+    machines."""
     assert spark.sparkContext.uiWebUrl is None
     assert spark.conf.get("spark.ui.enabled") == "false"
     addresses = listening(spark.sparkContext._gateway.proc.pid)
@@ -122,7 +129,8 @@ def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:
-                words = re.findall("........", fields[1].partition(":")[0])  # each in the machine's byte order
+                # Each in the machine's byte order
+                words = re.findall("........", fields[1].partition(":")[0])
                 raw = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
                 address = ipaddress.ip_address(raw)
                 found.append(getattr(address, "ipv4_mapped", None) or address)

@@ -27,13 +27,19 @@ def test_records_come_with_map_list_and_times_and_a_filter_is_answered_by_the_so
     records = plain.records(store)
     wanted = [one for one in records if one.topic == records[0].topic and one.log_offset >= 1_000]
     read = spark.read.format("rocketmq").option("partition_bytes", 50_000).load(str(store))
-    rows = read.where(f"topic = '{records[0].topic}' and log_offset >= 1000").select("log_offset", "properties", "keys", "body", "store_time")
+    rows = read.where(f"topic = '{records[0].topic}' and log_offset >= 1000").select(
+        "log_offset", "properties", "keys", "body", "store_time"
+    )
     told = rows._jdf.queryExecution().executedPlan().toString()
     assert "Filter (" not in told, told
     found = sorted(rows.collect(), key=lambda row: row["log_offset"])
     assert [row["log_offset"] for row in found] == [one.log_offset for one in wanted]
     for row, one in zip(found, wanted, strict=True):
-        assert (row["properties"], tuple(row["keys"]), bytes(row["body"])) == (one.properties, one.keys, one.body)
+        assert (row["properties"], tuple(row["keys"]), bytes(row["body"])) == (
+            one.properties,
+            one.keys,
+            one.body,
+        )
 
 
 def test_consume_queues_are_a_table(spark, store):
@@ -43,7 +49,10 @@ def test_consume_queues_are_a_table(spark, store):
         for one in plain.records(store)
         if one.is_queued
     }  # fmt: skip
-    found = {(row["topic"], row["queue_id"], row["queue_offset"]): (row["log_offset"], row["record_bytes"]) for row in units}
+    found = {
+        (row["topic"], row["queue_id"], row["queue_offset"]): (row["log_offset"], row["record_bytes"])
+        for row in units
+    }
     assert found.items() <= expected.items()
     on_disk = sum(
         unit.size != 0 and not unit.is_pre_blank
@@ -55,12 +64,19 @@ def test_consume_queues_are_a_table(spark, store):
 
 
 def test_index_files_are_tables_that_agree_with_one_another(spark, store):
-    read = {name: spark.read.format("rocketmq").option("table", name).load(str(store)) for name in ("entries", "slots", "index_files")}
+    read = {
+        name: spark.read.format("rocketmq").option("table", name).load(str(store))
+        for name in ("entries", "slots", "index_files")
+    }
     entries = read["entries"].groupBy("file").count().collect()
     files = {row["file"]: row for row in read["index_files"].collect()}
-    assert {row["file"]: row["count"] for row in entries} == {name: row["entries"] for name, row in files.items()}
+    assert {row["file"]: row["count"] for row in entries} == {
+        name: row["entries"] for name, row in files.items()
+    }
     slots = read["slots"].groupBy("file").count().collect()
-    assert {row["file"]: row["count"] for row in slots} == {name: row["slots_used"] for name, row in files.items()}
+    assert {row["file"]: row["count"] for row in slots} == {
+        name: row["slots_used"] for name, row in files.items()
+    }
     assert len(files) > 1
 
 
@@ -112,4 +128,8 @@ def test_filters_that_it_cannot_answer_are_left_to_spark():
         ds.EqualTo(("born_host",), "x"),
     ]
     assert list(reader.pushFilters([*taken, *left])) == left
-    assert reader._options.tests == (("topic", "in", ("T",)), ("queue_id", "in", (1, 2)), ("log_offset", ">", 5))
+    assert reader._options.tests == (
+        ("topic", "in", ("T",)),
+        ("queue_id", "in", (1, 2)),
+        ("log_offset", ">", 5),
+    )

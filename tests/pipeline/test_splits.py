@@ -64,14 +64,20 @@ def test_partitions_are_small_and_even_and_follow_one_another(tmp_path):
     assert all(before.end == split.begin for before, split in zip(splits, splits[1:], strict=False))
     assert (splits[0].begin, splits[-1].end) == (whole[0].begin, whole[-1].end)
     lengths = [split.end - split.begin for split in splits]
-    within = [length for split, length in zip(splits, lengths, strict=True) if split.end < split.file_end and not split.is_last]
+    within = [
+        length
+        for split, length in zip(splits, lengths, strict=True)
+        if split.end < split.file_end and not split.is_last
+    ]
     assert 38_000 < min(within) and max(within) < 42_000
     assert max(lengths[:-1]) < 62_000, "the last of a file is what is left, at most half a partition more"
     assert max(len(pickle.dumps(split)) for split in splits) < 1_000
 
 
 def test_a_partition_size_that_makes_too_many_stretches_is_refused_with_one_that_does_not(store):
-    with pytest.raises(MisuseError, match=r"partition_bytes is 1: .* at most 100,000 partitions; give at least \d+") as refused:
+    with pytest.raises(
+        MisuseError, match=r"partition_bytes is 1: .* at most 100,000 partitions; give at least \d+"
+    ) as refused:
         splits_of(store, partition_bytes=1)
     least = int(str(refused.value).rsplit(" ", 1)[1])
     assert least > 1 and 1 < len(splits_of(store, partition_bytes=least)) <= 100_000
@@ -85,7 +91,11 @@ def test_what_was_made_ready_and_never_written_is_not_read(store):
     written = last.stat().st_size
     os.truncate(last, written + (1 << 30))
     (*others, split) = splits_of(store)
-    assert (others, split.begin, split.file_end) == (before[:-1], before[-1].begin, before[-1].file_end + (1 << 30))
+    assert (others, split.begin, split.file_end) == (
+        before[:-1],
+        before[-1].begin,
+        before[-1].file_end + (1 << 30),
+    )
     assert before[-1].end <= split.end <= split.begin + written
 
 
@@ -94,7 +104,8 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def went_back(tmp_path):
-    """(store, its records) of 200 messages a minute apart; the hundred and first to the last but one state two hours less, as if a clock had been set back."""
+    """(store, its records) of 200 messages a minute apart; the hundred and first to the last but one state
+    two hours less, as if a clock had been set back."""
     clock = Clock()
     with opened(tmp_path / "store", clock, mapped_file_size_commit_log=300_000) as store:
         for _ in range(200):
@@ -113,15 +124,22 @@ def state_time(store: Path, log_offset: int, time_ms: int) -> None:
 
 
 def assert_nothing_is_passed_over(store: Path, records: list) -> int:
-    """For every begin and end of a time: the stretches hold all records of it. Returns the bytes of the smallest choice but for the last stretch, which is always read."""
+    """For every begin and end of a time: the stretches hold all records of it. Returns the bytes of the
+    smallest choice but for the last stretch, which is always read."""
     least = 1 << 62
     for begin in range(0, 200, 19):
         for length_ms in (60_000, HOUR):
             first_ms = records[begin].store_timestamp
-            tests = read_options({"path": "x", "from_time": str(first_ms), "to_time": str(first_ms + length_ms)}).tests
+            tests = read_options(
+                {"path": "x", "from_time": str(first_ms), "to_time": str(first_ms + length_ms)}
+            ).tests
             splits = splits_of(store, None, tests, 20_000)
             wanted = [one for one in records if first_ms <= one.store_timestamp < first_ms + length_ms]
-            assert [one.log_offset for one in wanted if not any(split.begin <= one.log_offset < split.end for split in splits)] == []
+            assert [
+                one.log_offset
+                for one in wanted
+                if not any(split.begin <= one.log_offset < split.end for split in splits)
+            ] == []
             least = min(least, sum(split.end - split.begin for split in splits[:-1]))
     return least
 
@@ -158,7 +176,9 @@ def test_what_lies_beyond_the_note_and_the_record_of_ends_is_not_passed_over(wen
     place = records[60].log_offset
     (store / "config" / STORE_TIMES).write_bytes(encode_times(value["from"], place, ()))
     ends.lower(place, 0)
-    assert assert_nothing_is_passed_over(store, records) < sum(split.end - split.begin for split in splits_of(store, None, (), 20_000)[:-1])
+    assert assert_nothing_is_passed_over(store, records) < sum(
+        split.end - split.begin for split in splits_of(store, None, (), 20_000)[:-1]
+    )
 
 
 def test_a_record_whose_time_changed_since_leaves_out_no_stretch_beside_it(went_back):
@@ -203,7 +223,9 @@ def test_a_wrong_option_is_named(given, sentence):
 
 def test_times_are_milliseconds_or_iso_text(tmp_path):
     for text in ("1763719200000", "2025-11-21T10:00:00Z", "2025-11-21T10:00:00", "2025-11-21T12:00:00+02:00"):
-        assert read_options({"path": "x", "from_time": text}).tests == (("store_time", ">=", 1_763_719_200_000_000),)
+        assert read_options({"path": "x", "from_time": text}).tests == (
+            ("store_time", ">=", 1_763_719_200_000_000),
+        )
 
 
 def test_an_empty_choice_and_the_tag_star_choose_everything():
@@ -215,7 +237,10 @@ def test_an_empty_choice_and_the_tag_star_choose_everything():
 def test_nothing_beyond_what_a_running_broker_has_dispatched_is_read(store, live):
     size = (store / "commitlog" / ("0" * 20)).stat().st_size
     splits = splits_of(store, live(size + 100))
-    assert [(split.begin, split.end, split.is_last) for split in splits] == [(0, size, False), (size, size + 100, True)]
+    assert [(split.begin, split.end, split.is_last) for split in splits] == [
+        (0, size, False),
+        (size, size + 100, True),
+    ]
     assert splits_of(store, live(0)) == []
 
 

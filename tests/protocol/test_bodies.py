@@ -42,13 +42,17 @@ def test_tag_codes_may_be_texts_as_the_go_client_writes_them():
 @pytest.mark.parametrize("groups, subscriptions, tags, want", [
     (201, 0, 0, "at most 200 groups"), (200, 6, 0, "at most 1000 of all groups"), (100, 10, 21, "at most 20000 tags and codes"),
 ])  # fmt: skip
-def test_a_heartbeat_above_its_bounds_is_refused_before_any_of_it_is_made(monkeypatch, groups, subscriptions, tags, want):
+def test_a_heartbeat_above_its_bounds_is_refused_before_any_of_it_is_made(
+    monkeypatch, groups, subscriptions, tags, want
+):
     made = []
     monkeypatch.setattr(Subscription, "from_json", classmethod(lambda cls, members: made.append(members)))
     subscription = {"topic": "T", "tagsSet": ["t"] * tags}
     consumer = {"groupName": "g", "subscriptionDataSet": [subscription] * subscriptions}
     with pytest.raises(FieldError, match=want):
-        bodies.decode_heartbeat(json.dumps({"clientID": "c", "consumerDataSet": [consumer] * groups}).encode())
+        bodies.decode_heartbeat(
+            json.dumps({"clientID": "c", "consumerDataSet": [consumer] * groups}).encode()
+        )
     assert made == []
 
 

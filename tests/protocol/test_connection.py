@@ -37,7 +37,8 @@ def test_a_stream_cut_anywhere_gives_the_same_commands(cuts, kind):
 
 
 def outcome(data, step):
-    """What comes out of `data` given in pieces of `step` bytes: the commands and whether it ended in an error."""
+    """What comes out of `data` given in pieces of `step` bytes: the commands and whether it ended in an
+    error."""
     connection, commands = Connection(), []
     for at in range(0, len(data), step):
         try:

@@ -13,7 +13,9 @@ from tests.support.wire_samples import all_samples
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
 
 JSON_BODIES = [
-    sample for sample in all_samples() if sample.body[:1] in (b"{", b"[") and len(sample.body) == sample.body_bytes
+    sample
+    for sample in all_samples()
+    if sample.body[:1] in (b"{", b"[") and len(sample.body) == sample.body_bytes
 ]
 
 
@@ -56,7 +58,8 @@ def test_references_are_left_as_they_are_where_only_names_are_read():
 def test_a_reference_finds_a_queue_by_its_java_text():
     body = (
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":5},{"brokerName":"b","queueId":1,"topic":"T"}:'
-        b'{"$ref":"$.offsetTable.MessageQueue\\\\ \\\\[topic\\\\=T\\\\,\\\\ brokerName\\\\=b\\\\,\\\\ queueId\\\\=0\\\\]"}}}'
+        b'{"$ref":"$.offsetTable.MessageQueue\\\\ \\\\[topic\\\\=T\\\\,\\\\ '
+        b'brokerName\\\\=b\\\\,\\\\ queueId\\\\=0\\\\]"}}}'
     )
     assert [item["maxOffset"] for item in loads(body)["offsetTable"].values()] == [5, 5]
 
@@ -81,10 +84,17 @@ def test_a_small_body_cannot_stand_for_a_large_value_by_its_references():
 
 
 def test_references_as_apache_writes_them_are_within_the_bounds():
-    brokers = {"clusterName": "c", "brokerName": "b", "brokerAddrs": {"0": "127.0.0.1:10911", "1": "127.0.0.1:10912"}}
+    brokers = {
+        "clusterName": "c",
+        "brokerName": "b",
+        "brokerAddrs": {"0": "127.0.0.1:10911", "1": "127.0.0.1:10912"},
+    }
     value = loads(json.dumps({"s": brokers, "t": [{"$ref": "$.s"}] * 20_000}).encode())
     assert value["t"][19_999] is value["s"]
-    queues = {str(n): {"q": {"topic": "T", "brokerName": "b", "queueId": n}, "again": {"$ref": f"$.t.{n}.q"}} for n in range(20_000)}
+    queues = {
+        str(n): {"q": {"topic": "T", "brokerName": "b", "queueId": n}, "again": {"$ref": f"$.t.{n}.q"}}
+        for n in range(20_000)
+    }
     assert loads(json.dumps({"t": queues}).encode())["t"]["19999"]["again"]["queueId"] == 19_999
 
 
@@ -166,7 +176,9 @@ values = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
         | st.dictionaries(st.integers(0, 9), inner, max_size=3)
-        | st.dictionaries(st.builds(lambda q: ObjectKey(QUEUE | {"queueId": q}), st.integers(0, 3)), inner, max_size=3)
+        | st.dictionaries(
+            st.builds(lambda q: ObjectKey(QUEUE | {"queueId": q}), st.integers(0, 3)), inner, max_size=3
+        )
     ),
     max_leaves=8,
 )
@@ -187,7 +199,9 @@ def test_what_is_written_is_read_again(value):
 
 @given(
     st.recursive(
-        st.integers() | st.text(max_size=5), lambda i: st.dictionaries(st.text(max_size=3), i, max_size=3), max_leaves=5
+        st.integers() | st.text(max_size=5),
+        lambda i: st.dictionaries(st.text(max_size=3), i, max_size=3),
+        max_leaves=5,
     )
 )
 def test_strict_json_is_json(value):
@@ -200,7 +214,11 @@ def test_strict_json_is_json(value):
     {"t": {"large": {f"k{n}": "v" * 40 for n in range(500)}}, "n": 123456789012345678},
 ])  # fmt: skip
 def test_what_is_read_in_pieces_is_what_is_read_at_once(value):
-    for data in (json.dumps(value).encode(), json.dumps(value, indent=2).encode(), json.dumps(value, ensure_ascii=False).encode()):
+    for data in (
+        json.dumps(value).encode(),
+        json.dumps(value, indent=2).encode(),
+        json.dumps(value, ensure_ascii=False).encode(),
+    ):
         assert fastjson.loads_in_pieces(data, frozenset({"t"})) == fastjson.loads(data) == value
 
 
@@ -212,13 +230,18 @@ def test_what_cannot_be_read_in_pieces_is_refused(data):
 
 
 def test_the_dialect_is_read_in_pieces_too():
-    assert fastjson.loads_in_pieces(b'{"a":{0:"x",{"q":1}:2},"t":{"b":{1:2}}}', frozenset({"t"})) == fastjson.loads(b'{"a":{0:"x",{"q":1}:2},"t":{"b":{1:2}}}')
+    assert fastjson.loads_in_pieces(
+        b'{"a":{0:"x",{"q":1}:2},"t":{"b":{1:2}}}', frozenset({"t"})
+    ) == fastjson.loads(b'{"a":{0:"x",{"q":1}:2},"t":{"b":{1:2}}}')
 
 
 @pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 1_000])
 def test_a_table_is_written_in_pieces(count):
     table = {f"n{number}": {0: number} for number in range(count)}
-    assert loads(fastjson.dumps_table({"dataVersion": {"counter": 1}}, "offsetTable", table.items())) == {"dataVersion": {"counter": 1}, "offsetTable": table}
+    assert loads(fastjson.dumps_table({"dataVersion": {"counter": 1}}, "offsetTable", table.items())) == {
+        "dataVersion": {"counter": 1},
+        "offsetTable": table,
+    }
     assert loads(fastjson.dumps_table({}, "t", table.items())) == {"t": table}
 
 

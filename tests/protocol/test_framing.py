@@ -53,7 +53,13 @@ def test_the_binary_vectors_of_the_java_jars_are_read_and_written():
     assert (request.remark, request.fields) == ("hi", {"queueId": "1", "topic": "TopicX"})
     assert encode_frame(request) == BINARY_REQUEST
     answer = decode_frame(BINARY_ANSWER[4:])
-    assert (answer.code, answer.opaque, answer.is_response, answer.remark, answer.fields) == (0, 5, True, None, None)
+    assert (answer.code, answer.opaque, answer.is_response, answer.remark, answer.fields) == (
+        0,
+        5,
+        True,
+        None,
+        None,
+    )
     assert encode_frame(answer) == BINARY_ANSWER
 
 
@@ -61,7 +67,13 @@ def test_an_answer_keeps_opaque_and_serialisation_of_its_request():
     answer = decode_frame(BINARY_REQUEST[4:]).answer(17, "no", {"a": "b"}, b"body")
     assert encode_frame(answer)[4] == ROCKETMQ
     read = decode_frame(encode_frame(answer)[4:])
-    assert (read.code, read.remark, read.opaque, read.fields, read.body) == (17, "no", 777, {"a": "b"}, b"body")
+    assert (read.code, read.remark, read.opaque, read.fields, read.body) == (
+        17,
+        "no",
+        777,
+        {"a": "b"},
+        b"body",
+    )
 
 
 @pytest.mark.parametrize("code", [code for code in RequestCode if code > 0x7FFF])
@@ -112,13 +124,15 @@ MALFORMED = {
     "very deep": frame(b'{"code":1,"x":' + b"[" * 30000 + b"]" * 30000 + b"}")[4:],
     "header above 256 KiB": frame(b'{"code":1,"remark":"' + b"x" * (256 << 10) + b'"}')[4:],
     "binary header too short": frame(b"\0" * 20, serialization=1)[4:],
-    "binary remark beyond the header": frame(BINARY_ANSWER[8:21] + b"\0\0\0\x09" + b"\0" * 4, serialization=1)[4:],
+    "binary remark beyond the header": frame(
+        BINARY_ANSWER[8:21] + b"\0\0\0\x09" + b"\0" * 4, serialization=1
+    )[4:],
     "binary remark negative": frame(BINARY_ANSWER[8:21] + b"\xff" * 4 + b"\0" * 4, serialization=1)[4:],
     "binary fields shorter than said": frame(BINARY_ANSWER[8:25] + b"\0\0\0\x09", serialization=1)[4:],
     "binary field cut": frame(BINARY_ANSWER[8:25] + b"\0\0\0\x03\0\x09a", serialization=1)[4:],
-    "binary fields too many": frame(BINARY_ANSWER[8:25] + struct.pack(">i", 6 * 1025) + b"\0" * 6150, serialization=1)[
-        4:
-    ],
+    "binary fields too many": frame(
+        BINARY_ANSWER[8:25] + struct.pack(">i", 6 * 1025) + b"\0" * 6150, serialization=1
+    )[4:],
 }
 
 
@@ -130,7 +144,11 @@ def test_a_malformed_frame_is_refused(name, json_library):
 
 @given(st.binary(max_size=200), st.sampled_from([0, 1, 2]))
 def test_any_bytes_are_a_frame_or_a_protocol_error(data, serialization):
-    for candidate in (data, frame(data, serialization=serialization)[4:], frame(b'{"code":' + data + b"}")[4:]):
+    for candidate in (
+        data,
+        frame(data, serialization=serialization)[4:],
+        frame(b'{"code":' + data + b"}")[4:],
+    ):
         try:
             command = decode_frame(candidate)
         except ProtocolError:
@@ -162,7 +180,13 @@ def test_every_command_survives_the_wire(code, opaque, flag, version, remark, fi
 @pytest.mark.parametrize("handle", ["djEgVCBi_A==", None])
 def test_the_fast_send_answer_says_what_the_slow_one_says(serialization, transaction_id, handle):
     request = Command.request(310, opaque=99, serialization=serialization)
-    fields = {"queueId": "1", "msgId": "7F00", "queueOffset": "12", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    fields = {
+        "queueId": "1",
+        "msgId": "7F00",
+        "queueOffset": "12",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
     if transaction_id is not None:
         fields["transactionId"] = transaction_id
     if handle is not None:
@@ -173,7 +197,9 @@ def test_the_fast_send_answer_says_what_the_slow_one_says(serialization, transac
 
 
 def test_a_send_answer_may_carry_a_code_and_a_remark():
-    answer = decode_frame(framing.encode_send_answer(Command.request(310), "7F", 0, 0, code=10, remark="slow")[4:])
+    answer = decode_frame(
+        framing.encode_send_answer(Command.request(310), "7F", 0, 0, code=10, remark="slow")[4:]
+    )
     assert (answer.code, answer.remark, answer.fields["msgId"]) == (10, "slow", "7F")
 
 

@@ -27,7 +27,9 @@ def test_a_send_header_survives_under_the_names_of_its_code(code):
     header = read_send(Command.request(code, fields))
     assert header == SEND._replace(batch=code == 320)
     assert (
-        read_send(Command.request(code, write_send(SEND._replace(max_reconsume_times=3), code))).max_reconsume_times
+        read_send(
+            Command.request(code, write_send(SEND._replace(max_reconsume_times=3), code))
+        ).max_reconsume_times
         == 3
     )
 
@@ -78,7 +80,13 @@ def test_a_pull_header_survives():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("consumerGroup", None), ("queueId", None), ("queueId", "a"), ("queueOffset", str(1 << 63)), ("subVersion", "?")],
+    [
+        ("consumerGroup", None),
+        ("queueId", None),
+        ("queueId", "a"),
+        ("queueOffset", str(1 << 63)),
+        ("subVersion", "?"),
+    ],
 )
 def test_a_wrong_field_of_a_pull_is_named(name, value):
     fields = write_pull(PULL)
@@ -91,7 +99,13 @@ def test_a_wrong_field_of_a_pull_is_named(name, value):
 
 
 def test_a_header_is_read_by_its_types():
-    fields = {"consumerGroup": "g", "topic": "t", "queueId": "3", "setZeroIfNotFound": "FALSE", "bname": "broker-a"}
+    fields = {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": "3",
+        "setZeroIfNotFound": "FALSE",
+        "bname": "broker-a",
+    }
     header = read_header(RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert header == ("g", "t", 3, False)
     assert header.set_zero_if_not_found is False
@@ -148,6 +162,8 @@ def test_a_missing_field_is_called_missing():
 def test_any_fields_are_a_header_or_a_field_error(code, fields):
     command = Command.request(code, fields)
     try:
-        read_send(command) if code in (10, 310) else read_pull(command) if code == 11 else read_header(code, fields)
+        read_send(command) if code in (10, 310) else read_pull(command) if code == 11 else read_header(
+            code, fields
+        )
     except FieldError:
         pass

@@ -17,18 +17,30 @@ from tests.support.broker_harness import FakeChannel, Harness
 from tests.support.memory_store import MemoryStore
 from tests.support.wire_samples import sample
 
-TOPIC = dict(topic="T2", defaultTopic="TBW102", readQueueNums=8, writeQueueNums=8, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+TOPIC = dict(
+    topic="T2",
+    defaultTopic="TBW102",
+    readQueueNums=8,
+    writeQueueNums=8,
+    perm=6,
+    topicFilterType="SINGLE_TAG",
+    topicSysFlag=0,
+    order=False,
+)
 
 
 @pytest.fixture
 async def harness():
-    """A broker like the one the golden answers came from: TopicX with one message, a consumer of group CG on c1."""
+    """A broker like the one the golden answers came from: TopicX with one message, a consumer of group CG on
+    c1."""
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     harness.store.put(Message("TopicX", 1, b"hello", b"TAGS\x01TagA\x02UNIQ_KEY\x01U\x02"))
     data = ConsumerData("CG", subscriptions=(Subscription("TopicX", version=1),))
     harness.consumer = FakeChannel(53_534)
-    await harness.ask(34, bodies.encode_heartbeat(Heartbeat("127.0.0.1@1", ("PG",), (data,))), channel=harness.consumer)
+    await harness.ask(
+        34, bodies.encode_heartbeat(Heartbeat("127.0.0.1@1", ("PG",), (data,))), channel=harness.consumer
+    )
     harness.consumer.answers.clear()
     return harness
 
@@ -43,11 +55,26 @@ async def test_topics_are_made_changed_shown_and_deleted(harness):
     golden = sample("get topic none").values
     none = await harness.ask(351, topic="T9")
     assert (none.code, none.remark) == (golden["code"], golden["remark"])
-    assert (await harness.ask(215, topic="T2")).code == 0, "deleting what is not there succeeds, as with Apache"
+    assert (await harness.ask(215, topic="T2")).code == 0, (
+        "deleting what is not there succeeds, as with Apache"
+    )
 
 
-@pytest.mark.parametrize("change", [{"topic": "../x"}, {"topic": "TBW102"}, {"topic": "rmq_sys_x"}, {"readQueueNums": 129}, {"writeQueueNums": -1},
-                                    {"perm": 99}, {"attributes": "nonsense"}, {"attributes": "+queue.type=BatchCQ"}, {"readQueueNums": "x"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": "../x"},
+        {"topic": "TBW102"},
+        {"topic": "rmq_sys_x"},
+        {"readQueueNums": 129},
+        {"writeQueueNums": -1},
+        # fmt: skip
+        {"perm": 99},
+        {"attributes": "nonsense"},
+        {"attributes": "+queue.type=BatchCQ"},
+        {"readQueueNums": "x"},
+    ],
+)
 async def test_topics_that_may_not_be(harness, change):
     before = harness.parts.topics.to_json()
     assert (await harness.ask(17, **(TOPIC | change))).code == 29
@@ -67,7 +94,12 @@ async def test_topics_in_a_list_are_made_together_or_not_at_all(harness):
 
 async def test_all_topics_have_apaches_shape(harness):
     value = fastjson.loads((await harness.ask(21)).body)
-    assert set(value) == {"dataVersion", "mappingDataVersion", "topicConfigTable", "topicQueueMappingDetailMap"}
+    assert set(value) == {
+        "dataVersion",
+        "mappingDataVersion",
+        "topicConfigTable",
+        "topicQueueMappingDetailMap",
+    }
     assert value["topicConfigTable"]["TopicX"]["readQueueNums"] == 4
 
 
@@ -95,11 +127,22 @@ async def test_groups_are_made_shown_and_deleted(harness):
     assert (await harness.ask(207, groupName="G5", cleanOffset=True)).code == 0
     golden = sample("grp unknown 352").values
     gone = await harness.ask(352, group="G5")
-    assert (gone.code, gone.remark) == (golden["code"], golden["remark"]) and harness.parts.offsets.of_group("G5") == {}
+    assert (gone.code, gone.remark) == (golden["code"], golden["remark"]) and harness.parts.offsets.of_group(
+        "G5"
+    ) == {}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"groupName":"../x"}', b'{"groupName":"g","retryQueueNums":1000}', b'{"groupName":"g","retryMaxTimes":"x"}',
-                                  b'{"groupName":"g","groupRetryPolicy":{"type":"SOMETIMES"}}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"groupName":"../x"}',
+        b'{"groupName":"g","retryQueueNums":1000}',
+        b'{"groupName":"g","retryMaxTimes":"x"}',
+        b'{"groupName":"g","groupRetryPolicy":{"type":"SOMETIMES"}}',
+    ],
+)
 async def test_groups_that_may_not_be(harness, body):
     assert (await harness.ask(200, body)).code == 29
     assert harness.parts.groups.get("g") is None
@@ -119,7 +162,9 @@ async def test_a_group_may_be_forbidden_to_read_a_topic(harness):
     assert (await harness.pull("TopicX", 1, group="Others")).code == 0
     assert harness.parts.groups.to_json()["forbiddenTable"] == {"CG": {"TopicX": 4}}
     assert await readable(readable=True) is True and await readable() is True
-    assert (await harness.pull("TopicX", 1)).code == 0 and harness.parts.groups.to_json()["forbiddenTable"] == {}
+    assert (await harness.pull("TopicX", 1)).code == 0 and harness.parts.groups.to_json()[
+        "forbiddenTable"
+    ] == {}
     assert (await harness.ask(353, group="NOPE", topic="TopicX", readable=False)).code == 26
     assert (await harness.ask(353, group="CG", topic="Nope", readable=False)).code == 17
 
@@ -130,7 +175,9 @@ async def test_progress_of_a_group(harness):
     assert stats[MessageQueue("TopicX", "broker-a", 1)] == (1, 1, harness.now_ms, 1)
     assert stats[MessageQueue("TopicX", "broker-a", 0)] == (0, 0, 0, 0)
     assert bodies.decode_consume_stats((await harness.ask(208, consumerGroup="NOPE")).body) == {}
-    one = bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG", topicList="TopicX;Other;")).body)
+    one = bodies.decode_consume_stats(
+        (await harness.ask(208, consumerGroup="CG", topicList="TopicX;Other;")).body
+    )
     assert set(one) == set(stats)
     every = fastjson.loads((await harness.ask(317, isOrder=False)).body)
     assert every["totalDiff"] == 0 and {"CG"} in [set(entry) for entry in every["consumeStatsList"]]
@@ -147,7 +194,11 @@ async def test_offsets_are_reset_by_time_by_number_and_to_the_end(harness):
 
     async def offsets(**more):
         answer = await harness.ask(222, **(reset | more))
-        return {queue.queue_id: offset for queue, offset in bodies.decode_offset_table(answer.body).items()} if answer.code == 0 else answer.code
+        return (
+            {queue.queue_id: offset for queue, offset in bodies.decode_offset_table(answer.body).items()}
+            if answer.code == 0
+            else answer.code
+        )
 
     assert await offsets(timestamp=-1) == {0: 0, 1: 1, 2: 0, 3: 0}
     assert await offsets(timestamp=0) == {0: 0, 1: 0, 2: 0, 3: 0}
@@ -166,7 +217,9 @@ async def test_offsets_are_cloned_between_groups(harness):
     assert (await harness.ask(314, srcGroup="CG", destGroup="NEW", topic="TopicX")).code == 0
     assert harness.parts.offsets.of_group("NEW") == {"TopicX": {1: 1}}
     harness.parts.offsets.commit("NEW", "TopicX", 1, 0)
-    assert fastjson.loads((await harness.ask(308, compareGroup="CG", topic="TopicX")).body) == {"correctionOffsets": {1: 0}}
+    assert fastjson.loads((await harness.ask(308, compareGroup="CG", topic="TopicX")).body) == {
+        "correctionOffsets": {1: 0}
+    }
 
 
 async def test_connections_have_apaches_shape(harness):
@@ -176,7 +229,10 @@ async def test_connections_have_apaches_shape(harness):
     assert consumer == golden
     producer = fastjson.loads((await harness.ask(204, producerGroup="PG")).body)
     assert producer["connectionSet"][0]["clientId"] == "127.0.0.1@1"
-    for code, name, field in ((203, "consconn unknown", "consumerGroup"), (204, "prod unknown", "producerGroup")):
+    for code, name, field in (
+        (203, "consconn unknown", "consumerGroup"),
+        (204, "prod unknown", "producerGroup"),
+    ):
         unknown = await harness.ask(code, **{field: "NOPE"})
         assert (unknown.code, unknown.remark) == (sample(name).values["code"], sample(name).values["remark"])
     assert fastjson.loads((await harness.ask(328)).body)["data"]["PG"][0]["remoteIP"] == "/127.0.0.1:53534"
@@ -186,7 +242,12 @@ async def test_who_reads_a_topic_and_what_a_group_reads(harness):
     harness.parts.offsets.commit("OFFLINE", "TopicX", 1, 1)
     assert fastjson.loads((await harness.ask(300, topic="TopicX")).body)["groupList"] == ["CG", "OFFLINE"]
     assert fastjson.loads((await harness.ask(343, group="OFFLINE")).body)["topicList"] == ["TopicX"]
-    assert fastjson.loads((await harness.ask(345, group="CG", topic="TopicX")).body)["subscriptionData"]["subVersion"] == 1
+    assert (
+        fastjson.loads((await harness.ask(345, group="CG", topic="TopicX")).body)["subscriptionData"][
+            "subVersion"
+        ]
+        == 1
+    )
     none = fastjson.loads((await harness.ask(345, group="OFFLINE", topic="TopicX")).body)
     assert none == {"group": "OFFLINE", "topic": "TopicX"}
 
@@ -196,7 +257,9 @@ async def test_units_of_a_queue(harness):
     value = fastjson.loads(answer.body)
     assert (value["maxQueueIndex"], value["minQueueIndex"], len(value["queueData"])) == (1, 0, 1)
     assert (value["queueData"][0]["eval"], value["queueData"][0]["tagsCode"]) == (False, 2598919)
-    subscribed = fastjson.loads((await harness.ask(321, topic="TopicX", queueId=1, index=0, count=2, consumerGroup="CG")).body)
+    subscribed = fastjson.loads(
+        (await harness.ask(321, topic="TopicX", queueId=1, index=0, count=2, consumerGroup="CG")).body
+    )
     assert subscribed["queueData"][0]["eval"] is True and subscribed["subscriptionData"]["topic"] == "TopicX"
     empty = fastjson.loads((await harness.ask(321, topic="TopicX", queueId=0, index=0, count=2)).body)
     assert (empty["maxQueueIndex"], empty["queueData"]) == (0, [])
@@ -208,7 +271,11 @@ async def test_a_time_span_for_each_queue(harness):
     harness.now_ms += 500
     spans = fastjson.loads((await harness.ask(303, topic="TopicX", group="CG")).body)["consumeTimeSpanSet"]
     one = next(span for span in spans if span["messageQueue"]["queueId"] == 1)
-    assert (one["minTimeStamp"], one["maxTimeStamp"], one["delayTime"]) == (harness.now_ms - 500, harness.now_ms - 500, 500)
+    assert (one["minTimeStamp"], one["maxTimeStamp"], one["delayTime"]) == (
+        harness.now_ms - 500,
+        harness.now_ms - 500,
+        500,
+    )
 
 
 async def test_a_consumer_is_asked_for_an_administrator(harness):
@@ -244,12 +311,22 @@ async def test_a_consumer_that_does_not_answer(harness):
 
 async def test_configuration_is_shown_and_never_changed_over_the_wire(harness):
     text = (await harness.ask(26)).body.decode()
-    assert "brokerName=broker-a\n" in text and "listenPort=10911\n" in text and text.split("\n") == sorted(text.split("\n")[:-1]) + [""]
-    for body in (b"storePathRootDir=/tmp/x\n", b"filterServerNums=1\nrocketmqHome=/x\n", b"flushDiskType=SYNC_FLUSH\n", b""):
+    assert (
+        "brokerName=broker-a\n" in text
+        and "listenPort=10911\n" in text
+        and text.split("\n") == sorted(text.split("\n")[:-1]) + [""]
+    )
+    for body in (
+        b"storePathRootDir=/tmp/x\n",
+        b"filterServerNums=1\nrocketmqHome=/x\n",
+        b"flushDiskType=SYNC_FLUSH\n",
+        b"",
+    ):
         assert (await harness.ask(25, body)).code == 16
 
 
-# What Apache's broker 5.5.0 answered on a new store, and `brokerVersion` of 5.3.3, without the key that names a directory.
+# What Apache's broker 5.5.0 answered on a new store, and `brokerVersion` of 5.3.3, without the key that names
+# a directory.
 APACHE_RUNTIME_KEYS = frozenset(
     """EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity ackThreadPoolQueueCapacity ackThreadPoolQueueHeadWaitTimeMills
     ackThreadPoolQueueSize bootTimestamp brokerActive brokerVersion brokerVersionDesc commitLogDirCapacity commitLogDiskRatio commitLogMaxOffset
@@ -272,19 +349,34 @@ async def test_the_runtime_table_has_every_key_of_apaches_broker(harness):
     table = await runtime(harness)
     directory = harness.parts.store_settings.store_path_commit_log
     assert set(table) >= APACHE_RUNTIME_KEYS | {"getTransferedTps"} | {f"commitLogDiskRatio_{directory}"}
-    assert all(name.startswith("scheduleMessageOffset_") for name in set(table) - APACHE_RUNTIME_KEYS - {"getTransferedTps"} - {f"commitLogDiskRatio_{directory}"})
-    assert all(len(table[name].split(" ")) == 3 for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"))
+    assert all(
+        name.startswith("scheduleMessageOffset_")
+        for name in set(table)
+        - APACHE_RUNTIME_KEYS
+        - {"getTransferedTps"}
+        - {f"commitLogDiskRatio_{directory}"}
+    )
+    assert all(
+        len(table[name].split(" ")) == 3
+        for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
+    )
     assert table["earliestMessageTimeStamp"] == str(harness.now_ms)
     # As rocketmq-exporter reads it: words, each a range and a whole number.
     ranges = [word.split(":") for word in table["putMessageDistributeTime"].split(" ") if word]
-    assert [name for name, _ in ranges] == [f"[{name}]" for name in NAMES] and all(count.isdigit() for _, count in ranges)
+    assert [name for name, _ in ranges] == [f"[{name}]" for name in NAMES] and all(
+        count.isdigit() for _, count in ranges
+    )
 
 
 async def test_what_the_runtime_table_cannot_know_is_minus_one_and_not_zero(harness):
     fresh = Harness()
     fresh.store.snapshot = lambda: MemoryStore.snapshot(fresh.store) | {"disk": None}
     table = await runtime(fresh)
-    assert (table["earliestMessageTimeStamp"], table["commitLogDiskRatio"], table["consumeQueueDiskRatio"]) == ("-1", "-1", "-1")
+    assert (
+        table["earliestMessageTimeStamp"],
+        table["commitLogDiskRatio"],
+        table["consumeQueueDiskRatio"],
+    ) == ("-1", "-1", "-1")
     assert "commitLogDirCapacity" not in table
 
 
@@ -296,8 +388,16 @@ async def test_reads_with_and_without_messages_and_messages_are_told_apart(harne
     harness.now_ms += 10_000
     harness.parts.statistics.tick(harness.now_ms)
     table = await runtime(harness)
-    first = {name: table[name].split(" ")[0] for name in ("getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")}
-    assert first == {"getFoundTps": "0.1", "getMissTps": "0.3", "getTotalTps": "0.4", "getTransferredTps": "0.2"}
+    first = {
+        name: table[name].split(" ")[0]
+        for name in ("getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
+    }
+    assert first == {
+        "getFoundTps": "0.1",
+        "getMissTps": "0.3",
+        "getTotalTps": "0.4",
+        "getTransferredTps": "0.2",
+    }
     assert table["getMessageEntireTimeMax"].isdigit() and harness.parts.statistics.longest_read_s > 0
 
 
@@ -309,11 +409,20 @@ async def test_puts_are_counted_by_how_long_they_took(harness):
         sends.flush()
     table = await runtime(harness)
     assert table["putMessageEntireTimeMax"] == "11000"
-    counted = {word.split(":")[0]: int(word.split(":")[1]) for word in table["putMessageDistributeTime"].split()}
-    assert {name: count for name, count in counted.items() if count} == {"[<=0ms]": 1, "[0~10ms]": 1, "[10~50ms]": 1, "[10s~]": 1}
+    counted = {
+        word.split(":")[0]: int(word.split(":")[1]) for word in table["putMessageDistributeTime"].split()
+    }
+    assert {name: count for name, count in counted.items() if count} == {
+        "[<=0ms]": 1,
+        "[0~10ms]": 1,
+        "[10~50ms]": 1,
+        "[10s~]": 1,
+    }
     harness.parts.statistics.tick(harness.now_ms + 60_000)
     harness.parts.statistics.tick(harness.now_ms + 120_000)
-    assert "1" not in (await runtime(harness))["putMessageDistributeTime"].replace("1s", "").replace("1~", "").replace("10", "")
+    assert "1" not in (await runtime(harness))["putMessageDistributeTime"].replace("1s", "").replace(
+        "1~", ""
+    ).replace("10", "")
 
 
 async def test_what_timers_do_a_second_is_measured(harness):
@@ -344,15 +453,23 @@ async def test_message_types_that_are_not_served_are_refused(harness, kind):
     assert answer.code == 29 and answer.remark.startswith(f"{kind} message type is not supported: ")
     assert harness.parts.topics.get("T2") is None
     harness.parts.topics.put(TopicConfig("T2", attributes={"message.type": kind}))
-    assert (await harness.ask(17, attributes="-message.type", **TOPIC)).code == 0, "one that another broker made can be changed back"
+    assert (await harness.ask(17, attributes="-message.type", **TOPIC)).code == 0, (
+        "one that another broker made can be changed back"
+    )
 
 
 async def test_message_types_that_apache_refuses(harness):
     mixed = await harness.ask(17, attributes="+message.type=MIXED", **TOPIC)
     assert (mixed.code, mixed.remark) == (29, "MIXED message type is not supported.")
     wrong = await harness.ask(17, attributes="+message.type=normal", **TOPIC)
-    assert (wrong.code, wrong.remark) == (1, "value is not in set: [UNSPECIFIED, TRANSACTION, PRIORITY, FIFO, DELAY, LITE, NORMAL]")
-    items = [TopicConfig("L1").to_json() | {"attributes": {name: "MIXED"}} for name in ("+message.type", "message.type")]
+    assert (wrong.code, wrong.remark) == (
+        1,
+        "value is not in set: [UNSPECIFIED, TRANSACTION, PRIORITY, FIFO, DELAY, LITE, NORMAL]",
+    )
+    items = [
+        TopicConfig("L1").to_json() | {"attributes": {name: "MIXED"}}
+        for name in ("+message.type", "message.type")
+    ]
     for item in items:
         assert (await harness.ask(18, json.dumps({"topicConfigList": [item]}).encode())).code == 29
     assert harness.parts.topics.get("T2") is None and harness.parts.topics.get("L1") is None
@@ -379,12 +496,20 @@ async def test_sums_of_a_topic_a_group_and_the_broker(harness):
         answer = await harness.ask(315, statsName=name, statsKey=key)
         return (answer.code, answer.remark) if answer.code else json.loads(answer.body)
 
-    assert await ask("TOPIC_PUT_NUMS", "TopicX") == dict.fromkeys(("statsMinute", "statsHour", "statsDay"), {"sum": 6, "tps": 0.6})
+    assert await ask("TOPIC_PUT_NUMS", "TopicX") == dict.fromkeys(
+        ("statsMinute", "statsHour", "statsDay"), {"sum": 6, "tps": 0.6}
+    )
     assert (await ask("GROUP_GET_NUMS", "TopicX@CG"))["statsDay"] == {"sum": 3, "tps": 0.3}
     assert (await ask("GROUP_GET_SIZE", "TopicX@CG"))["statsHour"] == {"sum": 300, "tps": 30.0}
     assert (await ask("BROKER_PUT_NUMS", "DefaultCluster"))["statsMinute"]["sum"] == 6
     assert (await ask("BROKER_GET_NUMS", "DefaultCluster"))["statsMinute"]["sum"] == 3
-    for name, key in (("TOPIC_PUT_NUMS", "Nope"), ("TOPIC_PUT_SIZE", "TopicX"), ("GROUP_GET_NUMS", "TopicX"), ("BROKER_PUT_NUMS", "Other"), ("", "")):
+    for name, key in (
+        ("TOPIC_PUT_NUMS", "Nope"),
+        ("TOPIC_PUT_SIZE", "TopicX"),
+        ("GROUP_GET_NUMS", "TopicX"),
+        ("BROKER_PUT_NUMS", "Other"),
+        ("", ""),
+    ):
         assert await ask(name, key) == (1, f"The stats <{name}> <{key}> not exist")
 
 
@@ -414,7 +539,10 @@ async def test_a_store_that_fails_names_its_files_to_the_log_alone(harness, capl
 
     harness.store.max_offset = fails
     answer = await harness.ask(30, topic="TopicX", queueId=0)
-    assert (answer.code, answer.remark) == (1, "the store could not do it: damaged store; the broker's log says more")
+    assert (answer.code, answer.remark) == (
+        1,
+        "the store could not do it: damaged store; the broker's log says more",
+    )
     assert "/srv/broker/store/commitlog/0 at 7" in caplog.text
 
 

@@ -1,9 +1,10 @@
-"""Bad input to each request code: every field and every value of a body in turn missing, of a wrong kind, huge or hostile.
+"""Bad input to each request code: every field and every value of a body in turn missing, of a wrong kind,
+huge or hostile.
 
-The table says one good request a code. Each bad one differs from it in one place, so nothing else can be what it is refused for. It
-gets exactly one answer: INVALID_PARAMETER that names the field where a required field is missing or a number is none,
-and for the rest never "error inside the broker". Whatever is refused has changed nothing and is counted with what it was
-refused for; whatever only reads never changes anything.
+The table says one good request a code. Each bad one differs from it in one place, so nothing else can be what
+it is refused for. It gets exactly one answer: INVALID_PARAMETER that names the field where a required field
+is missing or a number is none, and for the rest never "error inside the broker". Whatever is refused has
+changed nothing and is counted with what it was refused for; whatever only reads never changes anything.
 """
 
 from __future__ import annotations
@@ -29,38 +30,167 @@ from tests.support.broker_harness import Harness
 INVALID = int(ResponseCode.INVALID_PARAMETER)
 SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 # Answers by which a request was done, or nothing was found for it.
-DONE = {0, int(ResponseCode.PULL_NOT_FOUND), int(ResponseCode.PULL_OFFSET_MOVED), int(ResponseCode.PULL_RETRY_IMMEDIATELY), int(ResponseCode.QUERY_NOT_FOUND)}
+DONE = {
+    0,
+    int(ResponseCode.PULL_NOT_FOUND),
+    int(ResponseCode.PULL_OFFSET_MOVED),
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    int(ResponseCode.QUERY_NOT_FOUND),
+}
 
-WRONG_INTS = ("", "x", " ", "1e3", "0x10", "1.5", "NaN", "2147483648", "-2147483649", "9" * 5_000, "1" * 21, "1\x00", "true")
-WRONG_LONGS = tuple(number for number in WRONG_INTS if "214748364" not in number) + ("9223372036854775808", "-9223372036854775809")
+WRONG_INTS = (
+    "",
+    "x",
+    " ",
+    "1e3",
+    "0x10",
+    "1.5",
+    "NaN",
+    "2147483648",
+    "-2147483649",
+    "9" * 5_000,
+    "1" * 21,
+    "1\x00",
+    "true",
+)
+WRONG_LONGS = tuple(number for number in WRONG_INTS if "214748364" not in number) + (
+    "9223372036854775808",
+    "-9223372036854775809",
+)
 EXTREME_INTS = ("-1", "-2147483648", "2147483647")
 EXTREME_LONGS = ("-1", "-9223372036854775808", "9223372036854775807")
 NO_NAMES = ("../x", "a/b", "a\\b", "..", "a\x00b")
-HOSTILE_TEXTS = ("", " ", "x" * 60_000, "ü" * 300, "\x01\x02" * 50, "$(id)", "%s%n{0}", "'; --", "\u202e", "\r\nX: y", "{" * 2_000, "a;b;;c,,d")
-WRONG_VALUES = (None, [], {}, [[]], "", "x" * 20_000, "../x", True, -1, 1 << 31, 1 << 63, 10**30, 1.5, {"a": {"b": []}}, "\u0000")
-NO_BODIES = (b"", b"{", b"[]", b"null", b'"x"', b"7", b"\xff\xfe", b"[" * 5_000, b'{"a":' * 500, b"{}", b"NaN", b'{"a":1e999}', b"9" * 6_000, b"x" * 100_000)
+HOSTILE_TEXTS = (
+    "",
+    " ",
+    "x" * 60_000,
+    "ü" * 300,
+    "\x01\x02" * 50,
+    "$(id)",
+    "%s%n{0}",
+    "'; --",
+    "\u202e",
+    "\r\nX: y",
+    "{" * 2_000,
+    "a;b;;c,,d",
+)
+WRONG_VALUES = (
+    None,
+    [],
+    {},
+    [[]],
+    "",
+    "x" * 20_000,
+    "../x",
+    True,
+    -1,
+    1 << 31,
+    1 << 63,
+    10**30,
+    1.5,
+    {"a": {"b": []}},
+    "\u0000",
+)
+NO_BODIES = (
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"x"',
+    b"7",
+    b"\xff\xfe",
+    b"[" * 5_000,
+    b'{"a":' * 500,
+    b"{}",
+    b"NaN",
+    b'{"a":1e999}',
+    b"9" * 6_000,
+    b"x" * 100_000,
+)
 
 QUEUE = {"topic": "Orders", "queueId": "0"}
-SEND = {"producerGroup": "PG", "topic": "Orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "5", "flag": "0",
-        "properties": "KEYS\x01k\x02", "reconsumeTimes": "0", "unitMode": "false", "maxReconsumeTimes": "3", "batch": "false"}  # fmt: skip
+SEND = {
+    "producerGroup": "PG",
+    "topic": "Orders",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4",
+    "queueId": "0",
+    "sysFlag": "0",
+    "bornTimestamp": "5",
+    "flag": "0",
+    # fmt: skip
+    "properties": "KEYS\x01k\x02",
+    "reconsumeTimes": "0",
+    "unitMode": "false",
+    "maxReconsumeTimes": "3",
+    "batch": "false",
+}
 SEND_V2 = dict(zip("abcdefghijklm", SEND.values(), strict=True))
 REPLY = SEND | {"topic": "DefaultCluster_REPLY_TOPIC", "properties": "REPLY_TO_CLIENT\x01nobody\x02"}
-PULL = QUEUE | {"consumerGroup": "CG", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*",
-                "subVersion": "0", "expressionType": "TAG", "maxMsgBytes": "4096", "requestSource": "0", "proxyFrowardClientId": "client"}  # fmt: skip
-NEW_TOPIC = {"topicName": "New", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False, "attributes": {}}
+PULL = QUEUE | {
+    "consumerGroup": "CG",
+    "queueOffset": "0",
+    "maxMsgNums": "32",
+    "sysFlag": "4",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "15000",
+    "subscription": "*",
+    # fmt: skip
+    "subVersion": "0",
+    "expressionType": "TAG",
+    "maxMsgBytes": "4096",
+    "requestSource": "0",
+    "proxyFrowardClientId": "client",
+}
+NEW_TOPIC = {
+    "topicName": "New",
+    "readQueueNums": 4,
+    "writeQueueNums": 4,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": False,
+    "attributes": {},
+}
 NEW_GROUP = SubscriptionGroup("New").to_json()
-SUBSCRIPTION = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "a || b", "subVersion": 1, "tagsSet": [], "topic": "Orders"}
+SUBSCRIPTION = {
+    "classFilterMode": False,
+    "codeSet": [],
+    "expressionType": "TAG",
+    "subString": "a || b",
+    "subVersion": 1,
+    "tagsSet": [],
+    "topic": "Orders",
+}
 CONSUMER = {"consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "consumeType": "CONSUME_PASSIVELY", "groupName": "NewCG", "messageModel": "CLUSTERING",
             "subscriptionDataSet": [SUBSCRIPTION], "unitMode": False}  # fmt: skip
-BEAT = {"clientID": "new-client", "consumerDataSet": [CONSUMER], "heartbeatFingerprint": 0, "producerDataSet": [{"groupName": "NewPG"}], "withoutSub": False}
-LOCK = {"clientId": "client", "consumerGroup": "CG", "mqSet": [{"brokerName": "broker-a", "queueId": 0, "topic": "Orders"}], "onlyThisBroker": False}
-ASSIGNMENT = {"topic": "Orders", "consumerGroup": "CG", "clientId": "client", "strategyName": "AVG", "messageModel": "CLUSTERING"}
+BEAT = {
+    "clientID": "new-client",
+    "consumerDataSet": [CONSUMER],
+    "heartbeatFingerprint": 0,
+    "producerDataSet": [{"groupName": "NewPG"}],
+    "withoutSub": False,
+}
+LOCK = {
+    "clientId": "client",
+    "consumerGroup": "CG",
+    "mqSet": [{"brokerName": "broker-a", "queueId": 0, "topic": "Orders"}],
+    "onlyThisBroker": False,
+}
+ASSIGNMENT = {
+    "topic": "Orders",
+    "consumerGroup": "CG",
+    "clientId": "client",
+    "strategyName": "AVG",
+    "messageModel": "CLUSTERING",
+}
 CHECK = {"clientId": "client", "group": "CG", "subscriptionData": SUBSCRIPTION}
-BATCH_BODY = bytes.fromhex("0000001a" "00000000" "00000000" "00000000" "00000004" "626f6479" "0000")
+BATCH_BODY = bytes.fromhex("0000001a00000000000000000000000000000004626f64790000")
 RECALL_HANDLE = recall_handle.encode(RecallHandle("Orders", "broker-a", "1700000060001", "U"))
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
 
-# Code -> (fields, body: bytes, or a value for JSON). Codes whose request carries nothing to be wrong stand in PLAIN.
+# Code -> (fields, body: bytes, or a value for JSON). Codes whose request carries nothing to be wrong stand in
+# PLAIN.
 GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.SEND_MESSAGE: (SEND, b"body"),
     R.SEND_MESSAGE_V2: (SEND_V2, b"body"),
@@ -142,7 +272,15 @@ CHANGING = {
     R.RECALL_MESSAGE,
 }  # fmt: skip
 # Sends and pulls, whose fields are read by hand for speed.
-HOT = {R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE}
+HOT = {
+    R.SEND_MESSAGE,
+    R.SEND_MESSAGE_V2,
+    R.SEND_BATCH_MESSAGE,
+    R.SEND_REPLY_MESSAGE,
+    R.SEND_REPLY_MESSAGE_V2,
+    R.PULL_MESSAGE,
+    R.LITE_PULL_MESSAGE,
+}
 # All is in one answer, so where a client wants it to begin is not looked at.
 UNREAD = {R.GET_ALL_TOPIC_CONFIG, R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG}
 # A pull of an unknown group makes that group, as Apache's does; it is seen in tests of its own.
@@ -157,7 +295,11 @@ async def made() -> Harness:
         parts.groups.put(SubscriptionGroup(name))
     await harness.send("Orders", properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02")
     parts.offsets.commit("CG", "Orders", 0, 1)
-    beat = BEAT | {"clientID": "client", "consumerDataSet": [CONSUMER | {"groupName": "CG"}], "producerDataSet": [{"groupName": "PG"}]}
+    beat = BEAT | {
+        "clientID": "client",
+        "consumerDataSet": [CONSUMER | {"groupName": "CG"}],
+        "producerDataSet": [{"groupName": "PG"}],
+    }
     await harness.ask(R.HEART_BEAT, json.dumps(beat).encode())
     harness.channel.reply = lambda command: command.answer()
     harness.channel.answers.clear()
@@ -186,7 +328,8 @@ def snapshot(harness: Harness) -> dict:
 
 
 async def answer_to(harness: Harness, code: int, fields: dict[str, str], body: bytes):
-    """Its one answer, which tells nothing of the inside; None when there is none, which is right for a oneway request only."""
+    """Its one answer, which tells nothing of the inside; None when there is none, which is right for a oneway
+    request only."""
     command = harness.request(code, body, **fields)
     for turn in range(300):
         if harness.channel.answers:
@@ -206,7 +349,8 @@ def body_of(value: object) -> bytes:
 
 
 class Cases:
-    """Sends bad requests of one code; each that is done, or changed something, has the next begin with a new broker."""
+    """Sends bad requests of one code; each that is done, or changed something, has the next begin with a new
+    broker."""
 
     def __init__(self, code: R):
         self.code = code
@@ -220,11 +364,17 @@ class Cases:
             self.before = snapshot(self.harness)
         fields = self.fields if fields is None else fields
         harness, counted = self.harness, self.harness.parts.statistics.refusals.counts()
-        answer = await answer_to(self.harness, int(self.code), fields, body_of(self.body if body is None else body))
+        answer = await answer_to(
+            self.harness, int(self.code), fields, body_of(self.body if body is None else body)
+        )
         after = snapshot(self.harness)
         if after != self.before:
-            changed = {name: (self.before[name], after[name]) for name in after if after[name] != self.before[name]}
-            stored_only = self.code in (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2) and answer.code == SYSTEM_ERROR
+            changed = {
+                name: (self.before[name], after[name]) for name in after if after[name] != self.before[name]
+            }
+            stored_only = (
+                self.code in (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2) and answer.code == SYSTEM_ERROR
+            )
             assert (answer.code in DONE or stored_only) and self.code in CHANGING, (answer, changed)
             self.harness = None
         if answer.code not in DONE:
@@ -238,8 +388,14 @@ def assert_counted(harness: Harness, before: dict[str, int], answer) -> None:
     What the store refused is counted by its own word besides, where it is a part of the request that failed.
     """
     refusals = harness.parts.statistics.refusals
-    more = {cause: count - before.get(cause, 0) for cause, count in refusals.counts().items() if count != before.get(cause)}
-    assert set(more.values()) == {1} and len(more.keys() - PutStatus.__members__.keys()) <= 1 and len(more) <= 2, (more, answer)
+    more = {
+        cause: count - before.get(cause, 0)
+        for cause, count in refusals.counts().items()
+        if count != before.get(cause)
+    }
+    assert (
+        set(more.values()) == {1} and len(more.keys() - PutStatus.__members__.keys()) <= 1 and len(more) <= 2
+    ), (more, answer)
     for last in [facts for facts in refusals.facts() if facts["cause"] in more]:
         assert last["who"] and (last["value"] is not None or last["said"] == answer.remark), (last, answer)
 
@@ -266,7 +422,9 @@ def fields_of(code: R) -> tuple:
     else:
         return headers._FIELDS.get(int(code), ())
     kinds = zip(names, headers._LONG_SEND_NAMES, headers._SEND_KINDS, strict=True)
-    return tuple(headers._Field(name, word, kind.rstrip("!"), kind.endswith("!")) for name, word, kind in kinds)
+    return tuple(
+        headers._Field(name, word, kind.rstrip("!"), kind.endswith("!")) for name, word, kind in kinds
+    )
 
 
 EACH = pytest.mark.parametrize("code", sorted(GOOD), ids=lambda code: code.name)
@@ -283,9 +441,13 @@ async def test_the_good_request_is_not_refused_as_bad(code):
 async def test_a_required_field_that_is_missing_is_named(code):
     cases = Cases(code)
     for field in fields_of(code):
-        answer = await cases.send({name: value for name, value in cases.fields.items() if name != field.wire_name})
+        answer = await cases.send(
+            {name: value for name, value in cases.fields.items() if name != field.wire_name}
+        )
         if field.required:
-            assert answer.code == INVALID and re.search(rf"field \(?{field.name if len(field.wire_name) == 1 else field.wire_name}\b", answer.remark), (field, answer)
+            assert answer.code == INVALID and re.search(
+                rf"field \(?{field.name if len(field.wire_name) == 1 else field.wire_name}\b", answer.remark
+            ), (field, answer)
 
 
 @EACH
@@ -296,7 +458,10 @@ async def test_a_number_that_is_none_or_too_large_is_refused_by_its_name(code):
             if number == "" and not field.required and code in HOT:
                 continue  # sends and pulls take an empty optional number for an absent one
             answer = await cases.send(cases.fields | {field.wire_name: number})
-            assert answer.code == INVALID and field.name.replace("_", "").lower() in answer.remark.replace("_", "").lower(), (field, number[:30], answer)
+            assert (
+                answer.code == INVALID
+                and field.name.replace("_", "").lower() in answer.remark.replace("_", "").lower()
+            ), (field, number[:30], answer)
 
 
 @EACH
@@ -339,7 +504,11 @@ def with_value(value, path: tuple, new: object, *, remove: bool = False):
     return copy
 
 
-@pytest.mark.parametrize("code", sorted(code for code, (_, body) in GOOD.items() if not isinstance(body, bytes)), ids=lambda code: code.name)
+@pytest.mark.parametrize(
+    "code",
+    sorted(code for code, (_, body) in GOOD.items() if not isinstance(body, bytes)),
+    ids=lambda code: code.name,
+)
 async def test_each_value_of_a_body_is_bad_in_turn(code):
     cases = Cases(code)
     for path in places(cases.body):

@@ -103,7 +103,10 @@ async def test_ids_and_addresses_name_the_port_that_was_taken(brokers):
     broker = await brokers()
     port = broker.parts.listeners[0].port
     answer = await (await dial(broker)).request(send(), 5)
-    assert answer.fields["msgId"].startswith(f"7F000001{port:08X}") and broker.parts.address == f"127.0.0.1:{port}"
+    assert (
+        answer.fields["msgId"].startswith(f"7F000001{port:08X}")
+        and broker.parts.address == f"127.0.0.1:{port}"
+    )
 
 
 def port_with_another_two_below() -> int:
@@ -136,7 +139,13 @@ async def test_at_the_end_those_who_wait_are_answered_and_everything_is_saved(br
     broker.parts.offsets.commit("CG", "New", 0, 1)
     await broker.stop()
     assert (await waiting).code == 19
-    assert set(store.config) == {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "timermetrics"}
+    assert set(store.config) == {
+        "topics.json",
+        "subscriptionGroup.json",
+        "consumerOffset.json",
+        "delayOffset.json",
+        "timermetrics",
+    }
     again = await brokers(store)
     assert again.parts.topics.get("New").queues == 4
     assert again.parts.offsets.of_group("CG") == {"New": {0: 1}}
@@ -160,20 +169,42 @@ async def test_a_broken_config_file_stops_the_start(brokers):
 
 
 async def test_positions_beyond_the_end_of_their_queue_are_set_back_and_named(brokers, caplog):
-    """As after a power cut, which takes messages that were read: the next ones got their numbers, and the group passed them over."""
+    """As after a power cut, which takes messages that were read: the next ones got their numbers, and the
+    group passed them over."""
     store = MemoryStore(clock)
     broker = await brokers(store)
     producer = await dial(broker)
     for number in range(3):
         await producer.request(send(body=b"%d" % number), 5)
     await broker.stop()
-    store.config["consumerOffset.json"] = json.dumps({"offsetTable": {"Orders@readers": {"0": 50, "1": 2}, "Orders@behind": {"0": 1}, "Gone@readers": {"0": 9}}})
+    store.config["consumerOffset.json"] = json.dumps(
+        {
+            "offsetTable": {
+                "Orders@readers": {"0": 50, "1": 2},
+                "Orders@behind": {"0": 1},
+                "Gone@readers": {"0": 9},
+            }
+        }
+    )
     again = await brokers(store)
     found = again.parts.offsets
-    assert [found.query("readers", "Orders", 0), found.query("readers", "Orders", 1), found.query("behind", "Orders", 0)] == [3, 0, 1]
+    assert [
+        found.query("readers", "Orders", 0),
+        found.query("readers", "Orders", 1),
+        found.query("behind", "Orders", 0),
+    ] == [3, 0, 1]
     assert found.query("readers", "Gone", 0) == 9, "of a topic that is not there nothing is known"
-    what = "positions beyond the end of their queues were set back to it, so that the next messages are not passed over: "
-    assert store.notes == [("consumerOffset.json", what + "readers was at 50 of Orders/0, which ends at 3; readers was at 2 of Orders/1, which ends at 0")]
+    what = (
+        "positions beyond the end of their queues were set back to it, so that the next messages are not "
+        "passed over: "
+    )
+    assert store.notes == [
+        (
+            "consumerOffset.json",
+            what
+            + "readers was at 50 of Orders/0, which ends at 3; readers was at 2 of Orders/1, which ends at 0",
+        )
+    ]
     assert store.notes[0][1] in caplog.text
 
 
@@ -204,18 +235,26 @@ async def test_how_many_timer_messages_wait_is_in_apaches_file_when_the_broker_e
     await (await dial(broker)).request(timed, 5)
     broker.step()
     await broker.stop()
-    assert {topic: told["count"] for topic, told in json.loads(store.config["timermetrics"])["timingCount"].items()} == {"Orders": 1}
+    assert {
+        topic: told["count"]
+        for topic, told in json.loads(store.config["timermetrics"])["timingCount"].items()
+    } == {"Orders": 1}
 
 
 async def test_how_many_halves_wait_is_read_at_the_start_and_saved_at_the_end(brokers):
     store = MemoryStore(clock)
-    store.config["transactionMetrics"] = '{"dataVersion":{},"transactionCount":{"Orders":{"count":2,"timeStamp":1},"Other":{"count":7,"timeStamp":1}}}'
+    store.config["transactionMetrics"] = (
+        '{"dataVersion":{},"transactionCount":{"Orders":{"count":2,"timeStamp":1},"Other":{"count":7,"timeStamp":1}}}'
+    )
     broker = await brokers(store)
     half = send()
     half.fields["i"] = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01U\x02"
     await (await dial(broker)).request(half, 5)
     await broker.stop()
-    assert {topic: told["count"] for topic, told in json.loads(store.config["transactionMetrics"])["transactionCount"].items()} == {"Orders": 3, "Other": 7}
+    assert {
+        topic: told["count"]
+        for topic, told in json.loads(store.config["transactionMetrics"])["transactionCount"].items()
+    } == {"Orders": 3, "Other": 7}
 
 
 async def test_silent_clients_are_closed(brokers):
@@ -263,7 +302,10 @@ async def test_a_step_that_a_file_of_the_store_fails_is_noted_and_tried_again(br
     broker._timer_steps._soon()
     await until(lambda: broker.parts.store.flags)
     assert list(broker.parts.store.flags) == ["timer_failed"]
-    assert broker.parts.store.flags["timer_failed"].startswith("messages with a time wait;") and "timerlog/0" in broker.parts.store.flags["timer_failed"]
+    assert (
+        broker.parts.store.flags["timer_failed"].startswith("messages with a time wait;")
+        and "timerlog/0" in broker.parts.store.flags["timer_failed"]
+    )
     await until(lambda: not broker.parts.store.flags)
     assert len(taken) > 3 and not [one for one in caplog.records if one.exc_info]
 
@@ -283,7 +325,9 @@ async def test_a_step_that_fails_is_not_tried_at_each_arrival(brokers, monkeypat
         broker._timer_steps._soon()
         await asyncio.sleep(0)
     broker._timer_steps.shortly()
-    assert len(taken) == 1 and broker._timer_steps._at_s > asyncio.get_running_loop().time() + STEP_RETRY_S / 2
+    assert (
+        len(taken) == 1 and broker._timer_steps._at_s > asyncio.get_running_loop().time() + STEP_RETRY_S / 2
+    )
 
 
 # Saving
@@ -388,28 +432,49 @@ def route_of(tables, topic):
     return bodies.decode_route(answer.body) if answer.code == 0 else None
 
 
-@pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), os.mkfifo, lambda path: path.symlink_to("nowhere")], ids=["file", "FIFO", "link"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: path.write_bytes(b""), os.mkfifo, lambda path: path.symlink_to("nowhere")],
+    ids=["file", "FIFO", "link"],
+)
 async def test_a_record_of_the_start_that_is_not_kept_is_a_warning(tmp_path, caplog, make):
     """The start was READY without a word, and what it found was in no record."""
     make(tmp_path / "recoveries")
-    settings = load_settings(None, {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"}, store_root=tmp_path / "store")
+    settings = load_settings(
+        None,
+        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        store_root=tmp_path / "store",
+    )
     process = BrokerProcess(settings, data=tmp_path, with_name_server=False)
     (tmp_path / "run").mkdir()
     await process.start()
     await process.stop()
     (warning,) = [record for record in caplog.records if "record of this start" in record.getMessage()]
-    assert warning.levelname == "WARNING" and f"{tmp_path / 'recoveries'}: is " in warning.getMessage() and "ove it out" in warning.getMessage()
+    assert (
+        warning.levelname == "WARNING"
+        and f"{tmp_path / 'recoveries'}: is " in warning.getMessage()
+        and "ove it out" in warning.getMessage()
+    )
 
 
 async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_brokers_own(tmp_path):
-    settings = load_settings(None, {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"}, store_root=tmp_path / "store")
-    process = BrokerProcess(dataclasses.replace(settings, name_server=dataclasses.replace(settings.name_server, listen_port=0)))
+    settings = load_settings(
+        None,
+        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        store_root=tmp_path / "store",
+    )
+    process = BrokerProcess(
+        dataclasses.replace(settings, name_server=dataclasses.replace(settings.name_server, listen_port=0))
+    )
     await process.start()
     try:
         port = process.name_server_port.listener.port
         channel = await connect("127.0.0.1", port, 5)
         shown = await channel.request(Command.request(319), 5)
-        assert b"deleteTopicWithBrokerRegistration=false\n" in shown.body and f"listenPort={port}\n".encode() in shown.body
+        assert (
+            b"deleteTopicWithBrokerRegistration=false\n" in shown.body
+            and f"listenPort={port}\n".encode() in shown.body
+        )
         assert shown.body.count(b"\n") == len(dataclasses.fields(NameServerSettings))
         assert (await channel.request(Command.request(105, {}), 5)).code == 1
         process.name_server_port.listener.max_connections = 1
@@ -417,8 +482,13 @@ async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_b
         await until(lambda: turned_away.closed)
         refused = {facts["cause"]: facts for facts in process.parts.statistics.refusals.facts()}
         assert refused.keys() == {"name server: wrong field", "name server: too many connections"}
-        assert "topic" in refused["name server: wrong field"]["said"] and refused["name server: wrong field"]["who"].startswith("127.0.0.1:")
-        assert (refused["name server: too many connections"]["value"], refused["name server: too many connections"]["limit"]) == (1, 1)
+        assert "topic" in refused["name server: wrong field"]["said"] and refused["name server: wrong field"][
+            "who"
+        ].startswith("127.0.0.1:")
+        assert (
+            refused["name server: too many connections"]["value"],
+            refused["name server: too many connections"]["limit"],
+        ) == (1, 1)
         channel.abort()
     finally:
         await process.stop()
@@ -450,10 +520,13 @@ async def test_a_name_server_elsewhere_is_told_over_the_wire(brokers, nameserver
 
 async def test_another_process_cannot_take_the_name_of_the_broker_beside_its_name_server(brokers, nameserver):
     broker = await brokers(nameserver=nameserver.tables, namesrv_addr=nameserver.address)
-    await until(lambda: broker.parts.registration.peers[0].error is None)  # by its own connection it may register over TCP too
+    # By its own connection it may register over TCP too
+    await until(lambda: broker.parts.registration.peers[0].error is None)
     host, port = nameserver.address.split(":")
     false = await connect(host, int(port), 5)
-    claim = broker.parts.registration.command(103, bodies.encode_registration(broker.parts.registration.served(broker.parts.topics.all())))
+    claim = broker.parts.registration.command(
+        103, bodies.encode_registration(broker.parts.registration.served(broker.parts.topics.all()))
+    )
     claim.fields["brokerAddr"] = "10.9.9.9:10911"
     answer = await false.request(claim, 5)
     assert answer.code == 1 and "brokerName" in answer.remark
@@ -497,7 +570,10 @@ async def test_the_brokers_permission_masks_its_topics(brokers):
 
 
 async def test_topics_that_the_name_server_orders_are_marked(brokers, nameserver):
-    nameserver.tables.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "broker-a", "value": "broker-a:1"}), None)
+    nameserver.tables.handle(
+        Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "broker-a", "value": "broker-a:1"}),
+        None,
+    )
     broker = await brokers(namesrv_addr=nameserver.address)
     await until(lambda: broker.parts.topics.get("broker-a").order)
 
@@ -520,7 +596,8 @@ async def test_timer_messages_that_arrive_within_a_moment_are_put_on_the_wheel_t
 
 
 async def test_config_files_that_were_removed_are_written_by_a_stop(brokers):
-    """What had not changed since the start was not written: topics, groups and where they stood were gone with the files."""
+    """What had not changed since the start was not written: topics, groups and where they stood were gone
+    with the files."""
     store = MemoryStore(clock)
     broker = await brokers(store)
     broker.parts.topics.put(TopicConfig("Orders"))
@@ -545,12 +622,27 @@ async def test_config_files_that_were_removed_are_written_again_while_the_broker
     store = MemoryStore(clock)
     broker = await brokers(store)
     broker.parts.offsets.commit("readers", "Orders", 0, 5)
-    await until(lambda: {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"} <= store.config.keys())
+    await until(
+        lambda: (
+            {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"}
+            <= store.config.keys()
+        )
+    )
     store.config.clear()
     broker._offsets_saved_ms = broker._delay_saved_ms = 0
     broker._tick()
-    await until(lambda: "consumerOffset.json" in store.config and offsets.read_file(store.config["consumerOffset.json"])[0] == [("readers", "Orders", 0, 5)])
+    await until(
+        lambda: (
+            "consumerOffset.json" in store.config
+            and offsets.read_file(store.config["consumerOffset.json"])[0] == [("readers", "Orders", 0, 5)]
+        )
+    )
     await until(lambda: {"topics.json", "subscriptionGroup.json", "delayOffset.json"} <= store.config.keys())
-    assert sorted(record.getMessage().split(" ")[0] for record in caplog.records if "was removed" in record.getMessage()) == [
-        "config/consumerOffset.json", "config/delayOffset.json", "config/subscriptionGroup.json", "config/topics.json"
+    assert sorted(
+        record.getMessage().split(" ")[0] for record in caplog.records if "was removed" in record.getMessage()
+    ) == [
+        "config/consumerOffset.json",
+        "config/delayOffset.json",
+        "config/subscriptionGroup.json",
+        "config/topics.json",
     ]

@@ -1,4 +1,5 @@
-"""server.change_records and server.audited_requests: what is changed through the ports leaves a record, and a flood fills no disk."""
+"""server.change_records and server.audited_requests: what is changed through the ports leaves a record, and a
+flood fills no disk."""
 
 import json
 import threading
@@ -17,7 +18,16 @@ from broker_store.server.change_records import MAX_NAMES, MAX_TOKENS, TOKEN_MS, 
 from tests.server.test_bad_input import CHANGING, GOOD
 from tests.support.broker_harness import FakeChannel, Harness
 
-TOPIC = dict(topic="T2", defaultTopic="TBW102", readQueueNums=8, writeQueueNums=8, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+TOPIC = dict(
+    topic="T2",
+    defaultTopic="TBW102",
+    readQueueNums=8,
+    writeQueueNums=8,
+    perm=6,
+    topicFilterType="SINGLE_TAG",
+    topicSysFlag=0,
+    order=False,
+)
 # Changing requests that are no administration: what clients do with messages, and for themselves.
 OF_CLIENTS = {
     R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.UPDATE_CONSUMER_OFFSET, R.HEART_BEAT,
@@ -26,7 +36,15 @@ OF_CLIENTS = {
 
 
 def of(number, **more):
-    values = dict(at_ms=1_000, action="update", kind="topic", name=f"T{number}", outcome="done", address=f"10.0.0.1:{5000 + number % 9}", code="X (17)")
+    values = dict(
+        at_ms=1_000,
+        action="update",
+        kind="topic",
+        name=f"T{number}",
+        outcome="done",
+        address=f"10.0.0.1:{5000 + number % 9}",
+        code="X (17)",
+    )
     return ChangeRecord(**(values | more))
 
 
@@ -52,11 +70,18 @@ async def test_each_audited_code_leaves_one_record_good_or_bad(harness, code):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     await harness.ask(code, body, **fields)
     (record,) = harness.records
-    assert (record.address, record.code) == (harness.channel.remote, f"{R(code).name} ({int(code)})") and record.language == "JAVA"
+    assert (record.address, record.code) == (
+        harness.channel.remote,
+        f"{R(code).name} ({int(code)})",
+    ) and record.language == "JAVA"
     await harness.ask(code, b"\xff[")
     assert len(harness.records) == 2
     if code not in (R.DELETE_EXPIRED_COMMITLOG, R.RESUME_CHECK_HALF_MESSAGE, R.UPDATE_BROKER_CONFIG):
-        assert record.outcome in ("done", "subscription_group_not_exist") and record.name and harness.records[1].outcome != "done"
+        assert (
+            record.outcome in ("done", "subscription_group_not_exist")
+            and record.name
+            and harness.records[1].outcome != "done"
+        )
 
 
 async def test_a_record_says_what_was_there_before_and_after(harness):
@@ -67,28 +92,57 @@ async def test_a_record_says_what_was_there_before_and_after(harness):
     assert (changed.detail["before"]["perm"], changed.detail["after"]["perm"]) == (6, 4)
     harness.parts.offsets.commit("CG", "Orders", 1, 7)
     await harness.ask(222, group="CG", topic="Orders", timestamp=-1, isForce=True)
-    assert (harness.records[-1].action, harness.records[-1].name, harness.records[-1].detail["topic"]) == ("reset_offset", "CG", "Orders")
+    assert (harness.records[-1].action, harness.records[-1].name, harness.records[-1].detail["topic"]) == (
+        "reset_offset",
+        "CG",
+        "Orders",
+    )
     assert harness.records[-1].detail["before"] == {1: 7}
     await harness.ask(215, topic="Orders")
-    assert harness.records[-1].detail["before"]["topicName"] == "Orders" and harness.records[-1].detail["after"] is None
+    assert (
+        harness.records[-1].detail["before"]["topicName"] == "Orders"
+        and harness.records[-1].detail["after"] is None
+    )
 
 
 async def test_a_prohibition_says_what_the_group_might_do_before(harness):
     await harness.ask(353, group="CG", topic="Orders", readable="false")
-    assert harness.records[-1].detail == {"topic": "Orders", "readable": "false", "before": {"readable": True}, "after": {"readable": False}}
+    assert harness.records[-1].detail == {
+        "topic": "Orders",
+        "readable": "false",
+        "before": {"readable": True},
+        "after": {"readable": False},
+    }
 
 
-@pytest.mark.parametrize(("body", "keys"), [(b"storePathRootDir=/tmp/x\nbrokerPermission = 4\n", ["storePathRootDir", "brokerPermission"]), (b"", []), (b"\xff[", []), (b"a=1\n" * 1000, ["a"] * MAX_NAMES)])
+@pytest.mark.parametrize(
+    ("body", "keys"),
+    [
+        (b"storePathRootDir=/tmp/x\nbrokerPermission = 4\n", ["storePathRootDir", "brokerPermission"]),
+        (b"", []),
+        (b"\xff[", []),
+        (b"a=1\n" * 1000, ["a"] * MAX_NAMES),
+    ],
+)
 async def test_a_refused_configuration_leaves_its_keys_and_no_value(harness, body, keys):
     await harness.ask(25, body)
     (record,) = harness.records
-    assert record.outcome == "no_permission" and record.detail["keys"] == keys and "/tmp/x" not in str(record.detail)
+    assert (
+        record.outcome == "no_permission"
+        and record.detail["keys"] == keys
+        and "/tmp/x" not in str(record.detail)
+    )
 
 
 async def test_lines_of_a_configuration_that_are_no_keys_are_counted_and_not_kept(harness):
-    """A secret on a line of its own, as a value that was pasted with its line breaks, stood in the audit trail."""
-    await harness.ask(25, b"accessKey=admin\n-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq==\nsecret words = 1\n\n")
-    assert harness.records[0].detail["keys"] == ["accessKey"] and harness.records[0].detail["other_lines"] == 3
+    """A secret on a line of its own, as a value that was pasted with its line breaks, stood in the audit
+    trail."""
+    await harness.ask(
+        25, b"accessKey=admin\n-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq==\nsecret words = 1\n\n"
+    )
+    assert (
+        harness.records[0].detail["keys"] == ["accessKey"] and harness.records[0].detail["other_lines"] == 3
+    )
     assert "MIIE" not in str(harness.records[0].detail) and "secret" not in str(harness.records[0].detail)
 
 
@@ -97,8 +151,12 @@ async def test_a_list_that_repeats_a_group_reads_its_settings_twice_and_no_more(
     monkeypatch.setattr(harness.parts.groups, "get", lambda name: reads.append(name) or get(name))
     group = get("CG").to_json()
     asked = json.dumps({"groupConfigList": [group] * 50}).encode()
-    names, detail = audited_requests._subject(audited_requests.BROKER[225], SimpleNamespace(fields={}, body=asked))
-    look = audited_requests._look(harness.parts, audited_requests.BROKER[225], SimpleNamespace(fields={}), names)
+    names, detail = audited_requests._subject(
+        audited_requests.BROKER[225], SimpleNamespace(fields={}, body=asked)
+    )
+    look = audited_requests._look(
+        harness.parts, audited_requests.BROKER[225], SimpleNamespace(fields={}), names
+    )
     look()
     assert (detail["items"], reads) == (50, ["CG"])
 
@@ -117,32 +175,58 @@ async def test_a_refused_change_says_why(harness):
     assert record.outcome == "invalid_parameter" and "perm" in record.detail["said"] and record.name == "T2"
 
 
-@pytest.mark.parametrize(("count", "prefix"), [(30, "L"), (1_000, "L"), (1_000, "a-name-of-more-than-a-hundred-characters" * 3)], ids=["30", "1000", "1000-long-names"])
+@pytest.mark.parametrize(
+    ("count", "prefix"),
+    [(30, "L"), (1_000, "L"), (1_000, "a-name-of-more-than-a-hundred-characters" * 3)],
+    ids=["30", "1000", "1000-long-names"],
+)
 async def test_a_list_names_all_that_it_changes_in_further_records(harness, count, prefix):
-    """A list of more than 64 KiB had only its length in its record, and one of more than 20 items the names of 20."""
+    """A list of more than 64 KiB had only its length in its record, and one of more than 20 items the names
+    of 20."""
 
     def body(perm):
-        return json.dumps({"topicConfigList": [TopicConfig(f"{prefix}{number}", perm=perm).to_json() for number in range(count)]}).encode()
+        return json.dumps(
+            {
+                "topicConfigList": [
+                    TopicConfig(f"{prefix}{number}", perm=perm).to_json() for number in range(count)
+                ]
+            }
+        ).encode()
 
     wanted = [f"{prefix}{number}" for number in range(count)]
     for perm in (6, 4):
         harness.records.clear()
         await harness.ask(18, body(perm))
         first, *further = harness.records
-        assert first.name == wanted[0] and first.detail["items"] == count and 0 < len(first.detail["names"]) <= change_records.MAX_NAMES
-        assert [one.detail["part"] for one in further] == list(range(2, len(further) + 2)) and all(one.has_effect for one in further)
+        assert (
+            first.name == wanted[0]
+            and first.detail["items"] == count
+            and 0 < len(first.detail["names"]) <= change_records.MAX_NAMES
+        )
+        assert [one.detail["part"] for one in further] == list(range(2, len(further) + 2)) and all(
+            one.has_effect for one in further
+        )
         assert all(len(json.dumps(one.detail)) < 4_000 - 200 for one in harness.records)
         named = [name for one in harness.records for name in one.detail["names"]]
         assert list(dict.fromkeys(named)) == wanted
-        changed = {name for one in harness.records for name, old in one.detail.get("before", {}).items() if old is not None}
-        assert changed == (set() if perm == 6 else set(wanted)), "what was there before is told of each that was changed"
+        changed = {
+            name
+            for one in harness.records
+            for name, old in one.detail.get("before", {}).items()
+            if old is not None
+        }
+        assert changed == (set() if perm == 6 else set(wanted)), (
+            "what was there before is told of each that was changed"
+        )
     harness.records.clear()
     await harness.ask(18, body(4))
     assert len(harness.records) == 1, "nothing was changed"
 
 
 async def test_a_refused_list_has_one_record(harness):
-    topics = [TopicConfig(f"L{number}").to_json() for number in range(40)] + [TopicConfig("Bad", perm=99).to_json()]
+    topics = [TopicConfig(f"L{number}").to_json() for number in range(40)] + [
+        TopicConfig("Bad", perm=99).to_json()
+    ]
     await harness.ask(18, json.dumps({"topicConfigList": topics}).encode())
     (record,) = harness.records
     assert record.outcome == "invalid_parameter" and record.detail["items"] == 41
@@ -150,7 +234,10 @@ async def test_a_refused_list_has_one_record(harness):
 
 async def test_a_list_says_what_differs_of_each_item_it_names(harness):
     def body(perm, count=2):
-        topics = [TopicConfig("Orders", 4, 4, perm), *(TopicConfig(f"L{number}", 4, 4) for number in range(count - 1))]
+        topics = [
+            TopicConfig("Orders", 4, 4, perm),
+            *(TopicConfig(f"L{number}", 4, 4) for number in range(count - 1)),
+        ]
         return json.dumps({"topicConfigList": [topic.to_json() for topic in topics]}).encode()
 
     await harness.ask(18, body(4))
@@ -161,16 +248,26 @@ async def test_a_list_says_what_differs_of_each_item_it_names(harness):
     assert first.detail["after"]["Orders"] == {"perm": 4} and first.detail["after"]["L0"]["topicName"] == "L0"
     assert first.has_effect and not again.has_effect and many.has_effect
     assert again.detail["before"] == again.detail["after"] == {} and "not_shown" not in again.detail
-    assert many.detail["before"]["Orders"] == {"perm": 4} and 20 <= many.detail["not_shown"] < 40 and many.detail["items"] == 40
+    assert (
+        many.detail["before"]["Orders"] == {"perm": 4}
+        and 20 <= many.detail["not_shown"] < 40
+        and many.detail["items"] == 40
+    )
     assert len(json.dumps(many.detail)) < 4_000
 
 
 async def test_a_list_of_groups_says_what_differs_of_each(harness):
-    groups = [harness.parts.groups.get("CG").to_json() | {"retryMaxTimes": 3}, harness.parts.groups.get("CG").to_json() | {"groupName": "New"}]
+    groups = [
+        harness.parts.groups.get("CG").to_json() | {"retryMaxTimes": 3},
+        harness.parts.groups.get("CG").to_json() | {"groupName": "New"},
+    ]
     await harness.ask(225, json.dumps({"groupConfigList": groups}).encode())
     (record,) = harness.records
     assert record.detail["before"] == {"CG": {"retryMaxTimes": 16}, "New": None}
-    assert record.detail["after"]["CG"] == {"retryMaxTimes": 3} and record.detail["after"]["New"]["groupName"] == "New"
+    assert (
+        record.detail["after"]["CG"] == {"retryMaxTimes": 3}
+        and record.detail["after"]["New"]["groupName"] == "New"
+    )
 
 
 async def test_a_clone_of_offsets_says_where_the_group_was_before(harness):
@@ -196,7 +293,9 @@ async def test_the_deletion_of_a_group_says_which_offsets_went(harness):
     await harness.ask(207, groupName="CG", cleanOffset="true")
     harness.parts.offsets.commit("%bad group", "Orders", 0, 3)
     await harness.ask(207, groupName="%bad group", cleanOffset="true")
-    assert [(one.outcome, "offsets" in one.detail) for one in harness.records[4:]] == [("invalid_parameter", False)]
+    assert [(one.outcome, "offsets" in one.detail) for one in harness.records[4:]] == [
+        ("invalid_parameter", False)
+    ]
     assert (len(gone.detail["offsets"]), gone.detail["offset_topics"]) == (MAX_NAMES, 30)
     assert all(queues == {0: int(topic[1:])} for topic, queues in gone.detail["offsets"].items())
 
@@ -205,16 +304,38 @@ async def test_a_topic_that_a_send_brings_into_being_is_recorded(harness):
     await harness.send("Fresh")
     await harness.send("Fresh")
     (record,) = harness.records
-    assert (record.action, record.kind, record.name, record.detail) == ("auto_create", "topic", "Fresh", {"queues": 4})
+    assert (record.action, record.kind, record.name, record.detail) == (
+        "auto_create",
+        "topic",
+        "Fresh",
+        {"queues": 4},
+    )
 
 
 async def test_a_group_that_a_heartbeat_brings_into_being_is_recorded(harness):
-    beat = {"clientID": "c@1", "consumerDataSet": [{"groupName": "Fresh", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-                                                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": []}], "producerDataSet": []}  # fmt: skip
+    beat = {
+        "clientID": "c@1",
+        "consumerDataSet": [
+            {
+                "groupName": "Fresh",
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                # fmt: skip
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [],
+            }
+        ],
+        "producerDataSet": [],
+    }
     for _ in range(2):
         await harness.ask(34, json.dumps(beat).encode())
     (record,) = harness.records
-    assert (record.action, record.kind, record.name, record.code) == ("auto_create", "group", "Fresh", "HEART_BEAT (34)")
+    assert (record.action, record.kind, record.name, record.code) == (
+        "auto_create",
+        "group",
+        "Fresh",
+        "HEART_BEAT (34)",
+    )
 
 
 async def test_the_name_servers_changes_and_refused_claims_are_recorded():
@@ -228,18 +349,47 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
     server.handle(Command.request(205, {"brokerName": "broker-a"}), None)
     server.handle(Command.request(105, {"topic": "T"}), channel)
     claim = {"brokerName": "broker-a", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"}
-    server.handle(Command.request(103, claim, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
-    server.handle(Command.request(103, claim | {"brokerName": "b"}, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
+    server.handle(
+        Command.request(
+            103, claim, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))
+        ),
+        channel,
+    )
+    server.handle(
+        Command.request(
+            103,
+            claim | {"brokerName": "b"},
+            bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {})),
+        ),
+        channel,
+    )
     server.handle(Command.request(104, claim | {"brokerName": "b"}), channel)
     for name in ("broker-a", "c"):
-        body = json.dumps({"queueDatas": [{"brokerName": name, "readQueueNums": 1, "writeQueueNums": 64, "perm": 6, "topicSysFlag": 0}]}).encode()
+        body = json.dumps(
+            {
+                "queueDatas": [
+                    {
+                        "brokerName": name,
+                        "readQueueNums": 1,
+                        "writeQueueNums": 64,
+                        "perm": 6,
+                        "topicSysFlag": 0,
+                    }
+                ]
+            }
+        ).encode()
         server.handle(Command.request(217, {"topic": "T"}, body), channel)
     assert [(record.action, record.name, record.outcome) for record in records] == [
         ("update", "k", "done"), ("wipe_write_perm", "broker-a", "done"), ("register", "broker-a", "system_error"), ("unregister", "b", "done"),
         ("create", "T", "system_error"), ("create", "T", "done"),
     ]  # fmt: skip
-    assert records[-1].detail == {"queueDatas": [{"brokerName": "c", "readQueueNums": "1", "writeQueueNums": "64", "perm": "6"}]}
-    assert records[0].detail == {"namespace": "N", "value": "v", "before": None, "after": "v"} and records[2].detail["brokerAddr"] == "10.9.9.9:1"
+    assert records[-1].detail == {
+        "queueDatas": [{"brokerName": "c", "readQueueNums": "1", "writeQueueNums": "64", "perm": "6"}]
+    }
+    assert (
+        records[0].detail == {"namespace": "N", "value": "v", "before": None, "after": "v"}
+        and records[2].detail["brokerAddr"] == "10.9.9.9:1"
+    )
 
 
 def _name_server() -> tuple[NameServer, list[ChangeRecord]]:
@@ -254,17 +404,38 @@ async def test_a_record_of_a_key_says_its_value_before():
     server, records = _name_server()
     long = "x" * 300
     key = {"namespace": "N", "key": "k"}
-    for code, value in ((100, "a"), (100, "b"), (100, "b"), (102, ""), (102, ""), (100, long), (100, long + "y")):
+    for code, value in (
+        (100, "a"),
+        (100, "b"),
+        (100, "b"),
+        (102, ""),
+        (102, ""),
+        (100, long),
+        (100, long + "y"),
+    ):
         server.handle(Command.request(code, key | ({"value": value} if code == 100 else {})), FakeChannel())
-    found = [(record.detail["before"], record.detail.get("after", ...), record.has_effect) for record in records]
-    assert found[:5] == [(None, "a", True), ("a", "b", True), ("b", "b", False), ("b", None, True), (None, None, False)]
+    found = [
+        (record.detail["before"], record.detail.get("after", ...), record.has_effect) for record in records
+    ]
+    assert found[:5] == [
+        (None, "a", True),
+        ("a", "b", True),
+        ("b", "b", False),
+        ("b", None, True),
+        (None, None, False),
+    ]
     assert found[5:] == [(None, "x" * 200, True), ("x" * 200, ..., True)]
 
 
 async def test_a_record_of_a_broker_that_leaves_says_whether_it_was_there():
     server, records = _name_server()
-    channel, claim = FakeChannel(), {"brokerName": "b", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"}
-    registration = bodies.Registration(bodies.DataVersion(), {name: bodies.TopicConfig(name, 4, 4) for name in ("T", "U")})
+    channel, claim = (
+        FakeChannel(),
+        {"brokerName": "b", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"},
+    )
+    registration = bodies.Registration(
+        bodies.DataVersion(), {name: bodies.TopicConfig(name, 4, 4) for name in ("T", "U")}
+    )
     server.handle(Command.request(103, claim, bodies.encode_registration(registration)), channel)
     for code in (205, 327, 104, 104):
         server.handle(Command.request(code, claim), channel)
@@ -306,7 +477,8 @@ NO_EFFECT = [{"outcome": "no_permission"}, {"action": "delete", "detail": {"befo
 
 @pytest.mark.parametrize("of_flood", NO_EFFECT, ids=["refused", "nothing to delete"])
 async def test_a_flood_of_requests_that_change_nothing_keeps_no_change_out(of_flood):
-    """Both spent the same tokens, so what was deleted behind 1,000 refused requests was one of a sum's unnamed."""
+    """Both spent the same tokens, so what was deleted behind 1,000 refused requests was one of a sum's
+    unnamed."""
     now, written = [0], []
     changes = ChangeRecords(lambda: now[0], written.extend)
     for second in range(3_600):
@@ -314,12 +486,27 @@ async def test_a_flood_of_requests_that_change_nothing_keeps_no_change_out(of_fl
         for number in range(50):
             changes.note(of(second * 50 + number, at_ms=now[0], **of_flood))
         if second % 60 == 59:
-            changes.note(of(0, name=f"orders-{second}", action="delete", at_ms=now[0], detail={"before": {"perm": 6}, "after": None}))
+            changes.note(
+                of(
+                    0,
+                    name=f"orders-{second}",
+                    action="delete",
+                    at_ms=now[0],
+                    detail={"before": {"perm": 6}, "after": None},
+                )
+            )
         changes.tick(now[0])
     await changes.close()
-    assert [record.name for record in written if record.name.startswith("orders") and record.count == 1] == [f"orders-{second}" for second in range(59, 3_600, 60)]
+    assert [record.name for record in written if record.name.startswith("orders") and record.count == 1] == [
+        f"orders-{second}" for second in range(59, 3_600, 60)
+    ]
     assert sum(record.count for record in written) == 3_600 * 50 + 60
-    assert len(written) <= 60 + (MAX_TOKENS + 3_600_000 // TOKEN_MS) // change_records.WITHOUT_EFFECT + change_records.MAX_SUMS
+    assert (
+        len(written)
+        <= 60
+        + (MAX_TOKENS + 3_600_000 // TOKEN_MS) // change_records.WITHOUT_EFFECT
+        + change_records.MAX_SUMS
+    )
 
 
 async def test_a_repeat_within_a_minute_is_counted_and_not_written_again():

@@ -12,8 +12,12 @@ from tests.support.broker_harness import FakeChannel, Harness
 from tests.support.wire_samples import sample
 
 
-def heartbeat(client="c1", group="CG", topics=("TopicX",), producers=("PG",), expression="*", **options) -> bytes:
-    data = ConsumerData(group, subscriptions=tuple(Subscription(topic, expression, version=1) for topic in topics))
+def heartbeat(
+    client="c1", group="CG", topics=("TopicX",), producers=("PG",), expression="*", **options
+) -> bytes:
+    data = ConsumerData(
+        group, subscriptions=tuple(Subscription(topic, expression, version=1) for topic in topics)
+    )
     return bodies.encode_heartbeat(Heartbeat(client, producers, (data,), **options))
 
 
@@ -22,7 +26,12 @@ async def test_a_heartbeat_is_answered_as_apaches_broker_does_and_tells_the_grou
     answer = await harness.ask(34, heartbeat())
     assert (answer.code, answer.fields) == (0, sample("hb").values["extFields"])
     (notice,) = harness.channel.answers
-    assert (notice.code, notice.fields, notice.is_oneway, notice.is_response) == (40, {"consumerGroup": "CG"}, True, False)
+    assert (notice.code, notice.fields, notice.is_oneway, notice.is_response) == (
+        40,
+        {"consumerGroup": "CG"},
+        True,
+        False,
+    )
     assert harness.parts.topics.get("%RETRY%CG").queues == 1 and harness.parts.groups.get("CG") is not None
 
 
@@ -32,7 +41,9 @@ async def test_everyone_of_a_group_hears_who_comes_and_goes():
     await harness.ask(34, heartbeat("c2"), channel=other)
     assert [command.code for command in harness.channel.answers] == [40, 40]
     assert bodies.decode_consumer_list((await harness.ask(38, consumerGroup="CG")).body) == ["c1", "c2"]
-    assert (await harness.ask(35, channel=other, clientID="c2", producerGroup="PG", consumerGroup="CG")).code == 0
+    assert (
+        await harness.ask(35, channel=other, clientID="c2", producerGroup="PG", consumerGroup="CG")
+    ).code == 0
     assert [command.code for command in harness.channel.answers] == [40, 40, 40]
     nobody = await harness.ask(38, consumerGroup="NOPE")
     assert (nobody.code, nobody.remark) == (1, sample("consumers for unknown").values["remark"])
@@ -78,7 +89,9 @@ async def test_queues_are_locked_for_one_client():
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     harness.parts.groups.find_or_create("CG")
     queue = MessageQueue("TopicX", "broker-a", 1)
-    mine, others = (bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2"))
+    mine, others = (
+        bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2")
+    )
     assert (await harness.ask(41, mine)).body == sample("lock").body
     assert bodies.decode_locked((await harness.ask(41, others)).body) == set()
     assert (await harness.ask(42, mine)).code == 0
@@ -92,10 +105,16 @@ async def test_a_queue_that_is_not_there_costs_a_client_no_lock_on_the_others():
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     harness.parts.groups.find_or_create("CG")
     queue = MessageQueue("TopicX", "broker-a", 1)
-    absent = (MessageQueue("TopicX", "broker-a", 9), MessageQueue("TopicX", "broker-a", -1), MessageQueue("Gone", "broker-a", 0))
+    absent = (
+        MessageQueue("TopicX", "broker-a", 9),
+        MessageQueue("TopicX", "broker-a", -1),
+        MessageQueue("Gone", "broker-a", 0),
+    )
     many = bodies.encode_lock_request(LockRequest("c1", "CG", (*absent, queue)))
     assert bodies.decode_locked((await harness.ask(41, many)).body) == {queue}
-    assert (await harness.ask(42, many)).code == 0 and harness.parts.locks.owner("CG", ("TopicX", 1), harness.now_ms) is None
+    assert (await harness.ask(42, many)).code == 0 and harness.parts.locks.owner(
+        "CG", ("TopicX", 1), harness.now_ms
+    ) is None
     assert (await harness.ask(41, bodies.encode_lock_request(LockRequest("", "CG", (queue,))))).code == 29
 
 
@@ -104,8 +123,16 @@ async def test_a_lock_that_its_client_does_not_renew_goes_to_who_asks_next():
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     harness.parts.groups.find_or_create("CG")
     queue = MessageQueue("TopicX", "broker-a", 1)
-    mine, others = (bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2"))
-    for later_ms, asks, gets in ((0, mine, {queue}), (40_000, mine, {queue}), (60_000, others, set()), (1, others, {queue}), (0, mine, set())):
+    mine, others = (
+        bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2")
+    )
+    for later_ms, asks, gets in (
+        (0, mine, {queue}),
+        (40_000, mine, {queue}),
+        (60_000, others, set()),
+        (1, others, {queue}),
+        (0, mine, set()),
+    ):
         harness.now_ms += later_ms
         assert bodies.decode_locked((await harness.ask(41, asks)).body) == gets
 
@@ -114,7 +141,13 @@ async def test_a_client_asks_whether_its_subscription_can_be_served():
     harness = Harness()
 
     def check(expression, kind):
-        return json.dumps({"clientId": "c", "group": "g", "subscriptionData": {"topic": "t", "subString": expression, "expressionType": kind}}).encode()
+        return json.dumps(
+            {
+                "clientId": "c",
+                "group": "g",
+                "subscriptionData": {"topic": "t", "subString": expression, "expressionType": kind},
+            }
+        ).encode()
 
     assert (await harness.ask(46, check("TagA", "TAG"))).code == 0
     assert (await harness.ask(46, check("||", "TAG"))).code == 23
@@ -128,7 +161,9 @@ async def test_the_broker_shares_queues_out_as_java_clients_do():
         await harness.ask(34, heartbeat(f"c{number}"), channel=FakeChannel(50_000 + number))
 
     async def assigned(client, strategy="AVG", group="CG", **more):
-        body = json.dumps({"topic": "TopicX", "consumerGroup": group, "clientId": client, "strategyName": strategy, **more}).encode()
+        body = json.dumps(
+            {"topic": "TopicX", "consumerGroup": group, "clientId": client, "strategyName": strategy, **more}
+        ).encode()
         answer = json.loads((await harness.ask(400, body)).body)
         return [item["messageQueue"]["queueId"] for item in answer.get("messageQueueAssignments", [])]
 

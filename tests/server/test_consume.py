@@ -27,8 +27,21 @@ def stocked(*bodies: bytes, tags=(), **options) -> Harness:
     return harness
 
 
-def beat(harness: Harness, group="CG", topics=("TopicX",), *, expression="*", model="CLUSTERING", channel=None, client="c1") -> None:
-    data = ConsumerData(group, message_model=model, subscriptions=tuple(Subscription(topic, expression, version=5) for topic in topics))
+def beat(
+    harness: Harness,
+    group="CG",
+    topics=("TopicX",),
+    *,
+    expression="*",
+    model="CLUSTERING",
+    channel=None,
+    client="c1",
+) -> None:
+    data = ConsumerData(
+        group,
+        message_model=model,
+        subscriptions=tuple(Subscription(topic, expression, version=5) for topic in topics),
+    )
     harness.request(34, encode_heartbeat(Heartbeat(client, (), (data,))), channel=channel)
 
 
@@ -57,13 +70,22 @@ async def test_both_serialisations_carry_the_records(serialization):
 
 @pytest.mark.parametrize(
     ("queue_id", "offset", "code", "name"),
-    [(1, 7, 21, "pull2"), (0, 0, 19, "pull empty queue off0 flag4"), (0, 5, 21, "pull empty queue off5"), (99, 0, 29, "pull bad queue")],
+    [
+        (1, 7, 21, "pull2"),
+        (0, 0, 19, "pull empty queue off0 flag4"),
+        (0, 5, 21, "pull empty queue off5"),
+        (99, 0, 29, "pull bad queue"),
+    ],
 )
 async def test_offsets_and_queues_that_are_not_there(queue_id, offset, code, name):
     harness = stocked(b"hello")
     answer = await harness.pull("TopicX", queue_id, offset)
     golden = golden_of(name)
-    assert (answer.code, answer.remark, answer.fields) == (code, golden["remark"].replace("44328", "50000"), golden["extFields"])
+    assert (answer.code, answer.remark, answer.fields) == (
+        code,
+        golden["remark"].replace("44328", "50000"),
+        golden["extFields"],
+    )
 
 
 async def test_a_tag_that_matches_nothing_moves_the_consumer_on():
@@ -133,7 +155,9 @@ async def test_the_broker_notes_how_far_a_broadcasting_group_is():
     await harness.ask(11, channel=other, **harness.pull_fields("TopicX", 1, 2, flag=0))
     harness.parts.broadcast.step(harness.now_ms)
     assert harness.parts.offsets.of_broadcast("CG") == {"TopicX": {1: 2}}
-    assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1, setZeroIfNotFound=False)).code == 22
+    assert (
+        await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1, setZeroIfNotFound=False)
+    ).code == 22
     for options, group in (({}, "CLUSTERING"), (dict(enable_broadcast_offset_store=False), "BROADCASTING")):
         quiet = stocked(b"1", **options)
         beat(quiet, model=group)
@@ -219,7 +243,9 @@ async def test_senders_are_answered_before_those_who_wait():
     harness.park("TopicX", 1)
     await harness.send("TopicX", 1, b"new")
     await turns()
-    assert [answer.fields.get("nextBeginOffset") for answer in harness.channel.answers] == ["1"], "the send's answer came first and was taken"
+    assert [answer.fields.get("nextBeginOffset") for answer in harness.channel.answers] == ["1"], (
+        "the send's answer came first and was taken"
+    )
 
 
 async def test_when_its_time_is_over_it_is_answered_with_nothing_new():
@@ -233,7 +259,11 @@ async def test_when_its_time_is_over_it_is_answered_with_nothing_new():
     harness.router.consume._timer.cancel()
     (answer,) = harness.channel.answers
     golden = golden_of("pull held")
-    assert (answer.code, answer.remark, answer.fields) == (golden["code"], golden["remark"], golden["extFields"])
+    assert (answer.code, answer.remark, answer.fields) == (
+        golden["code"],
+        golden["remark"],
+        golden["extFields"],
+    )
 
 
 async def test_without_long_polling_it_waits_the_short_time():
@@ -457,16 +487,24 @@ async def test_a_new_group_begins_at_the_first_message_only_while_that_is_near()
 async def test_an_empty_queue_begins_at_its_first_message_so_that_none_is_missed():
     harness = stocked(b"1")
     assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3)).fields == {"offset": "0"}
-    assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3, setZeroIfNotFound=True)).fields == {"offset": "0"}
+    assert (
+        await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3, setZeroIfNotFound=True)
+    ).fields == {"offset": "0"}
     missing = await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3, setZeroIfNotFound=False)
-    assert (missing.code, missing.remark) == (22, "Not found, do not set to zero, maybe this group boot first")
+    assert (missing.code, missing.remark) == (
+        22,
+        "Not found, do not set to zero, maybe this group boot first",
+    )
 
 
 async def test_a_group_that_is_new_where_the_first_messages_are_gone_decides_itself():
     harness = stocked(b"1", b"2")
     harness.store.min_offset = lambda topic, queue_id: 1
     answer = await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1)
-    assert (answer.code, answer.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+    assert (answer.code, answer.remark) == (
+        22,
+        "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    )
     harness.parts.offsets.commit("CG", "TopicX", 1, 0)
     assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1)).fields == {"offset": "0"}
 
@@ -475,10 +513,18 @@ async def test_a_reset_is_told_by_the_next_pull_and_to_those_that_wait():
     harness = stocked(b"1", b"2")
     harness.parts.groups.find_or_create("CG")
     harness.park("TopicX", 1, 2)
-    answer = await harness.ask(222, channel=FakeChannel(), group="CG", topic="TopicX", timestamp=0, isForce=True)
+    answer = await harness.ask(
+        222, channel=FakeChannel(), group="CG", topic="TopicX", timestamp=0, isForce=True
+    )
     assert answer.code == 0
-    late = await harness.ask(15, channel=FakeChannel(), consumerGroup="CG", topic="TopicX", queueId=0, commitOffset=7)
-    assert (late.code, late.remark, harness.parts.offsets.query("CG", "TopicX", 0)) == (0, "Offset has been previously reset", 0)
+    late = await harness.ask(
+        15, channel=FakeChannel(), consumerGroup="CG", topic="TopicX", queueId=0, commitOffset=7
+    )
+    assert (late.code, late.remark, harness.parts.offsets.query("CG", "TopicX", 0)) == (
+        0,
+        "Offset has been previously reset",
+        0,
+    )
     (told,) = harness.channel.answers
     assert (told.code, told.remark, told.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
     assert harness.parts.parked.count == 0
@@ -491,7 +537,9 @@ async def test_a_reset_is_told_by_the_next_pull_and_to_those_that_wait():
 
 
 async def send_back(harness: Harness, offset: int = 0, level: int = 0, group: str = "CG", **more):
-    return await harness.ask(36, offset=offset, group=group, delayLevel=level, originMsgId="x", originTopic="TopicX", **more)
+    return await harness.ask(
+        36, offset=offset, group=group, delayLevel=level, originMsgId="x", originTopic="TopicX", **more
+    )
 
 
 async def test_a_message_that_is_sent_back_waits_and_comes_again_in_the_retry_topic():
@@ -500,15 +548,29 @@ async def test_a_message_that_is_sent_back_waits_and_comes_again_in_the_retry_to
     assert (await send_back(harness)).code == 0
     (waiting,) = harness.store.messages(SCHEDULE_TOPIC, 2)
     assert waiting.reconsume_times == 1
-    expected = {"TAGS": "TagA", "UNIQ_KEY": "U0", "WAIT": "false", "RETRY_TOPIC": "TopicX", "DELAY": "3", "REAL_TOPIC": "%RETRY%CG", "REAL_QID": "0"}
-    assert waiting.properties == expected | {"ORIGIN_MESSAGE_ID": harness.store.messages("TopicX", 1)[0].offset_id}
+    expected = {
+        "TAGS": "TagA",
+        "UNIQ_KEY": "U0",
+        "WAIT": "false",
+        "RETRY_TOPIC": "TopicX",
+        "DELAY": "3",
+        "REAL_TOPIC": "%RETRY%CG",
+        "REAL_QID": "0",
+    }
+    assert waiting.properties == expected | {
+        "ORIGIN_MESSAGE_ID": harness.store.messages("TopicX", 1)[0].offset_id
+    }
     harness.parts.delay.step(harness.now_ms + 10_000)
     (again,) = harness.store.messages("%RETRY%CG")
     assert (again.body, again.reconsume_times) == (b"hard", 1)
     assert harness.parts.statistics.sent_back.messages == 1
     await send_back(harness, again.log_offset)
     counted = json.loads((await harness.ask(315, statsName="SNDBCK_PUT_NUMS", statsKey="TopicX@CG")).body)
-    assert harness.parts.statistics.sent_back_of("CG", "TopicX").messages == 2 and counted.keys() == {"statsMinute", "statsHour", "statsDay"}
+    assert harness.parts.statistics.sent_back_of("CG", "TopicX").messages == 2 and counted.keys() == {
+        "statsMinute",
+        "statsHour",
+        "statsDay",
+    }
     harness.parts.statistics.forget_topic("TopicX")
     assert (await harness.ask(315, statsName="SNDBCK_PUT_NUMS", statsKey="TopicX@CG")).code == 1
 
@@ -517,7 +579,10 @@ async def test_an_invented_origin_gets_no_meter():
     harness = stocked()
     harness.store.put(Message("TopicX", 1, b"x", b"RETRY_TOPIC\x01Invented\x02"))
     assert (await send_back(harness)).code == 0
-    assert harness.parts.statistics.sent_back.messages == 1 and harness.parts.statistics.sent_back_of("CG", "Invented") is None
+    assert (
+        harness.parts.statistics.sent_back.messages == 1
+        and harness.parts.statistics.sent_back_of("CG", "Invented") is None
+    )
 
 
 async def test_each_try_waits_longer_and_the_origin_stays():
@@ -529,7 +594,10 @@ async def test_each_try_waits_longer_and_the_origin_stays():
     await send_back(harness, first.log_offset)
     (second,) = harness.store.messages(SCHEDULE_TOPIC, 3)
     assert (second.properties["DELAY"], second.reconsume_times) == ("4", 2)
-    assert second.properties["ORIGIN_MESSAGE_ID"] == first.properties["ORIGIN_MESSAGE_ID"] and second.properties["RETRY_TOPIC"] == "TopicX"
+    assert (
+        second.properties["ORIGIN_MESSAGE_ID"] == first.properties["ORIGIN_MESSAGE_ID"]
+        and second.properties["RETRY_TOPIC"] == "TopicX"
+    )
 
 
 @pytest.mark.parametrize("request_says", [{"maxReconsumeTimes": 0}, {"level": -1}])
@@ -538,7 +606,11 @@ async def test_what_was_tried_often_enough_goes_to_the_dead_letters(request_says
     beat(harness)
     assert (await send_back(harness, **request_says)).code == 0
     (dead,) = harness.store.messages("%DLQ%CG")
-    assert (dead.body, dead.properties["DELAY"], dead.properties["RETRY_TOPIC"]) == (b"hopeless", "0", "TopicX")
+    assert (dead.body, dead.properties["DELAY"], dead.properties["RETRY_TOPIC"]) == (
+        b"hopeless",
+        "0",
+        "TopicX",
+    )
     assert harness.parts.topics.get("%DLQ%CG").queues == 1
 
 
@@ -554,26 +626,57 @@ async def test_a_request_decides_how_often_before_its_group_unless_it_comes_from
     harness.parts.groups.put(SubscriptionGroup("CG", retry_max_times=0))
     assert (await send_back(harness, maxReconsumeTimes=3)).code == 0
     assert len(harness.store.messages(SCHEDULE_TOPIC, 2)) == 1 and not harness.store.messages("%DLQ%CG")
-    fields = dict(offset="0", group="CG", delayLevel="0", originMsgId="x", originTopic="TopicX", maxReconsumeTimes="3")
-    harness.router.handle(Command(36, "JAVA", VERSION_WITH_MAX_TRIES - 1, 99, 0, None, fields, b"", 0), harness.channel)
+    fields = dict(
+        offset="0", group="CG", delayLevel="0", originMsgId="x", originTopic="TopicX", maxReconsumeTimes="3"
+    )
+    harness.router.handle(
+        Command(36, "JAVA", VERSION_WITH_MAX_TRIES - 1, 99, 0, None, fields, b"", 0), harness.channel
+    )
     await turns()
     assert len(harness.store.messages("%DLQ%CG")) == 1
 
 
 async def test_tries_and_a_dead_letter_are_the_records_that_apaches_broker_wrote(tmp_path):
-    log = b"".join(path.read_bytes() for path in sorted((stores.unpack("broker-dir", tmp_path) / "commitlog").iterdir()))
-    # One message of the fixture, as it was sent, waits for its second try, is there again, and is given up by its consumer.
-    sent, waiting, again, dead = (record.decode(log[at : at + int.from_bytes(log[at : at + 4], "big")]) for at in (15_621, 19_785, 21_327, 46_030))
+    log = b"".join(
+        path.read_bytes() for path in sorted((stores.unpack("broker-dir", tmp_path) / "commitlog").iterdir())
+    )
+    # One message of the fixture, as it was sent, waits for its second try, is there again, and is given up by
+    # its consumer.
+    sent, waiting, again, dead = (
+        record.decode(log[at : at + int.from_bytes(log[at : at + 4], "big")])
+        for at in (15_621, 19_785, 21_327, 46_030)
+    )
     group = again.topic.removeprefix("%RETRY%")
     harness = Harness()
     harness.parts.topics.put(TopicConfig(sent.topic, 4, 4))
-    harness.store.put(Message(sent.topic, sent.queue_id, sent.body, sent.raw_properties, sent.flag, sent.sys_flag, sent.born_timestamp, sent.born_host))
+    harness.store.put(
+        Message(
+            sent.topic,
+            sent.queue_id,
+            sent.body,
+            sent.raw_properties,
+            sent.flag,
+            sent.sys_flag,
+            sent.born_timestamp,
+            sent.born_host,
+        )
+    )
     origin = harness.store.messages(sent.topic, sent.queue_id)[0].offset_id
 
     def same(ours, apaches):
         assert ours.properties == apaches.properties | {"ORIGIN_MESSAGE_ID": origin}
-        assert (ours.topic, ours.queue_id, ours.reconsume_times, ours.sys_flag) == (apaches.topic, apaches.queue_id, apaches.reconsume_times, apaches.sys_flag)
-        assert (ours.body, ours.flag, ours.born_timestamp, ours.born_host) == (apaches.body, apaches.flag, apaches.born_timestamp, apaches.born_host)
+        assert (ours.topic, ours.queue_id, ours.reconsume_times, ours.sys_flag) == (
+            apaches.topic,
+            apaches.queue_id,
+            apaches.reconsume_times,
+            apaches.sys_flag,
+        )
+        assert (ours.body, ours.flag, ours.born_timestamp, ours.born_host) == (
+            apaches.body,
+            apaches.flag,
+            apaches.born_timestamp,
+            apaches.born_host,
+        )
 
     assert (await send_back(harness, level=1, group=group)).code == 0
     same(harness.store.messages(SCHEDULE_TOPIC, 0)[0], waiting)
@@ -590,14 +693,30 @@ async def test_the_wait_between_tries_grows_by_level_and_stays_at_the_highest():
     offset, levels = 0, []
     for _ in range(4):
         await send_back(harness, offset)
-        waiting = max((message for queue_id in range(4) for message in harness.store.messages(SCHEDULE_TOPIC, queue_id)), key=lambda message: message.log_offset)
+        waiting = max(
+            (
+                message
+                for queue_id in range(4)
+                for message in harness.store.messages(SCHEDULE_TOPIC, queue_id)
+            ),
+            key=lambda message: message.log_offset,
+        )
         levels.append(waiting.properties["DELAY"])
         offset = waiting.log_offset
     assert levels == ["3", "4", "4", "4"]
 
 
-@pytest.mark.parametrize(("said", "topic", "queue_id", "tries"), [(-5, SCHEDULE_TOPIC, 2, -4), (-(1 << 31), SCHEDULE_TOPIC, 2, 1 - (1 << 31)), ((1 << 31) - 1, "%DLQ%CG", 0, (1 << 31) - 1)])
-async def test_a_number_of_tries_that_a_producer_made_up_neither_hinders_a_try_nor_overflows(said, topic, queue_id, tries):
+@pytest.mark.parametrize(
+    ("said", "topic", "queue_id", "tries"),
+    [
+        (-5, SCHEDULE_TOPIC, 2, -4),
+        (-(1 << 31), SCHEDULE_TOPIC, 2, 1 - (1 << 31)),
+        ((1 << 31) - 1, "%DLQ%CG", 0, (1 << 31) - 1),
+    ],
+)
+async def test_a_number_of_tries_that_a_producer_made_up_neither_hinders_a_try_nor_overflows(
+    said, topic, queue_id, tries
+):
     harness = Harness()
     await harness.send("TopicX", reconsume_times=said)
     assert (await send_back(harness)).code == 0
@@ -644,7 +763,10 @@ async def test_the_checks_of_a_send_back_come_in_apaches_order():
     forbidden = await send_back(harness, 999)
     assert (forbidden.code, forbidden.remark) == (16, "the topic[%RETRY%CG] sending message is forbidden")
     assert (await send_back(harness, level=-1)).code == 16
-    assert harness.store.queues() == [("TopicX", 1)] and harness.parts.statistics.refusals.counts()["permission"] == 2
+    assert (
+        harness.store.queues() == [("TopicX", 1)]
+        and harness.parts.statistics.refusals.counts()["permission"] == 2
+    )
 
 
 async def test_what_cannot_be_sent_back():
@@ -661,7 +783,9 @@ async def test_a_parked_pull_and_many_messages_in_one_turn_make_one_answer():
     harness = stocked()
     harness.park("TopicX", 1)
     other = FakeChannel()
-    await asyncio.gather(*(harness.send("TopicX", 1, str(number).encode(), channel=other) for number in range(10)))
+    await asyncio.gather(
+        *(harness.send("TopicX", 1, str(number).encode(), channel=other) for number in range(10))
+    )
     await turns()
     (answer,) = harness.channel.answers
     assert bodies(answer) == [str(number).encode() for number in range(10)]

@@ -1,4 +1,5 @@
-"""Stored messages as JSON: what a record says, text or base64, and compressed bodies that stay within bounds."""
+"""Stored messages as JSON: what a record says, text or base64, and compressed bodies that stay within
+bounds."""
 
 from __future__ import annotations
 
@@ -21,10 +22,18 @@ def stored(body: bytes, sys_flag: int = 0) -> record.StoredMessage:
 
 def test_a_message_says_all_that_its_record_does_with_64_bit_numbers_as_strings():
     document = documents.message_document(stored(b"hello"))
-    assert (document["topic"], document["queue_id"], document["queue_offset"], document["log_offset"]) == ("orders", 3, str(1 << 60), "4096")
+    assert (document["topic"], document["queue_id"], document["queue_offset"], document["log_offset"]) == (
+        "orders",
+        3,
+        str(1 << 60),
+        "4096",
+    )
     assert (document["tag"], document["keys"], document["message_id"]) == ("T", ["a", "b"], "U" * 32)
     assert (document["body"], document["body_encoding"], document["body_bytes"]) == ("hello", "utf-8", 5)
-    assert (document["store_time_ms"], document["store_time"]) == ("1700000000456", "2023-11-14T22:13:20.456Z")
+    assert (document["store_time_ms"], document["store_time"]) == (
+        "1700000000456",
+        "2023-11-14T22:13:20.456Z",
+    )
     assert document["born_host"] == "127.0.0.1:0"
 
 
@@ -40,7 +49,12 @@ def test_a_compressed_body_is_inflated_when_it_stays_small():
 
 def test_a_bomb_other_compressions_and_nonsense_stay_as_they_arestored():
     bomb = zlib.compress(b"\0" * (100 << 20), 9)
-    for body, flag in ((bomb, 0x1), (b"\x28\xb5\x2f\xfd", 0x201), (b"no zlib", 0x1), (zlib.compress(b"x" * 5000)[:-4], 0x1)):
+    for body, flag in (
+        (bomb, 0x1),
+        (b"\x28\xb5\x2f\xfd", 0x201),
+        (b"no zlib", 0x1),
+        (zlib.compress(b"x" * 5000)[:-4], 0x1),
+    ):
         document = documents.message_document(stored(body, flag))
         assert document["body_compressed"] is True
         assert document["body_bytes"] == len(body)
@@ -66,8 +80,19 @@ def test_an_ipv6_host_stands_in_brackets():
 
 async def test_large_messages_become_json_in_a_thread_in_short_pieces_and_say_the_same(monkeypatch):
     whole = ("ü中\U0001f600" * 50_000).encode()
-    kinds = (b"plain", b'"' * 300_000, b"\x01" * 100_000, whole, whole[:-1], b"x" + whole[1:], b"\xff" * 100_000, b"")
-    messages = [stored(body) for body in kinds] + [stored(zlib.compress(b"a" * 70_000), record.SYS_COMPRESSED)]
+    kinds = (
+        b"plain",
+        b'"' * 300_000,
+        b"\x01" * 100_000,
+        whole,
+        whole[:-1],
+        b"x" + whole[1:],
+        b"\xff" * 100_000,
+        b"",
+    )
+    messages = [stored(body) for body in kinds] + [
+        stored(zlib.compress(b"a" * 70_000), record.SYS_COMPRESSED)
+    ]
     wanted = {"complete": True, "messages": [documents.message_document(message) for message in messages]}
     longest, threads = [], set()
     dumps = orjson.dumps
@@ -82,12 +107,21 @@ async def test_large_messages_become_json_in_a_thread_in_short_pieces_and_say_th
     pieces = await documents.messages_json({"complete": True}, messages)
     assert orjson.loads(b"".join(pieces)) == wanted
     assert 0 < max(longest) <= documents.PIECE_BYTES * 4 // 3 and threading.get_ident() not in threads
-    assert max(map(len, pieces)) <= documents.JOINED_BYTES and len(pieces) < 2 + 2 * sum(map(len, pieces)) // documents.JOINED_BYTES
+    assert (
+        max(map(len, pieces)) <= documents.JOINED_BYTES
+        and len(pieces) < 2 + 2 * sum(map(len, pieces)) // documents.JOINED_BYTES
+    )
     threads.clear()
-    assert orjson.loads(b"".join(await documents.message_json(messages[0], {"damage": None}))) == {"damage": None} | wanted["messages"][0]
+    assert (
+        orjson.loads(b"".join(await documents.message_json(messages[0], {"damage": None})))
+        == {"damage": None} | wanted["messages"][0]
+    )
     assert len(await documents.messages_json({}, messages[:1])) == 1 and threads == {threading.get_ident()}
 
 
 async def test_no_messages_are_an_empty_list():
-    assert orjson.loads(b"".join(await documents.messages_json({"next_offset": "0"}, []))) == {"next_offset": "0", "messages": []}
+    assert orjson.loads(b"".join(await documents.messages_json({"next_offset": "0"}, []))) == {
+        "next_offset": "0",
+        "messages": [],
+    }
     assert orjson.loads(b"".join(await documents.messages_json({}, []))) == {"messages": []}

@@ -1,4 +1,5 @@
-"""Bad input to every request code: an answer, no trace of it in topics, groups, offsets or the store, and nothing of the inside told."""
+"""Bad input to every request code: an answer, no trace of it in topics, groups, offsets or the store, and
+nothing of the inside told."""
 
 import asyncio
 import json
@@ -11,8 +12,38 @@ from broker_store.protocol.codes import RequestCode as R
 from tests.support.broker_harness import Harness, turns
 from tests.support.loop_turns import no_garbage_collection, time_taken
 
-PATHS = ("../../etc/passwd", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\x00b", "", " ", "x" * 70_000, "ü", "\u202e", "$(id)", "';--", "{", "\r\n")
-NUMBERS = ("", "x", "-1", "99999999999999999999", "9" * 5_000, "1e3", "0x10", "١", " 1", "NaN", "-9223372036854775809", "2147483648")
+PATHS = (
+    "../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    ".",
+    "a/b",
+    "a\\b",
+    "a\x00b",
+    "",
+    " ",
+    "x" * 70_000,
+    "ü",
+    "\u202e",
+    "$(id)",
+    "';--",
+    "{",
+    "\r\n",
+)
+NUMBERS = (
+    "",
+    "x",
+    "-1",
+    "99999999999999999999",
+    "9" * 5_000,
+    "1e3",
+    "0x10",
+    "١",
+    " 1",
+    "NaN",
+    "-9223372036854775809",
+    "2147483648",
+)
 NAMES = (
     "topic", "b", "consumerGroup", "producerGroup", "a", "group", "groupName", "defaultTopic", "c", "srcGroup", "destGroup", "compareGroup", "clientID", "clientId",
     "msgId", "key", "subscription", "properties", "i", "statsName", "statsKey",
@@ -21,15 +52,39 @@ INTEGERS = (
     "queueId", "e", "queueOffset", "commitOffset", "offset", "timestamp", "maxMsgNums", "maxNum", "sysFlag", "f", "suspendTimeoutMillis", "subVersion", "perm",
     "readQueueNums", "writeQueueNums", "delayLevel", "defaultTopicQueueNums", "d", "bornTimestamp", "g", "flag", "h", "beginTimestamp", "endTimestamp", "index", "count",
 )  # fmt: skip
-GOOD = {name: "Name" for name in NAMES} | {name: "0" for name in INTEGERS} | {"isForce": "true", "isOrder": "false"}
-BODIES = (b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 5_000, b'{"a":' * 200, b"{}", b'{"clientID":{}}', b'{"groupName":"../x"}', b"x" * 100_000)
+GOOD = (
+    {name: "Name" for name in NAMES}
+    | {name: "0" for name in INTEGERS}
+    | {"isForce": "true", "isOrder": "false"}
+)
+BODIES = (
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"x"',
+    b"\xff\xfe",
+    b"[" * 5_000,
+    b'{"a":' * 200,
+    b"{}",
+    b'{"clientID":{}}',
+    b'{"groupName":"../x"}',
+    b"x" * 100_000,
+)
 
 
 def picture(harness: Harness) -> tuple:
     parts = harness.parts
     topics = sorted(config.name for config in parts.topics.all())
     groups = sorted(group.name for group in parts.groups.all())
-    return topics, groups, parts.offsets.to_json()["offsetTable"], harness.store.queues(), len(parts.clients.all()), parts.parked.count
+    return (
+        topics,
+        groups,
+        parts.offsets.to_json()["offsetTable"],
+        harness.store.queues(),
+        len(parts.clients.all()),
+        parts.parked.count,
+    )
 
 
 async def one_answer(harness: Harness, code: int, body: bytes, fields: dict):
@@ -56,14 +111,22 @@ async def test_hostile_names_numbers_and_bodies(harness, code, caplog):
     before = picture(harness)
     cases = [({}, body) for body in BODIES]
     cases += [(GOOD | {name: path for name in NAMES}, b"x") for path in PATHS]
-    cases += [(GOOD | {name: "../x" for name in NAMES} | {name: number for name in INTEGERS}, b"x") for number in NUMBERS]
+    cases += [
+        (GOOD | {name: "../x" for name in NAMES} | {name: number for name in INTEGERS}, b"x")
+        for number in NUMBERS
+    ]
     for fields, body in cases:
         answer = await one_answer(harness, int(code), body, fields)
         assert picture(harness) == before, (fields, body, answer)
     assert "failed" not in caplog.text, "every case has its own answer, none is an error of ours"
 
 
-NAMED = [(code, field.wire_name) for code, fields in headers._FIELDS.items() for field in fields if field.kind == "name"]
+NAMED = [
+    (code, field.wire_name)
+    for code, fields in headers._FIELDS.items()
+    for field in fields
+    if field.kind == "name"
+]
 NAMED += [(10, "producerGroup"), (310, "a"), (11, "consumerGroup"), (11, "topic")]
 
 
@@ -82,7 +145,11 @@ async def test_a_name_that_is_a_path_is_refused_also_where_it_only_looks_somethi
 )  # fmt: skip
 async def test_each_number_of_the_hot_requests_is_bounded(harness, code, numbers):
     harness.parts.groups.find_or_create("TOOLS_CONSUMER")
-    good = GOOD | dict.fromkeys(NAMES, "BenchmarkTest") | {"consumerGroup": "TOOLS_CONSUMER", "sysFlag": "4", "f": "0"}
+    good = (
+        GOOD
+        | dict.fromkeys(NAMES, "BenchmarkTest")
+        | {"consumerGroup": "TOOLS_CONSUMER", "sysFlag": "4", "f": "0"}
+    )
     before = picture(harness)
     for name in numbers:
         for number in ("x", "9" * 5_000, "9223372036854775808"):
@@ -104,7 +171,8 @@ async def test_oneway_nonsense_is_never_answered(harness):
 
 
 MIB = (1 << 20) - 100
-# The most processor time of a request, in readings of 1 MiB of plain JSON (some 20 ms); the worst of these once took 400 ms.
+# The most processor time of a request, in readings of 1 MiB of plain JSON (some 20 ms); the worst of these
+# once took 400 ms.
 MAX_READINGS = 2.0
 HEAVY = {
     "lists": b"[" + b"[]," * (MIB // 3) + b"[]]",
@@ -117,11 +185,24 @@ HEAVY = {
     "a fraction": b"0." + b"123456789" * (MIB // 9),
     "a number as a key": b"{" + b"1" * MIB + b":1}",
     "references": b"[" + b'{"$ref":"$[0]"},' * 10_000 + b"1]",
-    "a chain of references": b"[[" + b"],[".join(b'{"$ref":"$[%d]"}' % (number + 1) for number in range(3_000)) + b"]]",
+    "a chain of references": b"[["
+    + b"],[".join(b'{"$ref":"$[%d]"}' % (number + 1) for number in range(3_000))
+    + b"]]",
     "a reference to itself": b'{"a":{"$ref":"$.a"}}',
     "depth": b'{"a":' * 30_000 + b"1" + b"}" * 30_000,
 }
-READS_A_BODY = sorted({R.HEART_BEAT, R.UPDATE_AND_CREATE_TOPIC_LIST, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ, R.CHECK_CLIENT_CONFIG, R.QUERY_ASSIGNMENT})
+READS_A_BODY = sorted(
+    {
+        R.HEART_BEAT,
+        R.UPDATE_AND_CREATE_TOPIC_LIST,
+        R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        R.LOCK_BATCH_MQ,
+        R.UNLOCK_BATCH_MQ,
+        R.CHECK_CLIENT_CONFIG,
+        R.QUERY_ASSIGNMENT,
+    }
+)
 
 
 @pytest.mark.parametrize("code", READS_A_BODY, ids=lambda code: code.name)
@@ -170,9 +251,15 @@ async def test_an_odd_heartbeat_is_answered_and_makes_nothing(name, caplog):
 
 async def test_a_heartbeat_with_an_expression_of_depth_is_taken_in_time():
     harness = Harness()
-    group = {"groupName": "G", "subscriptionDataSet": [subscription(1, expressionType="SQL92", subString="(" * 10_000)]}
+    group = {
+        "groupName": "G",
+        "subscriptionDataSet": [subscription(1, expressionType="SQL92", subString="(" * 10_000)],
+    }
     with no_garbage_collection(), time_taken() as taken:
-        harness.request(int(R.HEART_BEAT), json.dumps({"clientID": "c@1", "producerDataSet": [], "consumerDataSet": [group]}).encode())
+        harness.request(
+            int(R.HEART_BEAT),
+            json.dumps({"clientID": "c@1", "producerDataSet": [], "consumerDataSet": [group]}).encode(),
+        )
         await turns()
     assert taken.readings < MAX_READINGS
     assert harness.channel.answers[-1].code == 0

@@ -1,4 +1,5 @@
-"""The hot routes: who gets in, what is bounded before it is held, and that everything else passes by untouched."""
+"""The hot routes: who gets in, what is bounded before it is held, and that everything else passes by
+untouched."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class World:
         self.gateway = Gateway()
         self.tokens = TokenTable()
         self.now = 1_000.0
-        self.tokens.replace({_digest(f"{GOOD}_{role}"): (Caller(f"token:{role}", role), 0) for role in http.ROLES})
+        self.tokens.replace(
+            {_digest(f"{GOOD}_{role}"): (Caller(f"token:{role}", role), 0) for role in http.ROLES}
+        )
         self.behind = []
         self.up = True
         self.app = HotRoutes(
@@ -57,7 +60,17 @@ class World:
     async def _behind(self, scope, receive, send):
         self.behind.append(scope["path"])
 
-    async def ask(self, method, path, body=b"", token=f"{GOOD}_operator", headers=(), query=b"", local=False, chunks=None):
+    async def ask(
+        self,
+        method,
+        path,
+        body=b"",
+        token=f"{GOOD}_operator",
+        headers=(),
+        query=b"",
+        local=False,
+        chunks=None,
+    ):
         all_headers = [*headers]
         if token:
             all_headers.append((b"authorization", b"Bearer " + token.encode()))
@@ -100,24 +113,42 @@ def _digest(token: str) -> bytes:
 
 async def test_one_message_and_a_list_reach_the_gateway_as_they_were_sent():
     world = World()
-    status, answer = await world.ask("POST", TOPIC + "/messages", b'{"body":"hi","tag":"T","keys":["a","b"],"properties":{"p":"q"},"queue_id":3,"flag":7}')
+    status, answer = await world.ask(
+        "POST",
+        TOPIC + "/messages",
+        b'{"body":"hi","tag":"T","keys":["a","b"],"properties":{"p":"q"},"queue_id":3,"flag":7}',
+    )
     assert (status, answer) == (200, {"queue_offset": "0"})
     topic, (message,) = world.gateway.sent[0]
     assert topic == "orders"
     assert message == http.NewMessage(b"hi", "T", ("a", "b"), {"p": "q"}, 3, 7)
-    status, answer = await world.ask("POST", TOPIC + "/messages", b'[{"body":"x"},{"body":"AAE=","body_encoding":"base64"}]')
+    status, answer = await world.ask(
+        "POST", TOPIC + "/messages", b'[{"body":"x"},{"body":"AAE=","body_encoding":"base64"}]'
+    )
     assert (status, answer["stored"], answer["complete"]) == (200, 2, True)
     assert [message.body for message in world.gateway.sent[1][1]] == [b"x", b"\x00\x01"]
 
 
 async def test_a_request_without_token_and_not_from_the_socket_goes_to_django_whatever_its_cookie():
     world = World()
-    await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}', token=None, headers=[(b"cookie", b"sessionid=1")])
+    await world.ask(
+        "POST", TOPIC + "/messages", b'{"body":"x"}', token=None, headers=[(b"cookie", b"sessionid=1")]
+    )
     assert world.behind == [TOPIC + "/messages"]
     assert world.gateway.sent == []
 
 
-@pytest.mark.parametrize("path", ["/", "/api/v1/topics", TOPIC, TOPIC + "/queues/x/messages", TOPIC + "/messages/1", "/api/v1/topics/a/b/messages"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/api/v1/topics",
+        TOPIC,
+        TOPIC + "/queues/x/messages",
+        TOPIC + "/messages/1",
+        "/api/v1/topics/a/b/messages",
+    ],
+)
 async def test_every_other_address_passes_by(path):
     world = World()
     await world.ask("GET", path)
@@ -143,10 +174,20 @@ async def test_a_wrong_an_expired_and_a_revoked_token_are_refused_here():
     assert world.behind == []
 
 
-@pytest.mark.parametrize(("method", "path", "takes"), [("POST", "/api/v1/topics/orders/messages", "none"), ("GET", "/api/v1/topics/orders/queues/1/messages", "limit, offset, wait_ms")])
+@pytest.mark.parametrize(
+    ("method", "path", "takes"),
+    [
+        ("POST", "/api/v1/topics/orders/messages", "none"),
+        ("GET", "/api/v1/topics/orders/queues/1/messages", "limit, offset, wait_ms"),
+    ],
+)
 async def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(method, path, takes):
     world = World()
-    for query, code in ((b"queue=1", 400), (b"queue=", 400), (b"&".join(b"a%d=1" % n for n in range(11)), 400)):
+    for query, code in (
+        (b"queue=1", 400),
+        (b"queue=", 400),
+        (b"&".join(b"a%d=1" % n for n in range(11)), 400),
+    ):
         status, document = await world.ask(method, path, b'{"body": "x"}', query=query)
         assert status == code and document["code"] == "invalid"
     status, document = await world.ask(method, path, b'{"body": "x"}', query=b"queue=1")
@@ -155,8 +196,13 @@ async def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(met
 
 async def test_a_parameter_is_given_once():
     world = World()
-    status, document = await world.ask("GET", TOPIC + "/queues/1/messages", query=b"offset=1&limit=2&offset=3")
-    assert (status, document["detail"]) == (400, "query parameter 'offset' is given more than once; give it one value")
+    status, document = await world.ask(
+        "GET", TOPIC + "/queues/1/messages", query=b"offset=1&limit=2&offset=3"
+    )
+    assert (status, document["detail"]) == (
+        400,
+        "query parameter 'offset' is given more than once; give it one value",
+    )
     assert world.read == 0
 
 
@@ -177,14 +223,18 @@ async def test_a_send_with_an_idempotency_key_is_stored_once():
     assert len(world.gateway.sent) == 1
     status, document = await world.ask("POST", f"{TOPIC}/messages", b'{"body": "y"}', headers=headers)
     assert (status, document["code"]) == (422, "key_reused")
-    status, document = await world.ask("POST", f"{TOPIC}/messages", b'{"body": "y"}', headers=[(b"idempotency-key", b"x" * 256)])
+    status, document = await world.ask(
+        "POST", f"{TOPIC}/messages", b'{"body": "y"}', headers=[(b"idempotency-key", b"x" * 256)]
+    )
     assert (status, document["code"]) == (400, "invalid")
     assert len(world.gateway.sent) == 1
 
 
 async def test_a_body_that_announces_too_much_is_refused_before_it_is_read():
     world = World()
-    status, answer = await world.ask("POST", TOPIC + "/messages", b"x", headers=[(b"content-length", b"99999999")])
+    status, answer = await world.ask(
+        "POST", TOPIC + "/messages", b"x", headers=[(b"content-length", b"99999999")]
+    )
     assert (status, answer["code"]) == (413, "too_large")
     assert world.read == 0
 
@@ -200,8 +250,16 @@ async def test_a_body_that_announces_nothing_is_cut_at_the_bound():
 async def test_all_bodies_together_are_bounded_and_the_bound_is_given_back(monkeypatch):
     monkeypatch.setattr(http, "MAX_BODIES_BYTES", 100)
     world = World()
-    assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}', headers=[(b"content-length", b"101")]))[1]["code"] == "busy"
-    told = {"value": 101, "limit": 100, "who": "token:operator", "said": "0 MiB of requests are under way", "is_send": True}
+    assert (
+        await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}', headers=[(b"content-length", b"101")])
+    )[1]["code"] == "busy"
+    told = {
+        "value": 101,
+        "limit": 100,
+        "who": "token:operator",
+        "said": "0 MiB of requests are under way",
+        "is_send": True,
+    }
     assert world.gateway.refused == [("REST bodies under way", told)]
     for _ in range(20):
         assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}'))[0] == 200
@@ -236,7 +294,12 @@ async def test_who_goes_away_in_the_middle_gets_no_answer_and_stores_nothing():
         (b'{"body":"x","flag":99999999999}', "flag"),
         (b'{"body":"!","body_encoding":"base64"}', "body"),
         (b'{"body":"x","colour":"red"}', "colour"),
-        (b'{"body":"x","properties":{' + b",".join(b'"%d":"v"' % number for number in range(http.MAX_PROPERTIES + 1)) + b"}}", "properties"),
+        (
+            b'{"body":"x","properties":{'
+            + b",".join(b'"%d":"v"' % number for number in range(http.MAX_PROPERTIES + 1))
+            + b"}}",
+            "properties",
+        ),
         (b'{"' + b'":1,"'.join(b"%d" % number for number in range(40_000)) + b'":1}', "0"),
         (b"[" * 5000, None),
         (b'{"body":NaN}', None),
@@ -254,11 +317,16 @@ async def test_wrong_messages_are_refused_with_the_field_that_is_wrong(body, fie
 
 async def test_a_large_body_is_read_in_a_thread_and_a_short_one_is_not(monkeypatch):
     read, threads = http.read_messages, []
-    monkeypatch.setattr(http, "read_messages", lambda body: (threads.append(threading.current_thread()), read(body))[1])
+    monkeypatch.setattr(
+        http, "read_messages", lambda body: (threads.append(threading.current_thread()), read(body))[1]
+    )
     world = World()
     for length in (10, http.MAX_BYTES_ON_LOOP):
         assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"' + b"x" * length + b'"}'))[0] == 200
-    assert threads[0] is threading.current_thread() is not threads[1] and len(world.gateway.sent[1][1][0].body) == http.MAX_BYTES_ON_LOOP
+    assert (
+        threads[0] is threading.current_thread() is not threads[1]
+        and len(world.gateway.sent[1][1][0].body) == http.MAX_BYTES_ON_LOOP
+    )
 
 
 MIB = 1 << 20
@@ -282,13 +350,32 @@ async def test_a_body_of_very_many_values_is_refused_before_they_are_read(body, 
     assert (status, answer["code"]) == (413, "too_large") and "50000 values" in answer["detail"]
 
 
-@pytest.mark.parametrize("text", [",[{" * 100_000, '\\"' * 100_000 + ",[{" * 50_000, "\\" * 200_001 + ",[{" * 50_000, "x" * 300_000 + "," * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",[{" * 100_000,
+        '\\"' * 100_000 + ",[{" * 50_000,
+        "\\" * 200_001 + ",[{" * 50_000,
+        "x" * 300_000 + "," * 100_000,
+    ],
+)
 def test_what_stands_in_texts_is_no_value(text):
     body = json.dumps([{"body": text, "tag": "a"}, {"body": ","}]).encode()
     assert [message.body.decode() for message in http.read_messages(body)[0]] == [text, ","]
 
 
-@pytest.mark.parametrize("query", [b"offset=-1", b"offset=x", b"limit=0", b"limit=101", b"wait_ms=30001", b"offset=9223372036854775808", b"colour=red"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        b"offset=-1",
+        b"offset=x",
+        b"limit=0",
+        b"limit=101",
+        b"wait_ms=30001",
+        b"offset=9223372036854775808",
+        b"colour=red",
+    ],
+)
 async def test_wrong_parameters_of_a_pull_are_refused(query):
     world = World()
     status, answer = await world.ask("GET", TOPIC + "/queues/0/messages", query=query)
@@ -297,7 +384,9 @@ async def test_wrong_parameters_of_a_pull_are_refused(query):
 
 async def test_a_pull_reaches_the_gateway_with_its_parameters():
     world = World()
-    await world.ask("GET", TOPIC + "/queues/5/messages", query=b"offset=9223372036854775807&limit=7&wait_ms=30000")
+    await world.ask(
+        "GET", TOPIC + "/queues/5/messages", query=b"offset=9223372036854775807&limit=7&wait_ms=30000"
+    )
     await world.ask("GET", TOPIC + "/queues/0/messages")
     assert world.gateway.pulled == [("orders", 5, (1 << 63) - 1, 7, 30_000), ("orders", 0, None, 32, 0)]
 
@@ -323,18 +412,37 @@ async def test_an_error_inside_tells_nothing_about_the_inside(caplog):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("keys", 0), ("keys", {}), ("keys", False), ("tag", []), ("tag", 0), ("tag", False), ("properties", 0), ("properties", []), ("properties", "")]
+    ("field", "value"),
+    [
+        ("keys", 0),
+        ("keys", {}),
+        ("keys", False),
+        ("tag", []),
+        ("tag", 0),
+        ("tag", False),
+        ("properties", 0),
+        ("properties", []),
+        ("properties", ""),
+    ],
 )
 async def test_an_empty_value_of_another_type_is_refused_by_its_name(field, value):
     world = World()
-    status, answer = await world.ask("POST", TOPIC + "/messages", json.dumps({"body": "x", field: value}).encode())
-    assert (status, answer["code"]) == (422, "invalid_fields") and [wrong["field"] for wrong in answer["errors"]] == [field]
+    status, answer = await world.ask(
+        "POST", TOPIC + "/messages", json.dumps({"body": "x", field: value}).encode()
+    )
+    assert (status, answer["code"]) == (422, "invalid_fields") and [
+        wrong["field"] for wrong in answer["errors"]
+    ] == [field]
     assert world.gateway.sent == []
 
 
 async def test_null_is_as_a_field_that_is_left_out():
     world = World()
-    status, _ = await world.ask("POST", TOPIC + "/messages", b'[{"body":"x","tag":null,"keys":null,"properties":null,"queue_id":null},{"body":"x","keys":""}]')
+    status, _ = await world.ask(
+        "POST",
+        TOPIC + "/messages",
+        b'[{"body":"x","tag":null,"keys":null,"properties":null,"queue_id":null},{"body":"x","keys":""}]',
+    )
     assert status == 200 and world.gateway.sent[0][1] == [http.NewMessage(b"x")] * 2
 
 
@@ -358,8 +466,17 @@ async def test_a_message_that_gives_a_field_twice_is_refused(body):
     assert world.gateway.sent == []
 
 
-@pytest.mark.parametrize("body", ['{"body": "a:b"}', '{"a": {"b": [1, 2]}, "c\\": ": "\\\\"}', ":" * 100_000 + '"' + "\\:" * 50_000])
+@pytest.mark.parametrize(
+    "body",
+    ['{"body": "a:b"}', '{"a": {"b": [1, 2]}, "c\\": ": "\\\\"}', ":" * 100_000 + '"' + "\\:" * 50_000],
+)
 async def test_colons_within_texts_are_no_names(body):
     world = World()
-    status, _ = await world.ask("POST", TOPIC + "/messages", json.dumps({"body": body, "properties": {"a:b": "c:d", '":"': '"a":"b"'}}).encode())
-    assert status == 200 and world.gateway.sent[0][1] == [http.NewMessage(body.encode(), properties={"a:b": "c:d", '":"': '"a":"b"'})]
+    status, _ = await world.ask(
+        "POST",
+        TOPIC + "/messages",
+        json.dumps({"body": body, "properties": {"a:b": "c:d", '":"': '"a":"b"'}}).encode(),
+    )
+    assert status == 200 and world.gateway.sent[0][1] == [
+        http.NewMessage(body.encode(), properties={"a:b": "c:d", '":"': '"a":"b"'})
+    ]

@@ -1,4 +1,5 @@
-"""What may be made is bounded, and with very many topics nothing that walks over them keeps the loop for long."""
+"""What may be made is bounded, and with very many topics nothing that walks over them keeps the loop for
+long."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from tests.support.broker_harness import Harness
 from tests.support.loop_turns import in_short_turns, longest_turn, no_garbage_collection
 
 TOPICS = 20_000
-# Of processor time, on a machine on which the walks over so many that this is about take 10 to 200 ms. A turn takes 2 to 3 ms.
+# Of processor time, on a machine on which the walks over so many that this is about take 10 to 200 ms. A turn
+# takes 2 to 3 ms.
 MAX_TURN_MS = 10.0
 INVALID = int(ResponseCode.INVALID_PARAMETER)
 
@@ -63,32 +65,64 @@ async def refused(harness: Harness, code: int, value: object, *numbers: int, **f
 async def test_one_request_makes_so_many_and_no_more():
     harness = Harness()
     many = [topic(f"t{number}") for number in range(MAX_MADE_AT_ONCE + 1)]
-    await refused(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": many}, len(many), MAX_MADE_AT_ONCE)
+    await refused(
+        harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": many}, len(many), MAX_MADE_AT_ONCE
+    )
     assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": many[:-1]})).code == 0
     assert harness.parts.topics.get("t999") is not None
     made = [{"groupName": f"g{number}"} for number in range(MAX_MADE_AT_ONCE + 1)]
-    await refused(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": made}, len(made), MAX_MADE_AT_ONCE)
-    assert (await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": made[:-1]})).code == 0
+    await refused(
+        harness,
+        R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        {"groupConfigList": made},
+        len(made),
+        MAX_MADE_AT_ONCE,
+    )
+    assert (
+        await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": made[:-1]})
+    ).code == 0
     refusals = {case["cause"]: case for case in harness.parts.statistics.refusals.facts()}
-    assert (refusals["too many at once"]["value"], refusals["too many at once"]["limit"]) == (MAX_MADE_AT_ONCE + 1, MAX_MADE_AT_ONCE)
+    assert (refusals["too many at once"]["value"], refusals["too many at once"]["limit"]) == (
+        MAX_MADE_AT_ONCE + 1,
+        MAX_MADE_AT_ONCE,
+    )
 
 
 async def test_there_are_so_many_topics_and_groups_and_no_more():
     harness = Harness(max_topics=40, max_groups=20)
     count = len(harness.parts.topics)
-    await refused(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic(f"t{number}") for number in range(41 - count)]}, count, 40)
+    await refused(
+        harness,
+        R.UPDATE_AND_CREATE_TOPIC_LIST,
+        {"topicConfigList": [topic(f"t{number}") for number in range(41 - count)]},
+        count,
+        40,
+    )
     made = [topic(f"t{number}") for number in range(40 - count)]
     assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made})).code == 0
-    single = write_header(R.UPDATE_AND_CREATE_TOPIC, topic="more", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6)
+    single = write_header(
+        R.UPDATE_AND_CREATE_TOPIC,
+        topic="more",
+        default_topic="TBW102",
+        read_queue_nums=1,
+        write_queue_nums=1,
+        perm=6,
+    )
     await refused(harness, R.UPDATE_AND_CREATE_TOPIC, b"", 40, **single)
-    assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC, b"", **single | {"topic": "t0"})).code == 0, "one that is there may be changed"
+    assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC, b"", **single | {"topic": "t0"})).code == 0, (
+        "one that is there may be changed"
+    )
     assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made})).code == 0
     count = len(harness.parts.groups)
     many = [{"groupName": f"g{number}"} for number in range(21 - count)]
     await refused(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": many}, count, 20)
-    assert (await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": many[:-1]})).code == 0
+    assert (
+        await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": many[:-1]})
+    ).code == 0
     await refused(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "more"}, 20)
-    assert (await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "g0", "retryMaxTimes": 3})).code == 0
+    assert (
+        await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "g0", "retryMaxTimes": 3})
+    ).code == 0
     assert harness.parts.groups.get("g0").retry_max_times == 3
 
 
@@ -112,12 +146,16 @@ async def test_offsets_and_prohibitions_are_bounded(monkeypatch):
         harness.parts.topics.put(TopicConfig(f"t{number}", 1, 1))
 
     def committed(number: int, offset: int = 1) -> dict:
-        return write_header(R.UPDATE_CONSUMER_OFFSET, consumer_group="G", topic=f"t{number}", queue_id=0, commit_offset=offset)
+        return write_header(
+            R.UPDATE_CONSUMER_OFFSET, consumer_group="G", topic=f"t{number}", queue_id=0, commit_offset=offset
+        )
 
     for number in range(3):
         assert (await ask(harness, R.UPDATE_CONSUMER_OFFSET, **committed(number))).code == 0
     await refused(harness, R.UPDATE_CONSUMER_OFFSET, b"", 3, **committed(3))
-    assert (await ask(harness, R.UPDATE_CONSUMER_OFFSET, **committed(0, 2))).code == 0, "of a pair that is there"
+    assert (await ask(harness, R.UPDATE_CONSUMER_OFFSET, **committed(0, 2))).code == 0, (
+        "of a pair that is there"
+    )
     moved = write_header(R.INVOKE_BROKER_TO_RESET_OFFSET, topic="t3", group="G", timestamp=-1, is_force=True)
     await refused(harness, R.INVOKE_BROKER_TO_RESET_OFFSET, b"", 3, **moved)
     assert harness.parts.offsets.query("G", "t3", 0) is None
@@ -127,13 +165,23 @@ async def test_offsets_and_prohibitions_are_bounded(monkeypatch):
     harness.parts.offsets.commit_broadcast("G", "t4", 0, 1)
     assert harness.parts.offsets.of_broadcast("G") == {}
     harness.parts.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 7, is_own=True)
-    assert harness.parts.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 7, "transactions go on"
+    assert harness.parts.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 7, (
+        "transactions go on"
+    )
     for number in range(2):
-        assert (await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic=f"t{number}", readable="false")).code == 0
+        assert (
+            await ask(
+                harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic=f"t{number}", readable="false"
+            )
+        ).code == 0
     await refused(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, b"", 2, group="G", topic="t4", readable="false")
     assert harness.parts.groups.may_read("G", "t4")
-    assert (await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic="t1", readable="false")).code == 0
-    assert (await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic="t0", readable="true")).code == 0
+    assert (
+        await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic="t1", readable="false")
+    ).code == 0
+    assert (
+        await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic="t0", readable="true")
+    ).code == 0
 
 
 async def test_a_pull_whose_offset_finds_no_room_goes_on(monkeypatch):
@@ -148,10 +196,13 @@ async def test_a_pull_whose_offset_finds_no_room_goes_on(monkeypatch):
 
 
 def test_a_store_with_more_than_may_be_made_is_opened_with_all_of_them():
-    """With 100,000 topics the name server of the broker's process refused their registration, and with that the start failed."""
+    """With 100,000 topics the name server of the broker's process refused their registration, and with that
+    the start failed."""
     count = 100_000
     table = {f"t{number}": TopicConfig(f"t{number}", 1, 1).to_json() for number in range(count)}
-    text = json.dumps({"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table})
+    text = json.dumps(
+        {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
+    )
 
     async def started() -> None:
         harness = Harness(max_topics=10)
@@ -162,7 +213,13 @@ def test_a_store_with_more_than_may_be_made_is_opened_with_all_of_them():
         await registration.start()
         try:
             assert len(parts.nameserver.routes.topics) == len(parts.topics) > count
-            await refused(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("one-more")]}, len(parts.topics), 10)
+            await refused(
+                harness,
+                R.UPDATE_AND_CREATE_TOPIC_LIST,
+                {"topicConfigList": [topic("one-more")]},
+                len(parts.topics),
+                10,
+            )
         finally:
             await registration.stop()
 
@@ -198,7 +255,12 @@ async def test_what_is_made_is_bounded_in_itself(code, value, numbers):
 def tables() -> tuple[str, str, str]:
     """The files of a store with very many topics."""
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    topics = {f"t{number:05d}": topic(f"t{number:05d}", topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False, attributes={}) for number in range(TOPICS)}
+    topics = {
+        f"t{number:05d}": topic(
+            f"t{number:05d}", topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False, attributes={}
+        )
+        for number in range(TOPICS)
+    }
     known = {f"g{number:05d}": {"groupName": f"g{number:05d}"} for number in range(TOPICS // 5)}
     committed = {f"t{number:05d}@g{number % (TOPICS // 5):05d}": {"0": number} for number in range(TOPICS)}
     named = (("topicConfigTable", topics), ("subscriptionGroupTable", known), ("offsetTable", committed))
@@ -221,7 +283,8 @@ def is_short(longest) -> bool:
 async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables, monkeypatch):
     harness = await loaded(tables)
     assert len(harness.parts.topics) > TOPICS
-    monkeypatch.setattr(harness.channel, "write", harness.channel.answers.append)  # no frame is made of them and read again
+    # No frame is made of them and read again
+    monkeypatch.setattr(harness.channel, "write", harness.channel.answers.append)
     asked = {
         R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {}, R.GET_ALL_TOPIC_CONFIG: {}, R.GET_ALL_CONSUMER_OFFSET: {}, R.QUERY_TOPIC_CONSUME_BY_WHO: {"topic": "t00001"},
         R.GET_BROKER_RUNTIME_INFO: {}, R.GET_BROKER_CONSUME_STATS: {"isOrder": "false"}, R.CLONE_GROUP_OFFSET: {"srcGroup": "g00001", "destGroup": "g00002"},
@@ -233,9 +296,15 @@ async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables,
             return await ask(harness, code, **{name: value.format(number) for name, value in fields.items()})
 
         answer = await in_short_turns(monkeypatch, request, is_short)
-        assert answer.code == 0 or code is R.GET_BROKER_CONSUME_STATS and str(MAX_FRAME_BYTES) in answer.remark, answer
+        assert (
+            answer.code == 0 or code is R.GET_BROKER_CONSUME_STATS and str(MAX_FRAME_BYTES) in answer.remark
+        ), answer
     made = [[topic(f"new{number}-{place}") for place in range(MAX_MADE_AT_ONCE)] for number in range(3)]
-    answer = await in_short_turns(monkeypatch, lambda number: ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made[number]}), is_short)
+    answer = await in_short_turns(
+        monkeypatch,
+        lambda number: ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made[number]}),
+        is_short,
+    )
     assert answer.code == 0
     assert harness.parts.topics.get("new0-999") is not None
 
@@ -244,7 +313,10 @@ async def test_all_tables_come_whole(tables):
     harness = await loaded(tables)
     answer = await ask(harness, R.GET_ALL_TOPIC_CONFIG)
     _, found = bodies.decode_topic_table(answer.body)
-    assert len(found) == len(harness.parts.topics) == int(answer.fields["totalTopicNum"]) and found["t00042"].read_queue_nums == 4
+    assert (
+        len(found) == len(harness.parts.topics) == int(answer.fields["totalTopicNum"])
+        and found["t00042"].read_queue_nums == 4
+    )
     answer = await ask(harness, R.GET_ALL_CONSUMER_OFFSET)
     assert fastjson.loads(answer.body)["offsetTable"]["t00042@g00042"] == {0: 42}
     answer = await ask(harness, R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -284,7 +356,8 @@ async def test_registering_all_at_the_name_server_of_the_process_goes_in_turns(t
 
 
 def test_what_one_registration_costs_does_not_depend_on_how_many_topics_there_are():
-    """It walked over all of them: after a deletion, which registers all in pieces, nearly each send waited for 24 s."""
+    """It walked over all of them: after a deletion, which registers all in pieces, nearly each send waited
+    for 24 s."""
 
     def taken_ms(count: int) -> float:
         table = routes.Routes()
@@ -325,7 +398,9 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
     topics = {f"t{number:05d}": bodies.TopicConfig(f"t{number:05d}", 4, 4, 6) for number in range(count)}
     body = bodies.encode_registration(bodies.Registration(DataVersion(0, 1, 1), topics))
     broker = {"broker_name": "b", "broker_addr": "127.0.0.1:1", "cluster_name": "C", "broker_id": 0}
-    fields = write_header(R.REGISTER_BROKER, **broker, ha_server_addr="", compressed=False, body_crc32=bodies.body_crc(body))
+    fields = write_header(
+        R.REGISTER_BROKER, **broker, ha_server_addr="", compressed=False, body_crc32=bodies.body_crc(body)
+    )
     asked = [
         Command.request(R.REGISTER_BROKER, fields, body), Command.request(R.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}), Command.request(R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
         Command.request(R.GET_UNIT_TOPIC_LIST), Command.request(R.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b"}),
@@ -341,12 +416,19 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
             answer = await in_short_turns(monkeypatch, request, is_short)
             assert answer.code == 0, (command, answer)
             found[command.code] = answer
-        assert len(bodies.decode_topic_list(found[R.GET_TOPICS_BY_CLUSTER].body)) == len(bodies.decode_topic_list(found[R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER].body)) == count
+        assert (
+            len(bodies.decode_topic_list(found[R.GET_TOPICS_BY_CLUSTER].body))
+            == len(bodies.decode_topic_list(found[R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER].body))
+            == count
+        )
         assert found[R.WIPE_WRITE_PERM_OF_BROKER].fields["wipeTopicCount"] == str(count)
         assert nameserver.routes.topics == {} == nameserver.routes.brokers
 
         async def come_and_go(_number: int) -> None:
-            again, gone = (Command.request(asked[0].code, fields, body), Command.request(asked[-1].code, asked[-1].fields))
+            again, gone = (
+                Command.request(asked[0].code, fields, body),
+                Command.request(asked[-1].code, asked[-1].fields),
+            )
             first = asyncio.ensure_future(channel.request(again, 60))
             await asyncio.sleep(0)
             assert (await channel.request(gone, 60)).code == (await first).code == 0
@@ -366,7 +448,11 @@ async def test_an_answer_larger_than_a_frame_says_so():
     channel = await connect("127.0.0.1", port.listener.port, 5)
     try:
         answer = await channel.request(Command.request(10), 20)
-        assert answer.code == ResponseCode.SYSTEM_ERROR and str(MAX_FRAME_BYTES) in answer.remark and not channel.closed
+        assert (
+            answer.code == ResponseCode.SYSTEM_ERROR
+            and str(MAX_FRAME_BYTES) in answer.remark
+            and not channel.closed
+        )
     finally:
         channel.close()
         await port.stop()

@@ -1,4 +1,5 @@
-"""First messages of many queues in one turn of the loop: the others are not kept waiting for all of their files."""
+"""First messages of many queues in one turn of the loop: the others are not kept waiting for all of their
+files."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tests.support.hand_store import HandStore, message, small_settings
 
 
 class Turns:
-    """A group before a real store, in which each look at the clock takes half of the time that a turn may make files."""
+    """A group before a real store, in which each look at the clock takes half of the time that a turn may
+    make files."""
 
     def __init__(self, root):
         settings = small_settings(root)
@@ -27,8 +29,16 @@ class Turns:
         return self.now_s
 
     def add(self, topic: str, *, batch: bool = False) -> None:
-        put = Message(topic, 0, encode_batch([(0, b"one", b""), (0, b"two", b"")])) if batch else message(topic)
-        self.group.add(put, lambda name, result: self.told.append((name, result.status, result.queue_offset)), topic, batch=batch, expires=True)
+        put = (
+            Message(topic, 0, encode_batch([(0, b"one", b""), (0, b"two", b"")])) if batch else message(topic)
+        )
+        self.group.add(
+            put,
+            lambda name, result: self.told.append((name, result.status, result.queue_offset)),
+            topic,
+            batch=batch,
+            expires=True,
+        )
 
 
 async def test_a_message_of_a_queue_with_a_file_is_stored_before_new_queues_have_theirs(tmp_path):
@@ -42,7 +52,9 @@ async def test_a_message_of_a_queue_with_a_file_is_stored_before_new_queues_have
     assert 1 <= len(world.told) - 1 <= 3, "about as many files as there is time for"
     assert world.group.pending == 21 - len(world.told)
     await turns(30)
-    assert sorted(world.told) == sorted([(f"new{number}", PutStatus.PUT_OK, 0) for number in range(20)] + [("old", PutStatus.PUT_OK, 1)])
+    assert sorted(world.told) == sorted(
+        [(f"new{number}", PutStatus.PUT_OK, 0) for number in range(20)] + [("old", PutStatus.PUT_OK, 1)]
+    )
     assert world.group.pending == 0 and world.store.new_files.put_off > 0
     assert world.store.appender.refused == {}, "to put off is not to refuse"
     world.store.close()

@@ -15,13 +15,20 @@ from tests.support.wire_samples import sample
 
 async def test_a_send_is_stored_and_answered_as_apaches_broker_does():
     harness = Harness()
-    properties = "KEYS\x01k1 k2\x02TAGS\x01TagA\x02WAIT\x01true\x02UNIQ_KEY\x017F0000010A2318B4AAC2000000000001\x02"
+    properties = (
+        "KEYS\x01k1 k2\x02TAGS\x01TagA\x02WAIT\x01true\x02UNIQ_KEY\x017F0000010A2318B4AAC2000000000001\x02"
+    )
     answer = await harness.send("TopicX", 1, b"hello", properties)
     golden = sample("sendv2").values
     assert answer.code == golden["code"]
     assert answer.fields == golden["extFields"] | {"msgId": "7F00000100002A9F0000000000000000"}
     (message,) = harness.store.messages("TopicX", 1)
-    assert (message.body, message.queue_offset, message.born_host, message.born_timestamp) == (b"hello", 0, (b"\x7f\x00\x00\x01", 50_000), 5)
+    assert (message.body, message.queue_offset, message.born_host, message.born_timestamp) == (
+        b"hello",
+        0,
+        (b"\x7f\x00\x00\x01", 50_000),
+        5,
+    )
     assert message.store_host == (b"\x7f\x00\x00\x01", 10911)
     assert message.properties == {
         "KEYS": "k1 k2", "TAGS": "TagA", "WAIT": "true", "UNIQ_KEY": "7F0000010A2318B4AAC2000000000001",
@@ -41,9 +48,13 @@ async def test_long_and_short_names_in_both_serialisations(code, serialization):
 async def test_all_sends_of_a_turn_are_stored_together_and_each_connection_gets_its_own_answers():
     harness = Harness()
     channels = [FakeChannel(50_000 + number) for number in range(3)]
-    await asyncio.gather(*(harness.send("Orders", 0, channel=channel) for channel in channels for _ in range(4)))
+    await asyncio.gather(
+        *(harness.send("Orders", 0, channel=channel) for channel in channels for _ in range(4))
+    )
     assert harness.store.put_calls == [12]
-    assert [message.born_host[1] for message in harness.store.messages("Orders")] == [50_000] * 4 + [50_001] * 4 + [50_002] * 4
+    assert [message.born_host[1] for message in harness.store.messages("Orders")] == [50_000] * 4 + [
+        50_001
+    ] * 4 + [50_002] * 4
 
 
 async def test_with_sync_flush_nobody_is_answered_before_the_log_is_synced():
@@ -55,7 +66,10 @@ async def test_with_sync_flush_nobody_is_answered_before_the_log_is_synced():
     assert (await task).code == 0 and harness.parts.sends.pending == 0
 
 
-@pytest.mark.parametrize(("status", "code", "sent"), [(PutStatus.FLUSH_DISK_TIMEOUT, 10, True), (PutStatus.SERVICE_NOT_AVAILABLE, 14, False)])
+@pytest.mark.parametrize(
+    ("status", "code", "sent"),
+    [(PutStatus.FLUSH_DISK_TIMEOUT, 10, True), (PutStatus.SERVICE_NOT_AVAILABLE, 14, False)],
+)
 async def test_a_sync_that_fails_is_told_to_the_whole_group(status, code, sent):
     harness = Harness(sync_flush=True)
     tasks = [asyncio.ensure_future(harness.send()) for _ in range(3)]
@@ -63,7 +77,10 @@ async def test_a_sync_that_fails_is_told_to_the_whole_group(status, code, sent):
     harness.store.sync(status)
     answers = await asyncio.gather(*tasks)
     assert [answer.code for answer in answers] == [code] * 3
-    assert all(("msgId" in answer.fields) is sent and answer.fields["MSG_REGION"] == "DefaultRegion" for answer in answers)
+    assert all(
+        ("msgId" in answer.fields) is sent and answer.fields["MSG_REGION"] == "DefaultRegion"
+        for answer in answers
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +135,10 @@ async def test_a_queue_that_is_not_there_is_refused_and_a_negative_one_means_any
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4, order=True))
     answer = await harness.send("TopicX", 44)
-    assert (answer.code, answer.remark) == (29, sample("send badq").values["remark"].replace("44328", "50000")[:200])
+    assert (answer.code, answer.remark) == (
+        29,
+        sample("send badq").values["remark"].replace("44328", "50000")[:200],
+    )
     answers = [await harness.send("TopicX", -1) for _ in range(50)]
     assert {int(answer.fields["queueId"]) for answer in answers} == {0, 1, 2, 3}
 
@@ -149,9 +169,14 @@ async def test_a_message_without_a_unique_key_gets_one():
 
 async def test_properties_that_the_broker_sets_are_not_doubled():
     harness = Harness()
-    await harness.send(properties="MSG_REGION\x01Elsewhere\x02POP_CK\x01x\x02UNIQ_KEY\x01U1\x02CLUSTER\x01Old\x02a\x01b")
+    await harness.send(
+        properties="MSG_REGION\x01Elsewhere\x02POP_CK\x01x\x02UNIQ_KEY\x01U1\x02CLUSTER\x01Old\x02a\x01b"
+    )
     raw = harness.store.messages("Orders")[0].raw_properties
-    assert raw == b"UNIQ_KEY\x01U1\x02a\x01b\x02MSG_REGION\x01DefaultRegion\x02CLUSTER\x01DefaultCluster\x02TRACE_ON\x01true\x02"
+    assert (
+        raw
+        == b"UNIQ_KEY\x01U1\x02a\x01b\x02MSG_REGION\x01DefaultRegion\x02CLUSTER\x01DefaultCluster\x02TRACE_ON\x01true\x02"
+    )
 
 
 async def test_records_of_a_topic_with_several_tags_a_message_carry_the_bit_for_it():
@@ -174,13 +199,18 @@ async def test_settings_name_region_and_trace():
 
 async def test_a_unique_key_is_only_what_is_named_so():
     harness = Harness()
-    answer = await harness.send(properties="TIMER\x01a\x02X_UNIQ_KEY\x01no\x02UNIQ_KEY\x01ye\"s\x02")
+    answer = await harness.send(properties='TIMER\x01a\x02X_UNIQ_KEY\x01no\x02UNIQ_KEY\x01ye"s\x02')
     assert answer.fields["transactionId"] == 'ye"s'
 
 
 def inner(body: bytes, properties: bytes) -> bytes:
     """One message of a batch (docs/spec/store-format.md section 2.6)."""
-    return struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
+    return (
+        struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, 0, len(body))
+        + body
+        + struct.pack(">h", len(properties))
+        + properties
+    )
 
 
 async def test_a_batch_is_stored_as_its_messages_and_answered_with_all_ids():
@@ -198,7 +228,10 @@ async def test_single_messages_and_batches_of_a_turn_keep_their_order():
     harness = Harness()
     chain = inner(b"2", b"") + inner(b"3", b"")
     await asyncio.gather(
-        harness.send(body=b"1"), harness.send(body=chain, code=320, batch=True), harness.send(body=b"4"), harness.send(body=b"5")
+        harness.send(body=b"1"),
+        harness.send(body=chain, code=320, batch=True),
+        harness.send(body=b"4"),
+        harness.send(body=b"5"),
     )
     assert [message.body for message in harness.store.messages("Orders")] == [b"1", b"2", b"3", b"4", b"5"]
 
@@ -251,7 +284,9 @@ async def test_a_retry_that_is_spent_is_neither_delayed_nor_looks_like_it():
     delayed = "UNIQ_KEY\x01U1\x02DELAY\x017\x02"
     await harness.send("%RETRY%CG", 0, b"again", delayed, reconsume_times=4)
     await harness.send("%RETRY%CG", 0, b"spent", delayed, reconsume_times=17)
-    assert [message.properties["REAL_TOPIC"] for message in harness.store.messages("SCHEDULE_TOPIC_XXXX", 6)] == ["%RETRY%CG"]
+    assert [
+        message.properties["REAL_TOPIC"] for message in harness.store.messages("SCHEDULE_TOPIC_XXXX", 6)
+    ] == ["%RETRY%CG"]
     (dead,) = harness.store.messages("%DLQ%CG")
     assert dead.properties["DELAY"] == "-1" and "REAL_TOPIC" not in dead.properties
 
@@ -264,7 +299,9 @@ async def test_what_a_consumer_in_order_gives_up_goes_to_the_dead_letters_at_onc
     harness.now_ms += LOCK_LIFE_MS + 1
     await harness.send("%RETRY%CG", 0, b"again", reconsume_times=3)
     assert [message.body for message in harness.store.messages("%DLQ%CG")] == [b"given up"]
-    assert [message.body for topic in ("%RETRY%CG", "%RETRY%Others") for message in harness.store.messages(topic)] == [b"again"] * 2
+    assert [
+        message.body for topic in ("%RETRY%CG", "%RETRY%Others") for message in harness.store.messages(topic)
+    ] == [b"again"] * 2
 
 
 async def test_retry_and_dead_letter_topics_have_apaches_queues_and_permissions():
@@ -274,7 +311,10 @@ async def test_retry_and_dead_letter_topics_have_apaches_queues_and_permissions(
     assert (await harness.send("%RETRY%CG", 1)).code == 0
     assert (await harness.send("%RETRY%CG", 1, reconsume_times=17)).code == 0
     retry, dead = (harness.parts.topics.get(name) for name in ("%RETRY%CG", "%DLQ%CG"))
-    assert [(topic.read_queues, topic.write_queues, topic.perm) for topic in (retry, dead)] == [(2, 2, 6), (1, 1, 6)]
+    assert [(topic.read_queues, topic.write_queues, topic.perm) for topic in (retry, dead)] == [
+        (2, 2, 6),
+        (1, 1, 6),
+    ]
 
 
 async def test_the_caps_on_topics_hold_on_the_wire():

@@ -14,7 +14,11 @@ async def harness():
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     for number in range(3):
-        harness.store.put(Message("TopicX", 1, b"%d" % number, f"KEYS\x01k{number} shared\x02UNIQ_KEY\x01U{number}\x02".encode()))
+        harness.store.put(
+            Message(
+                "TopicX", 1, b"%d" % number, f"KEYS\x01k{number} shared\x02UNIQ_KEY\x01U{number}\x02".encode()
+            )
+        )
         harness.now_ms += 1_000
     return harness
 
@@ -46,7 +50,10 @@ async def test_a_message_by_its_place_in_the_log(harness):
     golden = sample("view bad").values
     for offset in (99999999, -1):
         missing = await harness.ask(33, offset=offset)
-        assert (missing.code, missing.remark) == (golden["code"], golden["remark"].replace("99999999", str(offset)))
+        assert (missing.code, missing.remark) == (
+            golden["code"],
+            golden["remark"].replace("99999999", str(offset)),
+        )
 
 
 async def test_messages_by_key(harness):
@@ -73,10 +80,21 @@ async def test_a_lookup_while_the_index_is_in_doubt_says_so(harness):
 async def test_a_damaged_message_that_is_asked_for_by_its_id_is_said_to_be_damaged(harness):
     harness.store.record_by_id = lambda log_offset: "the body's CRC is wrong"
     answer = await harness.ask(33, offset=12)
-    assert (answer.code, answer.remark) == (1, "the message at 12 of the log is damaged: the body's CRC is wrong")
+    assert (answer.code, answer.remark) == (
+        1,
+        "the message at 12 of the log is damaged: the body's CRC is wrong",
+    )
 
 
-@pytest.mark.parametrize("fields", [{}, {"topic": "TopicX"}, {"topic": "TopicX", "queueId": "x"}, {"topic": "TopicX", "queueId": str(1 << 40)}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"topic": "TopicX"},
+        {"topic": "TopicX", "queueId": "x"},
+        {"topic": "TopicX", "queueId": str(1 << 40)},
+    ],
+)
 async def test_missing_and_wrong_fields_are_named(harness, fields):
     answer = await harness.ask(30, **fields)
     assert answer.code == 29 and answer.remark.startswith("field ")

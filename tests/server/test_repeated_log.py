@@ -17,4 +17,7 @@ def test_a_line_a_second_and_cause_and_the_rest_is_counted(caplog):
     log.flush(12.0)
     log.flush(12.6)
     log.flush(20.0)
-    assert [record.getMessage() for record in caplog.records][2:] == ["closing 100 (and 99 more of TLS client since the last line)", "1 more of TLS client since the last line"]
+    assert [record.getMessage() for record in caplog.records][2:] == [
+        "closing 100 (and 99 more of TLS client since the last line)",
+        "1 more of TLS client since the last line",
+    ]

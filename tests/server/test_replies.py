@@ -28,8 +28,17 @@ async def test_a_reply_is_handed_to_who_asked_and_stored(code):
     answer = await reply(harness, code=code)
     (push,) = asker.asked
     assert (push.code, push.body) == (326, b"171.3")
-    assert {"topic": TOPIC, "producerGroup": "PG", "bornHost": "127.0.0.1:50000", "storeHost": "127.0.0.1:10911", "queueId": "0"}.items() <= push.fields.items()
-    assert "CORRELATION_ID\x01c1\x02" in push.fields["properties"] and f"PUSH_REPLY_TIME\x01{harness.now_ms}\x02" in push.fields["properties"]
+    assert {
+        "topic": TOPIC,
+        "producerGroup": "PG",
+        "bornHost": "127.0.0.1:50000",
+        "storeHost": "127.0.0.1:10911",
+        "queueId": "0",
+    }.items() <= push.fields.items()
+    assert (
+        "CORRELATION_ID\x01c1\x02" in push.fields["properties"]
+        and f"PUSH_REPLY_TIME\x01{harness.now_ms}\x02" in push.fields["properties"]
+    )
     (stored,) = harness.store.messages(TOPIC)
     assert stored.body == b"171.3" and answer.code == 0
     assert (answer.fields["msgId"], answer.fields["queueOffset"]) == (stored.offset_id, "0")
@@ -53,7 +62,9 @@ async def test_who_is_gone_or_does_not_answer_is_told_to_the_replier():
     harness, asker = harness_with_asker()
     answer = await reply(harness, PROPERTIES.replace("asker", "nobody"))
     assert answer.code == 1 and answer.remark == "push reply message fail, channel of <nobody> not found."
-    assert (await reply(harness, "UNIQ_KEY\x01U1\x02")).remark == "reply message properties[REPLY_TO_CLIENT] is null"
+    assert (
+        await reply(harness, "UNIQ_KEY\x01U1\x02")
+    ).remark == "reply message properties[REPLY_TO_CLIENT] is null"
 
     def silent(command):
         raise RequestTimeout("silent")
@@ -62,7 +73,9 @@ async def test_who_is_gone_or_does_not_answer_is_told_to_the_replier():
     assert (await reply(harness)).code == 1
 
 
-@pytest.mark.parametrize(("topic", "body", "code"), [("Orders", b"x", 29), ("SCHEDULE_TOPIC_XXXX", b"x", 29), ("../x", b"x", 29)])
+@pytest.mark.parametrize(
+    ("topic", "body", "code"), [("Orders", b"x", 29), ("SCHEDULE_TOPIC_XXXX", b"x", 29), ("../x", b"x", 29)]
+)
 async def test_a_reply_goes_nowhere_else(topic, body, code):
     harness, asker = harness_with_asker()
     assert (await reply(harness, topic=topic, body=body)).code == code

@@ -46,7 +46,11 @@ async def test_the_answer_to_a_timer_message_has_apaches_fields_and_a_handle():
     assert answer.fields.keys() == sample("sendv2 timer").values["extFields"].keys()
     handle = recall_handle.decode(answer.fields["recallHandle"])
     assert handle == ("TopicX", "broker-a", str(harness.now_ms + 59_001), "U1")
-    assert (answer.fields["queueId"], answer.fields["queueOffset"], answer.fields["transactionId"]) == ("1", "0", "U1")
+    assert (answer.fields["queueId"], answer.fields["queueOffset"], answer.fields["transactionId"]) == (
+        "1",
+        "0",
+        "U1",
+    )
     (waiting,) = harness.store.messages(TIMER_TOPIC, 0)
     assert waiting.properties["REAL_TOPIC"] == "TopicX" and waiting.properties["REAL_QID"] == "1"
     run(harness, harness.now_ms + 60_000)
@@ -56,7 +60,9 @@ async def test_the_answer_to_a_timer_message_has_apaches_fields_and_a_handle():
 
 async def test_in_binary_too_and_oneway_without_an_answer():
     harness = harness_of()
-    answer = await harness.send("TopicX", 1, properties=told(UNIQ_KEY="U1", TIMER_DELAY_MS=5000), serialization=1)
+    answer = await harness.send(
+        "TopicX", 1, properties=told(UNIQ_KEY="U1", TIMER_DELAY_MS=5000), serialization=1
+    )
     assert recall_handle.decode(answer.fields["recallHandle"]).unique_key == "U1"
     await harness.send("TopicX", 1, properties=told(UNIQ_KEY="U2", TIMER_DELAY_MS=5000), oneway=True)
     await send(harness)
@@ -72,18 +78,20 @@ async def test_one_without_a_time_to_come_has_no_handle():
 @pytest.mark.parametrize(
     ("pairs", "settings", "code", "remark"),
     [
-        ({"TIMER_DELAY_SEC": 259_201}, {}, 13, "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; or if set del msg, "
+        ({"TIMER_DELAY_SEC": 259_201}, {}, 13, "timer message illegal, the delay time should not be bigger " "than the max delay 259200000ms; " "or if set del msg, "
          "the delay time should be bigger than the current time"),
         ({"TIMER_DELAY_SEC": "x"}, {}, 13, "timer message illegal"),
         ({"TIMER_DELIVER_MS": 5, "TIMER_DEL_UNIQKEY": "k"}, {}, 13, "timer message illegal"),
-        ({"TIMER_DELAY_SEC": 11}, {"timer_max_delay_sec": 10}, 13, "timer message illegal, the delay time should not be bigger than the max delay 10000ms"),
-        ({"TIMER_DELAY_SEC": 5}, {"store_settings": {"timer_wheel_enable": False}}, 1, "accurate timer message is not enabled, timerWheelEnable is false"),
+        ({"TIMER_DELAY_SEC": 11}, {"timer_max_delay_sec": 10}, 13, "timer message illegal, the delay time " "should not be bigger than the max delay " "10000ms"),
+        ({"TIMER_DELAY_SEC": 5}, {"store_settings": {"timer_wheel_enable": False}}, 1, "accurate timer message is not enabled, " "timerWheelEnable is false"),
     ],
 )  # fmt: skip
 async def test_what_the_wheel_does_not_take_is_refused_in_apaches_words(pairs, settings, code, remark):
     harness = harness_of(**settings)
     answer = await send(harness, **pairs)
-    assert answer.code == code and answer.remark.startswith(remark[:200]) and "recallHandle" not in answer.fields
+    assert (
+        answer.code == code and answer.remark.startswith(remark[:200]) and "recallHandle" not in answer.fields
+    )
     assert harness.store.queues() == []
 
 
@@ -94,9 +102,14 @@ async def test_a_crowded_second_is_under_flow_control():
         run(harness, harness.now_ms)
     answer = await send(harness, TIMER_DELAY_SEC=5)
     assert answer.code == 1
-    assert answer.remark == (
-        "timer message is under flow control, max num limit is 2 or the current value is greater than 1 and less than 2, trigger random flow control"
-    ) or (await send(harness, TIMER_DELAY_SEC=5)).code == 1
+    assert (
+        answer.remark
+        == (
+            "timer message is under flow control, max num limit is 2 or the current value is greater "
+            "than 1 and less than 2, trigger random flow control"
+        )
+        or (await send(harness, TIMER_DELAY_SEC=5)).code == 1
+    )
 
 
 async def test_a_delay_level_counts_more_and_takes_the_times_out():
@@ -107,7 +120,7 @@ async def test_a_delay_level_counts_more_and_takes_the_times_out():
     assert not any(name.startswith("TIMER_") for name in waiting.properties)
 
 
-# Recall ---------------------------------------------------------------------------------------------------------------
+# Recall -------------------------------------------------------------------------------------------
 
 
 async def recall(harness, handle, topic="TopicX", **more):
@@ -116,12 +129,22 @@ async def recall(harness, handle, topic="TopicX", **more):
 
 async def test_a_message_that_was_recalled_does_not_come():
     harness = harness_of()
-    first, second = [(await send(harness, key, TIMER_DELAY_SEC=10)).fields["recallHandle"] for key in ("U1", "U2")]
+    first, second = [
+        (await send(harness, key, TIMER_DELAY_SEC=10)).fields["recallHandle"] for key in ("U1", "U2")
+    ]
     answer = await recall(harness, first)
     assert (answer.code, answer.fields["msgId"], answer.fields["MSG_REGION"]) == (0, "U1", "DefaultRegion")
     request = harness.store.messages(TIMER_TOPIC, 0)[2]
-    assert request.body == b"0" and request.tags == "_RECALL_TAG_" and request.properties["TIMER_DEL_UNIQKEY"] == "U1"
-    assert request.properties["PGROUP"] == "PG" and request.properties["TIMER_OUT_MS"] == harness.store.messages(TIMER_TOPIC, 0)[0].properties["TIMER_OUT_MS"]
+    assert (
+        request.body == b"0"
+        and request.tags == "_RECALL_TAG_"
+        and request.properties["TIMER_DEL_UNIQKEY"] == "U1"
+    )
+    assert (
+        request.properties["PGROUP"] == "PG"
+        and request.properties["TIMER_OUT_MS"]
+        == harness.store.messages(TIMER_TOPIC, 0)[0].properties["TIMER_OUT_MS"]
+    )
     run(harness, harness.now_ms + 20_000)
     assert [message.unique_key for message in harness.store.messages("TopicX", 1)] == ["U2"]
     late = await recall(harness, second)
@@ -149,7 +172,11 @@ def handle_of(harness, topic="TopicX", broker="broker-a", ahead_ms=5_001, key="U
         ({"made": {"broker": "broker-b"}}, 604, "recall failed, broker service not available"),
         ({"made": {"ahead_ms": 0}}, 604, "recall failed, timestamp invalid"),
         ({"made": {"ahead_ms": 3 * 86_400_000}}, 604, "recall failed, timestamp invalid"),
-        ({"handle": base64.urlsafe_b64encode(b"v1 TopicX broker-a soon k").decode()}, 604, "recall failed, timestamp invalid"),
+        (
+            {"handle": base64.urlsafe_b64encode(b"v1 TopicX broker-a soon k").decode()},
+            604,
+            "recall failed, timestamp invalid",
+        ),
         ({"made": {"key": "a\x01b"}}, 1, "recall failed, execute error"),
         ({"made": {"key": "k" * 40_000}}, 1, "recall failed, execute error"),
     ],
@@ -178,7 +205,7 @@ async def test_a_recall_without_its_fields_is_answered(fields):
     assert answer.code != 0 and harness.store.queues() == []
 
 
-# Check point and metrics ----------------------------------------------------------------------------------------------
+# Check point and metrics --------------------------------------------------------------------------
 
 
 async def test_check_point_and_metrics_tell_how_far_the_wheel_is():
@@ -187,7 +214,11 @@ async def test_check_point_and_metrics_tell_how_far_the_wheel_is():
     run(harness, harness.now_ms)
     answer = await harness.ask(CHECK_POINT)
     check = timer_check.decode(answer.body)
-    assert len(answer.body) == 56 and (check.queue_offset, check.master_queue_offset, check.log_flushed) == (1, 1, 52)
+    assert len(answer.body) == 56 and (check.queue_offset, check.master_queue_offset, check.log_flushed) == (
+        1,
+        1,
+        52,
+    )
     assert check.read_ms == harness.now_ms // 1000 * 1000
     metrics = fastjson.loads((await harness.ask(METRICS)).body)
     assert metrics["timingCount"] == {"TopicX": {"count": 1, "timeStamp": harness.now_ms}}

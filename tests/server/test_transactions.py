@@ -21,7 +21,14 @@ class Transactions(Harness):
 
     def word(self, kind: int, **fields) -> dict:
         half = self.store.messages(HALF_TOPIC)[0]
-        known = {"producerGroup": "PG", "tranStateTableOffset": 0, "commitLogOffset": half.log_offset, "commitOrRollback": kind, "msgId": "U1", "transactionId": "U1"}
+        known = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": 0,
+            "commitLogOffset": half.log_offset,
+            "commitOrRollback": kind,
+            "msgId": "U1",
+            "transactionId": "U1",
+        }
         return known | fields
 
     async def end(self, kind: int, **fields):
@@ -171,7 +178,9 @@ async def test_one_producer_of_the_group_is_asked_and_its_answer_counts():
     }  # fmt: skip
     asked = record.decode(question.body)
     assert (asked.topic, asked.queue_id, asked.body, asked.queue_offset) == ("TopicX", 3, b"paid", 1)
-    answer = await harness.end(COMMIT, tranStateTableOffset=1, commitLogOffset=newest.log_offset, fromTransactionCheck=True)
+    answer = await harness.end(
+        COMMIT, tranStateTableOffset=1, commitLogOffset=newest.log_offset, fromTransactionCheck=True
+    )
     assert answer.code == 0 and len(harness.store.messages("TopicX", 3)) == 1
 
 
@@ -197,7 +206,9 @@ async def test_a_producer_that_does_not_read_is_asked_nothing_more_and_another_i
     deaf.unsent = MOST_UNSENT_BYTES
     for _ in range(2):
         harness.pass_ms(30_000)
-    assert deaf.answers == [] and len(harness.store.messages(HALF_TOPIC)) == 8, "in the second round they count as asked"
+    assert deaf.answers == [] and len(harness.store.messages(HALF_TOPIC)) == 8, (
+        "in the second round they count as asked"
+    )
     harness.beat(other)
     other.answers.clear()
     harness.pass_ms(30_000)
@@ -218,7 +229,9 @@ async def test_questions_of_a_step_to_one_producer_go_out_together():
     write = producer.write_bytes
     producer.write_bytes = lambda *pieces: writes.append(len(pieces)) or write(*pieces)
     harness.pass_ms(30_000)
-    assert writes == [10] and [question.fields["msgId"] for question in producer.answers] == [f"U{number}" for number in range(10)]
+    assert writes == [10] and [question.fields["msgId"] for question in producer.answers] == [
+        f"U{number}" for number in range(10)
+    ]
 
 
 async def test_a_half_that_was_given_up_is_resumed_by_its_id():

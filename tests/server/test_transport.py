@@ -114,11 +114,16 @@ async def test_a_handler_that_raises_is_answered_and_the_connection_lives(open_p
 
 async def test_more_connections_than_allowed_are_closed_at_once(open_port):
     refused = []
-    listener = await open_port(echo, max_connections=1, refused=lambda cause, **case: refused.append((cause, case)))
+    listener = await open_port(
+        echo, max_connections=1, refused=lambda cause, **case: refused.append((cause, case))
+    )
     first, second = await Client.to(listener), await Client.to(listener)
     assert await second.ended()
     who = "{}:{}".format(*second.writer.get_extra_info("sockname"))
-    assert refused == [("too many connections", {"value": 1, "limit": 1, "who": who})] and len(listener.channels) == 1
+    assert (
+        refused == [("too many connections", {"value": 1, "limit": 1, "who": who})]
+        and len(listener.channels) == 1
+    )
     first.write(Command.request(10, opaque=1))
     await first.read()
     await second.close()
@@ -157,7 +162,9 @@ async def test_a_closed_connection_is_told_once(open_port):
 async def test_the_server_asks_its_client(open_port):
     channels = []
     listener = await open_port(lambda command, channel: channels.append(channel))
-    theirs = await connect("127.0.0.1", listener.port, 5, handle=lambda command, channel: command.answer(0, "yes"))
+    theirs = await connect(
+        "127.0.0.1", listener.port, 5, handle=lambda command, channel: command.answer(0, "yes")
+    )
     theirs.write(Command.request(34, oneway=True))
     while not channels:
         await asyncio.sleep(0)
@@ -340,7 +347,8 @@ async def test_a_peer_that_lets_everything_pile_up_is_ended():
 
 
 class Refusing:
-    """A listener that remembers what it was told, and finds every command with an opaque in `late` too late."""
+    """A listener that remembers what it was told, and finds every command with an opaque in `late` too
+    late."""
 
     def __init__(self, late=()):
         self.told, self._late, self.asked, self.kept_bytes = [], late, [], 0
@@ -368,7 +376,9 @@ async def test_what_waited_too_long_behind_an_unread_answer_is_answered_and_not_
     channel.data_received(frame(1) + frame(2) + frame(4))
     channel.data_received(encode_frame(Command.request(10, opaque=3, oneway=True)) + frame(5))
     assert listener.asked == [] and handled == [1], "who is handled at once has not waited"
-    channel._waiting = type(channel._waiting)((came_s - 0.5, commands) for came_s, commands in channel._waiting)
+    channel._waiting = type(channel._waiting)(
+        (came_s - 0.5, commands) for came_s, commands in channel._waiting
+    )
     channel.release()
     await asyncio.sleep(0)
     assert handled == [1, 4, 5]
@@ -388,7 +398,10 @@ async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers(
     channel.listener = listener
     channel.data_received(b"GET / HTTP/1.1\r\n\r\n")
     (unread, numbers), (malformed, words) = listener.told
-    assert (unread, numbers) == ("peer does not read", {"value": transport.MAX_UNSENT_BYTES + 1, "limit": transport.MAX_UNSENT_BYTES, "who": "10.0.0.1:5"})
+    assert (unread, numbers) == (
+        "peer does not read",
+        {"value": transport.MAX_UNSENT_BYTES + 1, "limit": transport.MAX_UNSENT_BYTES, "who": "10.0.0.1:5"},
+    )
     assert malformed == "HTTP client" and words["who"] == "10.0.0.1:5" and pipe.aborted
 
 
@@ -406,11 +419,15 @@ async def test_who_speaks_another_protocol_is_named_by_it(open_port, caplog, fir
     assert await client.ended()
     ((counted, said),) = refused
     assert counted == cause and all(word in said for word in words)
-    assert [said in record.getMessage() for record in caplog.records if "closing" in record.getMessage()] == [True]
+    assert [said in record.getMessage() for record in caplog.records if "closing" in record.getMessage()] == [
+        True
+    ]
     await client.close()
 
 
-async def test_the_bytes_of_another_protocol_inside_a_connection_of_ours_are_a_malformed_frame(client, caplog):
+async def test_the_bytes_of_another_protocol_inside_a_connection_of_ours_are_a_malformed_frame(
+    client, caplog
+):
     caplog.set_level("INFO")
     client.write(Command.request(10, opaque=1))
     await client.read()
@@ -429,7 +446,9 @@ async def test_a_flood_of_bad_connections_has_one_line_a_second_and_cause(open_p
         assert await client.ended()
         await client.close()
     assert len(refused) == 60
-    lines = [record.getMessage() for record in caplog.records if record.name == "broker_store.server.transport"]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == "broker_store.server.transport"
+    ]
     assert 2 <= len(lines) <= 8, "two causes, for as many seconds as this took"
 
 

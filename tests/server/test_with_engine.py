@@ -20,7 +20,13 @@ from tests.support import stores
 
 # A slow machine is not to be taken for a busy broker.
 PATIENT = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
-SMALL = PATIENT | {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "500", "maxIndexNum": "20000", "listenPort": "0"}
+SMALL = PATIENT | {
+    "mappedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "20000",
+    "listenPort": "0",
+}
 
 
 def clock() -> int:
@@ -62,8 +68,21 @@ class Running:
 
     async def pull(self, topic="Orders", offset=0, suspend_ms=0, tags="*"):
         flag = 6 if suspend_ms else 4
-        return await self.ask(11, consumerGroup="CG", topic=topic, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag, commitOffset=0,
-                              suspendTimeoutMillis=suspend_ms, subVersion=0, subscription=tags, expressionType="TAG")  # fmt: skip
+        return await self.ask(
+            11,
+            consumerGroup="CG",
+            topic=topic,
+            queueId=0,
+            queueOffset=offset,
+            maxMsgNums=32,
+            sysFlag=flag,
+            commitOffset=0,
+            # fmt: skip
+            suspendTimeoutMillis=suspend_ms,
+            subVersion=0,
+            subscription=tags,
+            expressionType="TAG",
+        )
 
     async def read_all(self, topic="Orders"):
         bodies, offset = [], 0
@@ -84,7 +103,9 @@ async def test_messages_of_many_senders_are_there_after_a_restart(tmp_path, flus
         await broker.ask(15, consumerGroup="CG", topic="Orders", queueId=0, commitOffset=400)
     async with Running(tmp_path, flushDiskType=flush) as broker:
         assert await broker.read_all() == wanted
-        assert (await broker.ask(14, consumerGroup="CG", topic="Orders", queueId=0)).fields == {"offset": "400"}
+        assert (await broker.ask(14, consumerGroup="CG", topic="Orders", queueId=0)).fields == {
+            "offset": "400"
+        }
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -101,10 +122,17 @@ async def test_a_waiting_pull_is_served_by_the_next_message(tmp_path, flush):
 async def test_a_tag_is_found_and_a_key(tmp_path):
     async with Running(tmp_path) as broker:
         for number in range(50):
-            await broker.send(b"%d" % number, properties=f"TAGS\x01Tag{number % 5}\x02KEYS\x01k{number}\x02UNIQ_KEY\x01U{number}\x02")
+            await broker.send(
+                b"%d" % number,
+                properties=f"TAGS\x01Tag{number % 5}\x02KEYS\x01k{number}\x02UNIQ_KEY\x01U{number}\x02",
+            )
         answer = await broker.pull(tags="Tag3")
-        assert [stored.body for stored in record.decode_all(answer.body)] == [b"%d" % number for number in range(3, 50, 5)]
-        found = await broker.ask(12, topic="Orders", key="k17", maxNum=8, beginTimestamp=0, endTimestamp=clock())
+        assert [stored.body for stored in record.decode_all(answer.body)] == [
+            b"%d" % number for number in range(3, 50, 5)
+        ]
+        found = await broker.ask(
+            12, topic="Orders", key="k17", maxNum=8, beginTimestamp=0, endTimestamp=clock()
+        )
         assert record.decode(found.body).body == b"17"
         by_time = await broker.ask(29, topic="Orders", queueId=0, timestamp=0)
         assert by_time.fields == {"offset": "0"}
@@ -165,7 +193,10 @@ async def test_a_deleted_topic_stays_deleted_and_may_begin_anew(tmp_path):
 
 async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_became(tmp_path, caplog):
     async with Running(tmp_path) as broker:
-        sent = [await broker.send(b"%d" % number * 3_000, properties=f"KEYS\x01k{number} all\x02") for number in range(30)]
+        sent = [
+            await broker.send(b"%d" % number * 3_000, properties=f"KEYS\x01k{number} all\x02")
+            for number in range(30)
+        ]
         ends = [int(answer.fields["msgId"][16:], 16) for answer in sent]
     log = tmp_path / f"commitlog/{0:020d}"
     whole = log.read_bytes()
@@ -173,14 +204,33 @@ async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_
     async with Running(tmp_path) as broker:
         first = await broker.pull()
         assert [stored.body for stored in record.decode_all(first.body)] == [b"0" * 3_000, b"1" * 3_000]
-        answers = [await broker.pull(offset=2), await broker.ask(33, offset=ends[2]),
-                   await broker.ask(36, offset=ends[2], group="CG", delayLevel=0, originMsgId="x", originTopic="Orders")]  # fmt: skip
-        assert [(answer.code, bool(answer.body)) for answer in answers] == [(1, False)] * 3 and answers[0].remark == "MESSAGE_DAMAGED"
-        assert ["the message there is damaged; `manage.py check_store`" in record.getMessage() for record in caplog.records if record.name.endswith("consume")] == [True]
+        answers = [
+            await broker.pull(offset=2),
+            await broker.ask(33, offset=ends[2]),
+            # fmt: skip
+            await broker.ask(
+                36, offset=ends[2], group="CG", delayLevel=0, originMsgId="x", originTopic="Orders"
+            ),
+        ]
+        assert [(answer.code, bool(answer.body)) for answer in answers] == [(1, False)] * 3 and answers[
+            0
+        ].remark == "MESSAGE_DAMAGED"
+        assert [
+            "the message there is damaged; `manage.py check_store`" in record.getMessage()
+            for record in caplog.records
+            if record.name.endswith("consume")
+        ] == [True]
         assert first.fields["nextBeginOffset"] == answers[0].fields["nextBeginOffset"] == "2"
         assert (await broker.pull(offset=3)).code == 0
-        by_key = [await broker.ask(12, topic="Orders", key=key, maxNum=64, beginTimestamp=0, endTimestamp=clock()) for key in ("k2", "k3", "all")]
-        assert [(answer.code, len(list(record.decode_all(answer.body)))) for answer in by_key] == [(22, 0), (0, 1), (0, 29)]
+        by_key = [
+            await broker.ask(12, topic="Orders", key=key, maxNum=64, beginTimestamp=0, endTimestamp=clock())
+            for key in ("k2", "k3", "all")
+        ]
+        assert [(answer.code, len(list(record.decode_all(answer.body)))) for answer in by_key] == [
+            (22, 0),
+            (0, 1),
+            (0, 29),
+        ]
         named = f"the record at {ends[2]:,} of the log is damaged (the body of a record has another CRC"
         assert named in by_key[0].remark and by_key[1].remark is None and named in by_key[2].remark
         assert [flag["name"] for flag in broker.store.snapshot()["flags"]] == ["damage_found"]
@@ -202,7 +252,10 @@ async def test_a_store_that_is_only_looked_at_stays_as_it_is(tmp_path):
 
 async def test_what_apaches_broker_knew_is_known(tmp_path):
     root = stores.unpack("broker-dir", tmp_path)
-    files = {name: config_json.read((root / "config" / name).read_text()) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")}
+    files = {
+        name: config_json.read((root / "config" / name).read_text())
+        for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+    }
     settings = stores.SIZES["broker-dir"].overrides()
     async with Running(root, **settings) as broker:
         topics = broker.parts.topics.to_json()["topicConfigTable"]
@@ -210,14 +263,17 @@ async def test_what_apaches_broker_knew_is_known(tmp_path):
         groups = broker.parts.groups.to_json()["subscriptionGroupTable"]
         assert files["subscriptionGroup.json"]["subscriptionGroupTable"].items() <= groups.items()
         assert broker.parts.offsets.to_json()["offsetTable"] == files["consumerOffset.json"]["offsetTable"]
-        assert [(level["level"], level["offset"], level["max_offset"]) for level in broker.parts.delay.facts()] == [(1, 4, 4), (2, 1, 1)]
+        assert [
+            (level["level"], level["offset"], level["max_offset"]) for level in broker.parts.delay.facts()
+        ] == [(1, 4, 4), (2, 1, 1)]
         for name, queue_id in broker.store.queues():
             high = await broker.ask(30, topic=name, queueId=queue_id)
             assert high.fields["offset"] == str(broker.store.max_offset(name, queue_id))
 
 
 async def test_a_header_that_json_makes_long_is_taken_and_what_is_beyond_a_message_is_answered(tmp_path):
-    """3,900 short properties are 31 kB in a record and 70 kB in a header, where each separator is written as \\u0001."""
+    """3,900 short properties are 31 kB in a record and 70 kB in a header, where each separator is written as
+    \\u0001."""
     most = "".join(f"{number}\x01v\x02" for number in range(3_900))
     # The broker adds its own and the unique key.
     nearly = "UNIQ_KEY\x01U\x02" + "\x01\x02" * 16_000

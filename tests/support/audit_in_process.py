@@ -1,4 +1,5 @@
-"""The pipeline's audit in this process: its tasks run one after the other, so no audit costs a start of Spark."""
+"""The pipeline's audit in this process: its tasks run one after the other, so no audit costs a start of
+Spark."""
 
 from pathlib import Path
 
@@ -16,5 +17,19 @@ class InOneProcess(audit._Audit):
         return [function(shared, item) for item in items]
 
 
-def audited(root: Path, partition_bytes: int = PARTITION_BYTES, noted: CheckSizes | None = None, last_start: LastStart | None = None) -> dict:
-    return InOneProcess(None, root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes, noted, last_start).run()
+def audited(
+    root: Path,
+    partition_bytes: int = PARTITION_BYTES,
+    noted: CheckSizes | None = None,
+    last_start: LastStart | None = None,
+) -> dict:
+    return InOneProcess(
+        None,
+        root,
+        None,
+        lambda *_: None,
+        queue_unit.DEFAULT_DELAY_LEVELS_MS,
+        partition_bytes,
+        noted,
+        last_start,
+    ).run()

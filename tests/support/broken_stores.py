@@ -1,33 +1,37 @@
-"""Breaks stores in random ways and judges what a plain start, the doctor, a start that accepts damage, and the pipeline's audit make of each.
+"""Breaks stores in random ways and judges what a plain start, the doctor, a start that accepts damage, and
+the pipeline's audit make of each.
 
     Original (files and messages) ── break 1 to 3 times ──► Broken ──► a start ──► Judgement
                                                                  ├──► doctor, repair, a start ──► Judgement
                                                                  ├──► a start with --accept-damage, a start ──► Judgement
                                                                  └──► check_store, the audit ──► Judgement
 
-The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log files. Then
-one of these must hold of each message that the store had:
+The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log
+files. Then one of these must hold of each message that the store had:
 
-* whole: it is served at its queue offset, byte for byte, and found by its keys, or a lookup says that it may miss some;
+* whole: it is served at its queue offset, byte for byte, and found by its keys, or a lookup says that it may
+  miss some;
 * refused: the start (or the repair) ends with a sentence, and every readable message is still in the files;
-* named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may also cut the
-  log's end after a crash; then its report says where, names the whole messages that go with it, and what it cut is in lost+found. Where nothing was left of the
-  log's end, as after a power cut, the report says which units of queues went with it. Without a record of ends a log whose
-  first files are lost is one that retention shortened; then the report says how many messages the queues know before it.
+* named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may
+  also cut the log's end after a crash; then its report says where, names the whole messages that go with it,
+  and what it cut is in lost+found. Where nothing was left of the log's end, as after a power cut, the report
+  says which units of queues went with it. Without a record of ends a log whose first files are lost is one
+  that retention shortened; then the report says how many messages the queues know before it.
 
-Of every second store the last start is known. Where the machine was not restarted since, a start cuts nothing good; where it was, and the
-last start was one with SYNC_FLUSH, a start cuts no record to which a unit leads.
+Of every second store the last start is known. Where the machine was not restarted since, a start cuts nothing
+good; where it was, and the last start was one with SYNC_FLUSH, a start cuts no record to which a unit leads.
 
-The plan of a repair need not name a message before the first file of the log where the record of ends is gone too: retention
-leaves such a store, and no file tells the two apart. The check counts them.
+The plan of a repair need not name a message before the first file of the log where the record of ends is gone
+too: retention leaves such a store, and no file tells the two apart. The check counts them.
 
 The audit finds errors where `check_store` does, and only there.
 
-No queue offset is given twice: a new message's offset is at or above every offset that was given before, except for
-those beyond a reported cut and those of which neither record nor unit nor the record of ends is left.
+No queue offset is given twice: a new message's offset is at or above every offset that was given before,
+except for those beyond a reported cut and those of which neither record nor unit nor the record of ends is
+left.
 
-`tests/engine/test_broken_stores.py` runs a small share. Every violation names the seed from which `python -m tests.support.broken_stores --seed N --cases 1` makes the same
-broken store again.
+`tests/engine/test_broken_stores.py` runs a small share. Every violation names the seed from which `python -m
+tests.support.broken_stores --seed N --cases 1` makes the same broken store again.
 """
 
 from __future__ import annotations
@@ -71,15 +75,18 @@ APACHE = "clean-small"  # written and closed by Apache's broker
 MENDED = ("repaired", "accepted")  # closed, broken, mended in this way, and closed again
 MENDED_FROM = 20_000_000  # seeds below it keep the stores that tests name
 MOVED_FROM = 30_000_000  # the same of seeds below it, in which no file is moved over another
-RECORDED_FROM = 33_000_000  # seeds below it have no record of the last start; of those from it on every second one of ours
-SYNCED_FROM = 34_000_000  # of seeds from it on, every fourth store is one of SYNC_FLUSH whose machine was restarted since
+# Seeds below it have no record of the last start; of those from it on every second one of ours
+RECORDED_FROM = 33_000_000
+# Of seeds from it on, every fourth store is one of SYNC_FLUSH whose machine was restarted since
+SYNCED_FROM = 34_000_000
 MAX_CHANGED_BYTES = 600
 MAX_BREAKS = 3
 MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
 NEW_BODY = b"sent after the start"
 STATED = "stated"  # given as `within`: the place in a queue that a record states is broken
 # A start may write these although it refuses: none holds a message, a unit or a position.
-OWN_NAMES = ("abort", "lock", "config/storeTimes.json")  # the last is broken in tests/engine/test_store_times.py
+# The last is broken in tests/engine/test_store_times.py
+OWN_NAMES = ("abort", "lock", "config/storeTimes.json")
 
 
 class Violation(AssertionError):
@@ -96,7 +103,8 @@ class Original:
     raw: dict[int, bytes]
     next_offsets: dict[tuple[str, int], int]
     sizes: StoreSizes = SMALL
-    earlier: frozenset[bytes] = frozenset()  # records that it had before it was mended, or has changed: these may be served or not
+    # Records that it had before it was mended, or has changed: these may be served or not
+    earlier: frozenset[bytes] = frozenset()
 
     def settings(self, root: Path) -> StoreSettings:
         return small_settings(root, **asdict(self.sizes))
@@ -141,11 +149,16 @@ class Broken:
         return self.choose.randrange(max(1, end - length + 1))
 
     def has_own_unit(self, found: StoredMessage) -> bool:
-        """Whether a unit of the message is left in a file of its own queue; one in the file of another queue does not show its queue."""
+        """Whether a unit of the message is left in a file of its own queue; one in the file of another queue
+        does not show its queue."""
         unit = found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
         own = f"consumequeue/{found.topic}/{found.queue_id}/"
-        contents = (content for name, content in self.files.items() if name.startswith(own) and unit in content)
-        return any(content.startswith(unit, at) for content in contents for at in range(0, len(content), UNIT))
+        contents = (
+            content for name, content in self.files.items() if name.startswith(own) and unit in content
+        )
+        return any(
+            content.startswith(unit, at) for content in contents for at in range(0, len(content), UNIT)
+        )
 
     @functools.cached_property
     def ends(self) -> EndsFile:
@@ -158,21 +171,37 @@ class Broken:
         """Whether the message's unit lies where it was written."""
         at, size = found.queue_offset * UNIT, self.original.sizes.mapped_file_size_consume_queue
         content = self.files.get(f"consumequeue/{found.topic}/{found.queue_id}/{at // size * size:020}", b"")
-        return content[at % size : at % size + 12] == found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
+        return content[at % size : at % size + 12] == found.log_offset.to_bytes(
+            8, "big"
+        ) + found.size.to_bytes(4, "big")
 
     def proved_from(self, cut_at: int) -> list[StoredMessage]:
         """The messages at or beyond a cut whose units lie where they were written."""
-        return [found for found in self.original.messages if found.log_offset >= cut_at and self.has_unit_in_place(found)]
+        return [
+            found
+            for found in self.original.messages
+            if found.log_offset >= cut_at and self.has_unit_in_place(found)
+        ]
 
     def may_be_expired(self, found: StoredMessage) -> bool:
-        """Whether the log begins after the message and nothing is left that says that it began before: as after retention."""
-        bases = [int(name.split("/")[1]) for name, content in self.files.items() if name.startswith("commitlog/") and content]
+        """Whether the log begins after the message and nothing is left that says that it began before: as
+        after retention."""
+        bases = [
+            int(name.split("/")[1])
+            for name, content in self.files.items()
+            if name.startswith("commitlog/") and content
+        ]
         return not self.ends.found and bool(bases) and found.log_offset < min(bases)
 
     @functools.cached_property
     def known_end(self) -> int:
         """Log offset behind all that records, units and the record of ends say to have been there."""
-        return max([self.ends.position, *(found.log_offset + found.size for of_queue in self.known.values() for found in of_queue)])
+        return max(
+            [
+                self.ends.position,
+                *(found.log_offset + found.size for of_queue in self.known.values() for found in of_queue),
+            ]
+        )
 
     @functools.cached_property
     def known(self) -> dict[tuple[str, int], list[StoredMessage]]:
@@ -185,8 +214,13 @@ class Broken:
         return known
 
     def known_next(self, topic: str, queue_id: int, cut_at: int | None = None) -> int:
-        """The least next offset that can be known of a queue: from records, units and the record of ends that are left below a cut of the log."""
-        known = (found.queue_offset + 1 for found in self.known.get((topic, queue_id), ()) if cut_at is None or found.log_offset < cut_at)
+        """The least next offset that can be known of a queue: from records, units and the record of ends that
+        are left below a cut of the log."""
+        known = (
+            found.queue_offset + 1
+            for found in self.known.get((topic, queue_id), ())
+            if cut_at is None or found.log_offset < cut_at
+        )
         return max([self.ends.next_offset(topic, queue_id), *known])
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
@@ -334,7 +368,9 @@ def remove_a_directory(broken: Broken) -> str | None:
         return None
     parents = [parent for parent in PurePosixPath(name).parents if parent != PurePosixPath(".")]
     gone = str(broken.choose.choice(parents))
-    broken.files = {other: content for other, content in broken.files.items() if not other.startswith(gone + "/")}
+    broken.files = {
+        other: content for other, content in broken.files.items() if not other.startswith(gone + "/")
+    }
     return f"{gone}/ is removed"
 
 
@@ -403,7 +439,8 @@ def toggle_abort(broken: Broken) -> str | None:
 
 
 def change_what_a_record_states(broken: Broken) -> str:
-    """A flipped bit in a record's queue id, queue offset, flags or topic, which no CRC covers. Each other one is of an early record."""
+    """A flipped bit in a record's queue id, queue offset, flags or topic, which no CRC covers. Each other one
+    is of an early record."""
     choose, original = broken.choose, broken.original
     found = choose.choice(original.messages[:12] if choose.random() < 0.5 else original.messages)
     name, at = original.place(found.log_offset)
@@ -414,19 +451,24 @@ def change_what_a_record_states(broken: Broken) -> str:
         begin = found.size - len(found.raw_properties) - record.PROPERTIES_LENGTH.size - len(topic)
         byte = begin + choose.randrange(len(topic))
     elif choose.random() < 0.5:
-        byte, bit = fixed[what] + (7 if what == "queue_offset" else 3), choose.randrange(3)  # of a low byte: another place that there is
+        # Of a low byte: another place that there is
+        byte, bit = fixed[what] + (7 if what == "queue_offset" else 3), choose.randrange(3)
     else:
         byte = fixed[what] + choose.randrange(8 if what == "queue_offset" else 4)
     broken.overwrite(name, at + byte, bytes([broken.files[name][at + byte] ^ 1 << bit]))
-    return f"{what} of the record of {found.topic}/{found.queue_id} {found.queue_offset} at {found.log_offset}: bit {bit} of byte {byte} is flipped"
+    return (
+        f"{what} of the record of {found.topic}/{found.queue_id} {found.queue_offset} at "
+        f"{found.log_offset}: bit {bit} of byte {byte} is flipped"
+    )
 
 
-# Stores -------------------------------------------------------------------------------------------------------------
+# Stores -------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def make_original(name: str, seed: int) -> Original:
-    """A store of some hundred messages in small files, closed (`clean`), killed (`killed`) or one of MENDED."""
+    """A store of some hundred messages in small files, closed (`clean`), killed (`killed`) or one of
+    MENDED."""
     with tempfile.TemporaryDirectory() as directory:
         if name == APACHE:
             root = stores.unpack(APACHE, Path(directory))
@@ -438,7 +480,8 @@ def make_original(name: str, seed: int) -> Original:
 
 
 def _mended_original(directory: Path, name: str, choose: random.Random) -> Original:
-    """A store that was closed, broken, and repaired or started with --accept-damage; then it got some messages, and was closed again."""
+    """A store that was closed, broken, and repaired or started with --accept-damage; then it got some
+    messages, and was closed again."""
     while True:
         root = directory / str(choose.randrange(1 << 30))
         first = _make_original(root, "clean", choose)
@@ -471,13 +514,22 @@ def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Ori
         if store.index_doubt is not None:
             return None
         for number in range(choose.choice((0, 3, 40))):
-            store.put(message(*choose.choice(QUEUES[:-1]), b"more%d" % number + bytes(200), keys=[f"more{number}"], unique=f"n{number}"))
+            store.put(
+                message(
+                    *choose.choice(QUEUES[:-1]),
+                    b"more%d" % number + bytes(200),
+                    keys=[f"more{number}"],
+                    unique=f"n{number}",
+                )
+            )
             clock.advance(40)
         kept, raw, following, changed = [], {}, {}, set()
         for queue in list(store.queue_table):
             for served in _served(store, queue.topic, queue.queue_id)[0].values():
                 found = record.decode(served)
-                if broken.original.raw.get(found.log_offset, served) != served and not _is_placeholder(served):
+                if broken.original.raw.get(found.log_offset, served) != served and not _is_placeholder(
+                    served
+                ):
                     changed.add(served)  # where no check looks; a repair may put a placeholder there
                     continue
                 kept.append(found)
@@ -491,7 +543,14 @@ def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Ori
     files = tree(root)
     files.pop("lock", None)
     kept.sort(key=lambda found: found.log_offset)
-    return Original(name, files, tuple(kept), raw, following, earlier=frozenset(changed | set(broken.original.raw.values())))
+    return Original(
+        name,
+        files,
+        tuple(kept),
+        raw,
+        following,
+        earlier=frozenset(changed | set(broken.original.raw.values())),
+    )
 
 
 def _make_original(root: Path, name: str, choose: random.Random) -> Original:
@@ -502,7 +561,14 @@ def _make_original(root: Path, name: str, choose: random.Random) -> Original:
         # The last queue gets nothing more after a while: nothing of it lies where a start scans.
         topic, queue_id = choose.choice(QUEUES if number < 40 else QUEUES[:-1])
         body = number.to_bytes(3, "big") + choose.randbytes(choose.choice((3, 40, 200, 900)))
-        sent = message(topic, queue_id, body, tag=choose.choice((None, "a", "b")), keys=[f"k{number}"], unique=f"u{number}")
+        sent = message(
+            topic,
+            queue_id,
+            body,
+            tag=choose.choice((None, "a", "b")),
+            keys=[f"k{number}"],
+            unique=f"u{number}",
+        )
         result = store.put(sent)
         assert result.ok, result
         results.append(result)
@@ -535,8 +601,11 @@ def _original(root: Path, name: str, places: list[int], sizes: StoreSizes) -> Or
     return Original(name, files, tuple(kept), raw, following, sizes)
 
 
-def break_store(original: Original, choose: random.Random, within: str = "", *, moves: bool = False) -> Broken:
-    """One to three random breaks, of files below `within`; or a changed record, and in one of three cases one more.
+def break_store(
+    original: Original, choose: random.Random, within: str = "", *, moves: bool = False
+) -> Broken:
+    """One to three random breaks, of files below `within`; or a changed record, and in one of three cases one
+    more.
 
     `moves`: one of the breaks may be a file that is moved over another.
     """
@@ -574,22 +643,28 @@ def readable(files: dict[str, bytes], original: Original) -> set[int]:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()
+    }
 
 
-# Judging ------------------------------------------------------------------------------------------------------------
+# Judging ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a broken store ended: `whole`, `refused`, `cut`, or `bridged` (messages were lost before, and are named)."""
+    """How a broken store ended: `whole`, `refused`, `cut`, or `bridged` (messages were lost before, and are
+    named)."""
 
     outcome: str
     sentence: str = ""
 
 
-def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept_damage: bool = False) -> Judgement:
-    """Start the engine on the store, and once more without `accept_damage`; `losses` are what a repair named before it. Raises Violation."""
+def judge_start(
+    root: Path, broken: Broken, losses: Losses | None = None, accept_damage: bool = False
+) -> Judgement:
+    """Start the engine on the store, and once more without `accept_damage`; `losses` are what a repair named
+    before it. Raises Violation."""
     was_repaired = losses is not None
     original = broken.original
     alive = readable(broken.files, original)
@@ -609,10 +684,26 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
         cut_at = _reported_cut(store, with_index=not was_repaired)
         if was_repaired and cut_at is not None:
             raise Violation(f"the repaired store is cut at {cut_at}")
-        if cut_at is not None and broken.is_same_boot and not accept_damage and (good := {at for at in alive if at >= cut_at}):
-            raise Violation(f"no kill leaves a bad record before a good one, and {len(good)} good ones are cut, first at {min(good)}")
-        if cut_at is not None and broken.last_start == SYNCED and not accept_damage and (proved := broken.proved_from(cut_at)):
-            raise Violation(f"a unit follows its synced record, and {len(proved)} lead beyond the cut at {cut_at}: first {proved[0].topic}/{proved[0].queue_id} {proved[0].queue_offset}")
+        if (
+            cut_at is not None
+            and broken.is_same_boot
+            and not accept_damage
+            and (good := {at for at in alive if at >= cut_at})
+        ):
+            raise Violation(
+                f"no kill leaves a bad record before a good one, and {len(good)} good ones are cut, "
+                f"first at {min(good)}"
+            )
+        if (
+            cut_at is not None
+            and broken.last_start == SYNCED
+            and not accept_damage
+            and (proved := broken.proved_from(cut_at))
+        ):
+            raise Violation(
+                f"a unit follows its synced record, and {len(proved)} lead beyond the cut at "
+                f"{cut_at}: first {proved[0].topic}/{proved[0].queue_id} {proved[0].queue_offset}"
+            )
         named = _named_parts(store)
         lost = _judge_queues(store, broken, alive, cut_at, named, losses)
         is_index_lost = _judge_keys(store, original, alive, cut_at)
@@ -641,16 +732,21 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
 
 def _same_files(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     # A last file of no bytes holds nothing; a power cut leaves it, and a start takes it away.
-    before, after = ({name: content for name, content in files.items() if content} for files in (before, after))
+    before, after = (
+        {name: content for name, content in files.items() if content} for files in (before, after)
+    )
     changed = sorted(
-        name for name in before.keys() | after.keys() if name not in OWN_NAMES and before.get(name) != after.get(name)
+        name
+        for name in before.keys() | after.keys()
+        if name not in OWN_NAMES and before.get(name) != after.get(name)
     )
     if changed:
         raise Violation(f"the start was refused and yet changed {changed[:4]}")
 
 
 def _reported_cut(store: HandStore, with_index: bool) -> int | None:
-    """Log offset at which the start says that it cut the log, or queues whose end it no longer had; None if it kept all of it.
+    """Log offset at which the start says that it cut the log, or queues whose end it no longer had; None if
+    it kept all of it.
 
     `with_index`: or the index. After a repair a start may still make the index anew, which loses nothing.
     """
@@ -666,9 +762,10 @@ def _reported_cut(store: HandStore, with_index: bool) -> int | None:
 class Named:
     """Log offsets below and from which a start says that messages are lost, or may be.
 
-    `left_out`: log offsets of records that it does not believe, and says so. `passed`: damaged parts [low, high) of the log behind which it
-    goes on; of their messages those count that nothing else says to have been there.
-    `with_begin`: of a begin that is lost for certain the messages by (topic, queue id), as (first, last); None where it is not certain.
+    `left_out`: log offsets of records that it does not believe, and says so. `passed`: damaged parts [low,
+    high) of the log behind which it goes on; of their messages those count that nothing else says to have
+    been there. `with_begin`: of a begin that is lost for certain the messages by (topic, queue id), as
+    (first, last); None where it is not certain.
     """
 
     below: int
@@ -676,17 +773,25 @@ class Named:
     with_begin: dict[tuple[str, int], tuple[int, int]] | None
     left_out: frozenset[int]
     passed: tuple[tuple[int, int], ...]
-    is_log_gone: bool  # as a whole, which was accepted: of messages that nothing else says to have been there nobody can know
-    cut: tuple[tuple[str, int, int, int], ...]  # (topic, queue id, first, last) of the whole messages that went with the log's end
+    # As a whole, which was accepted: of messages that nothing else says to have been there nobody can know
+    is_log_gone: bool
+    # (topic, queue id, first, last) of the whole messages that went with the log's end
+    cut: tuple[tuple[str, int, int, int], ...]
 
     def is_cut(self, found: StoredMessage) -> bool:
-        return any((topic, queue_id) == (found.topic, found.queue_id) and first <= found.queue_offset <= last for topic, queue_id, first, last in self.cut)
+        return any(
+            (topic, queue_id) == (found.topic, found.queue_id) and first <= found.queue_offset <= last
+            for topic, queue_id, first, last in self.cut
+        )
 
     def has(self, found: StoredMessage, known_next: int) -> bool:
-        """Whether the message is named. With the begin one need not be whose number is at or above `known_next`: nothing says that it was there."""
+        """Whether the message is named. With the begin one need not be whose number is at or above
+        `known_next`: nothing says that it was there."""
         if found.log_offset in self.left_out or (self.is_log_gone and found.queue_offset >= known_next):
             return True
-        if found.queue_offset >= known_next and any(low <= found.log_offset < high for low, high in self.passed):
+        if found.queue_offset >= known_next and any(
+            low <= found.log_offset < high for low, high in self.passed
+        ):
             return True
         if found.log_offset >= self.below or self.with_begin is None:
             return found.log_offset < self.below or found.log_offset >= self.behind
@@ -697,7 +802,9 @@ class Named:
 _LOST_WITH_BEGIN = re.compile(r"messages ([\d,]+) to ([\d,]+) are lost with the log files that are missing")
 
 
-_PASSED = re.compile(r"accepted: queues and index go on with the record at ([\d,]+) of the log$|the log goes on at ([\d,]+), and units and entries of what")
+_PASSED = re.compile(
+    r"accepted: queues and index go on with the record at ([\d,]+) of the log$|the log goes on at ([\d,]+), and units and entries of what"
+)
 
 
 def _named_parts(store: HandStore) -> Named:
@@ -705,12 +812,23 @@ def _named_parts(store: HandStore) -> Named:
     facts = store.recovery_report()
     found = facts["findings"]
     reasons = ("does not say where it began", "its retention counts", "; accepted")
-    has_begin = any(one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found)
+    has_begin = any(
+        one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found
+    )
     has_end = any(
-        one["what"].endswith("; accepted") and (one["what"].startswith("the log ends at ") or "cutting here would lose what follows" in one["what"])
+        one["what"].endswith("; accepted")
+        and (
+            one["what"].startswith("the log ends at ")
+            or "cutting here would lose what follows" in one["what"]
+        )
         for one in found
     )
-    is_certain = any(one["file"] == "commitlog" and one["what"].startswith("the log begins at ") and one["what"].endswith("; accepted") for one in found)
+    is_certain = any(
+        one["file"] == "commitlog"
+        and one["what"].startswith("the log begins at ")
+        and one["what"].endswith("; accepted")
+        for one in found
+    )
     with_begin = {}
     for one in found:
         if words := _LOST_WITH_BEGIN.fullmatch(one["what"]):
@@ -720,15 +838,24 @@ def _named_parts(store: HandStore) -> Named:
     left_out = frozenset(
         int(PurePosixPath(one["file"]).name) + one["offset"]
         for one in found
-        if (one["file"] or "").startswith("commitlog/") and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
+        if (one["file"] or "").startswith("commitlog/")
+        and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
     )
     passed = tuple(
         (int(PurePosixPath(one["file"]).name) + one["offset"], int((words[1] or words[2]).replace(",", "")))
         for one in found
         if (words := _PASSED.search(one["what"])) is not None
     )
-    is_log_gone = any(one["file"] == "commitlog" and one["what"].startswith("there is no log file") and one["what"].endswith("; accepted") for one in found)
-    cut = tuple((one["topic"], one["queue_id"], one["first"], one["last"]) for one in facts["cut"]["messages"]["queues"])
+    is_log_gone = any(
+        one["file"] == "commitlog"
+        and one["what"].startswith("there is no log file")
+        and one["what"].endswith("; accepted")
+        for one in found
+    )
+    cut = tuple(
+        (one["topic"], one["queue_id"], one["first"], one["last"])
+        for one in facts["cut"]["messages"]["queues"]
+    )
     return Named(below, behind, with_begin if is_certain else None, left_out, passed, is_log_gone, cut)
 
 
@@ -742,7 +869,11 @@ def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, byte
         if result.status is GetStatus.FOUND:
             for found, raw in _cut_records(bytes(result.body)):
                 served[found.queue_offset] = raw
-        elif result.status in (GetStatus.MESSAGE_DAMAGED, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING):
+        elif result.status in (
+            GetStatus.MESSAGE_DAMAGED,
+            GetStatus.OFFSET_FOUND_NULL,
+            GetStatus.MESSAGE_WAS_REMOVING,
+        ):
             damaged.add(at)
         else:
             raise Violation(f"{topic}/{queue_id} at {at} of {end} is answered {result.status.name}")
@@ -761,10 +892,15 @@ def _cut_records(body: bytes) -> list[tuple[StoredMessage, bytes]]:
 
 
 def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bool:
-    """Whether the plan of a repair said that the message is lost. Bytes of which no queue is known count where its queue has no unit of it."""
+    """Whether the plan of a repair said that the message is lost. Bytes of which no queue is known count
+    where its queue has no unit of it."""
     if losses is None:
         return False
-    if any((one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last for one in losses.ranges):
+    if any(
+        (one.topic, one.queue_id) == (found.topic, found.queue_id)
+        and one.first <= found.queue_offset <= one.last
+        for one in losses.ranges
+    ):
         return True
     if found.log_offset >= broken.known_end:
         return True  # of a killed store whose last log file is gone nothing says how far it went
@@ -793,24 +929,42 @@ def _judge_queues(
                 continue
             if cut_at is not None and found.log_offset >= cut_at:
                 if found.log_offset in alive and not named.is_cut(found):
-                    raise Violation(f"{name} {number} at log offset {found.log_offset} is readable and cut at {cut_at} without its name")
+                    raise Violation(
+                        f"{name} {number} at log offset {found.log_offset} is readable and cut at "
+                        f"{cut_at} without its name"
+                    )
                 lost += 1
                 continue
             if found.log_offset in alive:
                 how = "as damaged" if number in damaged else "not" if raw is None else "changed"
-                raise Violation(f"{name} {number} at log offset {found.log_offset} is readable and served {how}")
+                raise Violation(
+                    f"{name} {number} at log offset {found.log_offset} is readable and served {how}"
+                )
             lost += 1
-            is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id, cut_at)
+            is_new = (
+                raw is not None
+                and record.decode(raw).body == NEW_BODY
+                and number >= broken.known_next(topic, queue_id, cut_at)
+            )
             if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and not named.has(found, broken.known_next(topic, queue_id, cut_at)) and not _is_named(losses, found, broken):
+            elif (
+                number not in damaged
+                and not named.has(found, broken.known_next(topic, queue_id, cut_at))
+                and not _is_named(losses, found, broken)
+            ):
                 raise Violation(f"{name} {number} is gone without a word")
-        # A repair puts placeholders, or records that it finds, also where an accepted start left numbers without one.
+        # A repair puts placeholders, or records that it finds, also where an accepted start left numbers
+        # without one.
         extra = {
             number
             for number, raw in served.items()
-            if number not in expected and number < original.next_offsets[topic, queue_id] and not (_is_placeholder(raw) or raw in original.earlier)
-            and not (number >= broken.known_next(topic, queue_id, cut_at) and record.decode(raw).body == NEW_BODY)
+            if number not in expected
+            and number < original.next_offsets[topic, queue_id]
+            and not (_is_placeholder(raw) or raw in original.earlier)
+            and not (
+                number >= broken.known_next(topic, queue_id, cut_at) and record.decode(raw).body == NEW_BODY
+            )
         }
         if extra:
             raise Violation(f"{name} serves {sorted(extra)[:4]}, which were never stored")
@@ -819,7 +973,8 @@ def _judge_queues(
 
 def _is_placeholder(raw: bytes) -> bool:
     found = record.decode(raw)
-    return b"REPAIRED\x01" in found.raw_properties or not (found.body + found.raw_properties).strip(b"-")  # one with little room is not marked
+    # One with little room is not marked
+    return b"REPAIRED\x01" in found.raw_properties or not (found.body + found.raw_properties).strip(b"-")
 
 
 def _judge_changed(name: str, found: StoredMessage, raw: bytes) -> None:
@@ -832,7 +987,8 @@ def _judge_changed(name: str, found: StoredMessage, raw: bytes) -> None:
 
 
 def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: int | None) -> bool:
-    """Whether the index is damaged and cannot be made from the log, which is damaged too: then a lookup says so."""
+    """Whether the index is damaged and cannot be made from the log, which is damaged too: then a lookup says
+    so."""
     # What a start does not read of the index is compared after it; until then a lookup says so.
     with patch.object(store_module, "Worker", HandWorker):
         store.worker("prover").run(store.clock())
@@ -844,7 +1000,9 @@ def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: i
             continue
         for key in found.keys:
             if found.log_offset not in store.query_keys(found.topic, key, 64).offsets:
-                raise Violation(f"{found.topic}/{found.queue_id} {found.queue_offset} is not found by its key {key}")
+                raise Violation(
+                    f"{found.topic}/{found.queue_id} {found.queue_offset} is not found by its key {key}"
+                )
     return False
 
 
@@ -871,7 +1029,9 @@ def _judge_new_offsets(store: HandStore, broken: Broken, cut_at: int | None) -> 
         if not result.ok:
             raise Violation(f"a new message of {topic}/{queue_id} is refused: {result.status.name}")
         if result.queue_offset < following:
-            raise Violation(f"{topic}/{queue_id} gives offset {result.queue_offset} again; {following} is the next")
+            raise Violation(
+                f"{topic}/{queue_id} gives offset {result.queue_offset} again; {following} is the next"
+            )
 
 
 def _noted(original: Original) -> CheckSizes:
@@ -892,7 +1052,9 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
     except StoreError as error:
         gone = readable(broken.files, broken.original) - readable(tree(root), broken.original)
         if gone:
-            raise Violation(f"the repair was refused and {len(gone)} readable messages are gone: {error}") from error
+            raise Violation(
+                f"the repair was refused and {len(gone)} readable messages are gone: {error}"
+            ) from error
         _demand_all_somewhere(root, broken)
         return Judgement("refused", str(error))
     if plan.left:
@@ -906,19 +1068,28 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
 
 
 def _demand_all_somewhere(root: Path, broken: Broken) -> None:
-    """What lay whole in a file of the log, under any name, lies in a file of the store or of lost+found after a repair."""
+    """What lay whole in a file of the log, under any name, lies in a file of the store or of lost+found after
+    a repair."""
     before = b"".join(content for name, content in broken.files.items() if name.startswith("commitlog/"))
     after = b"".join(path.read_bytes() for path in root.parent.rglob("*") if path.is_file())
-    gone = [found for found in broken.original.messages if (raw := broken.original.raw[found.log_offset]) in before and raw not in after]
+    gone = [
+        found
+        for found in broken.original.messages
+        if (raw := broken.original.raw[found.log_offset]) in before and raw not in after
+    ]
     if gone:
-        raise Violation(f"{len(gone)} messages were whole in some file of the log, and are in none after the repair: first {gone[0].topic}/{gone[0].queue_id} {gone[0].queue_offset}")
+        raise Violation(
+            f"{len(gone)} messages were whole in some file of the log, and are in none after the "
+            f"repair: first {gone[0].topic}/{gone[0].queue_id} {gone[0].queue_offset}"
+        )
 
 
-# Running ------------------------------------------------------------------------------------------------------------
+# Running ------------------------------------------------------------------------------------------
 
 
 def _original_of(seed: int) -> tuple[str, int]:
-    """(kind, seed) of the store that a case breaks: one of ten is Apache's, three of ten were killed, and of later seeds two of ten mended."""
+    """(kind, seed) of the store that a case breaks: one of ten is Apache's, three of ten were killed, and of
+    later seeds two of ten mended."""
     kind = seed % 10
     if seed >= MENDED_FROM and kind in (7, 8):
         return MENDED[kind - 7], seed // 10 % MAX_ORIGINALS
@@ -931,9 +1102,11 @@ def judge_accepted(root: Path, broken: Broken) -> Judgement:
 
 
 def judge_audit(root: Path, broken: Broken) -> Judgement:
-    """Check the store, then audit it; `other kinds` where both find errors, and not the same kinds. Raises Violation.
+    """Check the store, then audit it; `other kinds` where both find errors, and not the same kinds. Raises
+    Violation.
 
-    Of an index whose entries are in disorder, both say so, and each counts what else is wrong in its own order.
+    Of an index whose entries are in disorder, both say so, and each counts what else is wrong in its own
+    order.
     """
     known = {"noted": _noted(broken.original), "last_start": broken.last_start}
     check = StoreCheck(root, **known)
@@ -948,7 +1121,10 @@ def judge_audit(root: Path, broken: Broken) -> Judgement:
     errors, of_audit = ({kind for severity, kind in found if severity == ERROR} for found in (checked, named))
     if bool(errors) != bool(of_audit):
         raise Violation(f"the check finds {sorted(checked)}, the audit {sorted(named)}")
-    return Judgement("alike" if checked == named else "other kinds", "" if checked == named else f"check {sorted(checked - named)}, audit {sorted(named - checked)}")
+    return Judgement(
+        "alike" if checked == named else "other kinds",
+        "" if checked == named else f"check {sorted(checked - named)}, audit {sorted(named - checked)}",
+    )
 
 
 WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
@@ -956,7 +1132,8 @@ ALL_WAYS = WAYS | {"audit": judge_audit}
 
 
 def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
-    """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie, or STATED."""
+    """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within`
+    where its broken files lie, or STATED."""
     original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
     broken = break_store(original, random.Random(seed), within, moves=seed >= MOVED_FROM)
     if seed >= RECORDED_FROM and original.name != APACHE and seed // 10 % 2 == 1:
@@ -985,10 +1162,26 @@ def run_case(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=SYNCED_FROM, help="of the first case; each following case has the next number")
-    parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE, *MENDED), help="of the stores; all without it")
-    parser.add_argument("--within", default="", help=f"the directory of the store whose files are broken, or {STATED!r}: what a record states")
-    parser.add_argument("--way", default="", choices=("", *ALL_WAYS), help="that a store is judged by; all without it")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=SYNCED_FROM,
+        help="of the first case; each following case has the next number",
+    )
+    parser.add_argument(
+        "--kind",
+        default="",
+        choices=("", "clean", "killed", APACHE, *MENDED),
+        help="of the stores; all without it",
+    )
+    parser.add_argument(
+        "--within",
+        default="",
+        help=f"the directory of the store whose files are broken, or {STATED!r}: what a record states",
+    )
+    parser.add_argument(
+        "--way", default="", choices=("", *ALL_WAYS), help="that a store is judged by; all without it"
+    )
     parser.add_argument("--show", type=int, default=20, help="violations that are printed")
     parser.add_argument("--trace", action="store_true", help="print where each violation was raised")
     options = parser.parse_args()
@@ -996,7 +1189,13 @@ def main() -> int:
     shown = violations = 0
     with tempfile.TemporaryDirectory() as directory:
         for seed in range(options.seed, options.seed + options.cases):
-            broken, judged = run_case(seed, Path(directory), options.kind, options.within, [options.way] if options.way else ALL_WAYS)
+            broken, judged = run_case(
+                seed,
+                Path(directory),
+                options.kind,
+                options.within,
+                [options.way] if options.way else ALL_WAYS,
+            )
             for way, end in judged.items():
                 if isinstance(end, Judgement):
                     ends[f"{broken.original.name} {way}: {end.outcome}"] += 1
@@ -1007,11 +1206,18 @@ def main() -> int:
                 ends[f"{broken.original.name} {way}: VIOLATION"] += 1
                 if shown < options.show:
                     shown += 1
-                    print(f"seed {seed} ({broken.original.name}) {way}: {type(end).__name__}: {end}\n    " + "; ".join(broken.breaks))
+                    print(
+                        f"seed {seed} ({broken.original.name}) {way}: {type(end).__name__}: {end}\n    "
+                        + "; ".join(broken.breaks)
+                    )
                     if options.trace:
                         traceback.print_exception(end)
             if seed % 500 == 499:
-                print(f"{seed + 1 - options.seed:,} cases, {violations:,} violations", file=sys.stderr, flush=True)
+                print(
+                    f"{seed + 1 - options.seed:,} cases, {violations:,} violations",
+                    file=sys.stderr,
+                    flush=True,
+                )
     for name, count in sorted(ends.items()):
         print(f"{count:>8,}  {name}")
     print(f"{options.cases:,} stores, {violations:,} violations")

@@ -77,12 +77,34 @@ class Harness:
         self.channel = FakeChannel()
         self._opaque = 0
 
-    def request(self, code: int, body: bytes = b"", *, oneway: bool = False, serialization: int = 0, channel=None, **fields) -> Command:
+    def request(
+        self,
+        code: int,
+        body: bytes = b"",
+        *,
+        oneway: bool = False,
+        serialization: int = 0,
+        channel=None,
+        **fields,
+    ) -> Command:
         """Hand a request in; what is answered at once is on the channel's answers like the rest."""
         self._opaque += 1
-        texts = {name: value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+        texts = {
+            name: value
+            if isinstance(value, str)
+            else str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+            for name, value in fields.items()
+        }
         command = Command.request(
-            code, texts or None, body, opaque=self._opaque, oneway=oneway, language="JAVA", serialization=serialization
+            code,
+            texts or None,
+            body,
+            opaque=self._opaque,
+            oneway=oneway,
+            language="JAVA",
+            serialization=serialization,
         )
         channel = channel or self.channel
         answer = self.router.handle(command, channel)
@@ -102,8 +124,20 @@ class Harness:
             await asyncio.sleep(0 if turn < 20 else 0.01)  # what is read in a thread takes longer than a turn
         raise AssertionError(f"no answer to {command}")
 
-    async def send(self, topic: str = "Orders", queue_id: int = 0, body: bytes = b"hello", properties: str = "UNIQ_KEY\x01U1\x02", *, code: int = 310,
-                   serialization: int = 0, channel=None, oneway: bool = False, **header) -> Command:  # fmt: skip
+    async def send(
+        self,
+        topic: str = "Orders",
+        queue_id: int = 0,
+        body: bytes = b"hello",
+        properties: str = "UNIQ_KEY\x01U1\x02",
+        *,
+        code: int = 310,
+        # fmt: skip
+        serialization: int = 0,
+        channel=None,
+        oneway: bool = False,
+        **header,
+    ) -> Command:
         values = dict(
             producer_group="PG", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue_id, sys_flag=0, born_timestamp=5, flag=0,
             properties=properties, reconsume_times=0, unit_mode=False, max_reconsume_times=None, batch=False,
@@ -114,7 +148,20 @@ class Harness:
             return None
         return await self.ask(code, body, serialization=serialization, channel=channel, **fields)
 
-    def pull_fields(self, topic="Orders", queue_id=0, offset=0, *, group="CG", flag=4, tags="*", suspend_ms=15_000, count=32, commit=0, **more) -> dict:
+    def pull_fields(
+        self,
+        topic="Orders",
+        queue_id=0,
+        offset=0,
+        *,
+        group="CG",
+        flag=4,
+        tags="*",
+        suspend_ms=15_000,
+        count=32,
+        commit=0,
+        **more,
+    ) -> dict:
         fields = dict(
             consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=count, sysFlag=flag, commitOffset=commit,
             suspendTimeoutMillis=suspend_ms, subVersion=0,
@@ -128,7 +175,9 @@ class Harness:
 
     def park(self, *place, channel=None, **options) -> Command:
         """A pull that may wait; its answer, when it comes, is on the channel."""
-        return self.request(11, channel=channel, **self.pull_fields(*place, flag=options.pop("flag", 4) | 2, **options))
+        return self.request(
+            11, channel=channel, **self.pull_fields(*place, flag=options.pop("flag", 4) | 2, **options)
+        )
 
 
 async def turns(count: int = 5) -> None:

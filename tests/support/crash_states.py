@@ -1,11 +1,11 @@
 """What a power cut can leave of a store, state by state, and whether the store that opens it keeps its word.
 
-`Life` lets a store on a `SimulatedDisk` live through puts, syncs, rounds, cleaning, kills and cuts, and takes a
-`CrashPoint` at every call of the seam. `states` walks what each point may leave on the disk; `Judge` opens each and asks
-for what docs/durability.md section 3 lists: what was acknowledged as safe is at its offsets, nothing is served that was not
-stored at that place, queues and index are exactly the log's, recovering again changes nothing, a new message gets a new
-offset. A violation prints a command that makes the same disk again from seed, point and choice
-(`tests/support/explore_crashes.py`).
+`Life` lets a store on a `SimulatedDisk` live through puts, syncs, rounds, cleaning, kills and cuts, and takes
+a `CrashPoint` at every call of the seam. `states` walks what each point may leave on the disk; `Judge` opens
+each and asks for what docs/durability.md section 3 lists: what was acknowledged as safe is at its offsets,
+nothing is served that was not stored at that place, queues and index are exactly the log's, recovering again
+changes nothing, a new message gets a new offset. A violation prints a command that makes the same disk again
+from seed, point and choice (`tests/support/explore_crashes.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Written:
     queue_offset: int
     log_offset: int
     raw: bytes
-    unit: tuple[int, int, int] | None  # what its queue must hold of it, None for a message that is in no queue
+    # What its queue must hold of it, None for a message that is in no queue
+    unit: tuple[int, int, int] | None
     hashes: tuple[int, ...]  # of its keys, as they go into the index
     a_key: str | None
 
@@ -61,7 +62,9 @@ class History:
         hashes = tuple(hash_of(key) for key in index_keys(found))
         unit = (found.log_offset, found.size, tags_code(found)) if found.is_queued else None
         a_key = next(iter(found.keys), None) if found.is_indexed else None
-        written = Written(found.topic, found.queue_id, found.queue_offset, found.log_offset, raw, unit, hashes, a_key)
+        written = Written(
+            found.topic, found.queue_id, found.queue_offset, found.log_offset, raw, unit, hashes, a_key
+        )
         return self.at.setdefault(found.log_offset, {}).setdefault(raw, written)
 
 
@@ -70,7 +73,8 @@ class Promise:
     """What holds whatever a power cut takes."""
 
     safe: tuple[Written, ...]
-    deleted: dict[str, int] = field(default_factory=dict)  # topic: log offset below which nothing of it may be served
+    # topic: log offset below which nothing of it may be served
+    deleted: dict[str, int] = field(default_factory=dict)
 
 
 class Life:
@@ -79,13 +83,24 @@ class Life:
     TOPICS = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0))
     MORE_TOPICS = (("SCHEDULE_TOPIC_XXXX", 1), ("%RETRY%" + "g" * 150, 0))
 
-    def __init__(self, seed: int, flush: str, wide: bool = False, rebuilds: bool = False, rules: NameRules = RULES["directory"], rolls: bool = False):
+    def __init__(
+        self,
+        seed: int,
+        flush: str,
+        wide: bool = False,
+        rebuilds: bool = False,
+        rules: NameRules = RULES["directory"],
+        rolls: bool = False,
+    ):
         self.rng = random.Random(seed)
         self.rebuilds = rebuilds  # of the index; off in lives that are known by their seed
         self.seed, self.flush_type = seed, flush
-        self.rolls = rolls  # bursts of small messages, so that files of a queue roll between two rounds; no timer, which takes time
+        # Bursts of small messages, so that files of a queue roll between two rounds; no timer, which takes
+        # time
+        self.rolls = rolls
         self.settings = small_settings(ROOT, flush_disk_type=flush, timer_wheel_enable=not rolls)
-        self.is_wide = wide  # with delayed messages, those of transactions, and topics that need version 2 of the record
+        # With delayed messages, those of transactions, and topics that need version 2 of the record
+        self.is_wide = wide
         self.clock = Clock()
         self.history = History()
         self.acknowledged: list[Written] = []
@@ -109,7 +124,7 @@ class Life:
         self.store = HandStore(self.settings, self.clock, self.disk).begin()
         self._became_safe()
 
-    # What may happen ------------------------------------------------------------------------------------------------
+    # What may happen ------------------------------------------------------------------------------
 
     def put(self, count: int = 1) -> None:
         rng = self.rng
@@ -121,7 +136,9 @@ class Life:
             size = rng.choice((3, 40, 200, 900, 3000))
             body = self.number.to_bytes(3, "big") + rng.randbytes(size - 3)
             keys = [f"k{self.number}", f"g{self.number % 5}"][: rng.randrange(3)]
-            sent = message(topic, queue_id, body, tag=rng.choice((None, "a", "b")), keys=keys, unique=f"u{self.number}")
+            sent = message(
+                topic, queue_id, body, tag=rng.choice((None, "a", "b")), keys=keys, unique=f"u{self.number}"
+            )
             messages.append(self._widened(sent) if self.is_wide else sent)
         results = list(self.store.put_many(messages))
         for result in results:
@@ -161,9 +178,14 @@ class Life:
         topic, queue_id = self.rng.choice(self.TOPICS)
         chain = b""
         for inner in range(self.rng.randrange(1, 5)):
-            body, own = self.rng.randbytes(self.rng.randrange(200)), b"KEYS\x01b%d-%d\x02" % (self.number, inner)
+            body, own = (
+                self.rng.randbytes(self.rng.randrange(200)),
+                b"KEYS\x01b%d-%d\x02" % (self.number, inner),
+            )
             size = 22 + len(body) + len(own)
-            chain += struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(own)) + own
+            chain += (
+                struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(own)) + own
+            )
         result = self.store.put_batch(message(topic, queue_id, chain, tag="batch"))
         assert result.ok, result
         for at, end in zip(result.log_offsets, (*result.log_offsets[1:], result.log_end), strict=True):
@@ -194,7 +216,9 @@ class Life:
         """With asynchronous flush an acknowledged message is safe once the store says that it is flushed."""
         if self.flush_type == "ASYNC_FLUSH":
             flushed = self.store.log.flushed
-            self.safe |= {written for written in self.acknowledged if written.log_offset + len(written.raw) <= flushed}
+            self.safe |= {
+                written for written in self.acknowledged if written.log_offset + len(written.raw) <= flushed
+            }
 
     def flush(self) -> None:
         self.store.flush()
@@ -277,7 +301,14 @@ class Life:
         self._forget(lambda written: written.log_offset + len(written.raw) > there)
 
     def live(self, steps: int) -> None:
-        deeds = [self.put] * 8 + [lambda: self.put(4)] * 2 + [self.put_batch] * 2 + [self.flush] * 4 + [self.round] * 3 + [self.wait] * 4
+        deeds = (
+            [self.put] * 8
+            + [lambda: self.put(4)] * 2
+            + [self.put_batch] * 2
+            + [self.flush] * 4
+            + [self.round] * 3
+            + [self.wait] * 4
+        )
         deeds += [self.prepare, self.clean, self.delete_topic, self.close_and_open, self.kill, self.cut]
         if self.rebuilds:
             deeds += [self.rebuild] * 3
@@ -308,7 +339,7 @@ class BrokenLife(Life):
             self.point("after the failed sync")
 
 
-# States -------------------------------------------------------------------------------------------------------------
+# States -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -320,18 +351,28 @@ class Choice:
     lengths: tuple[tuple[int, int], ...] = ()  # (file, length) of files whose newest length is lost
 
     def as_json(self) -> str:
-        value = {"pages": self.pages, "done": sorted(self.names.done), "empty": sorted(self.names.empty)} | ({"lengths": self.lengths} if self.lengths else {})
+        value = {"pages": self.pages, "done": sorted(self.names.done), "empty": sorted(self.names.empty)} | (
+            {"lengths": self.lengths} if self.lengths else {}
+        )
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Choice:
         value = json.loads(text)
         pages = tuple((file, page, tuple(versions)) for file, page, versions in value["pages"])
-        return cls(pages, Outcome(frozenset(value["done"]), frozenset(value["empty"])), tuple((file, length) for file, length in value.get("lengths", ())))
+        return cls(
+            pages,
+            Outcome(frozenset(value["done"]), frozenset(value["empty"])),
+            tuple((file, length) for file, length in value.get("lengths", ())),
+        )
 
 
 def _uncertain(point: CrashPoint) -> list[tuple[int, int, int]]:
-    return [(number, page, len(versions)) for number, state in point.files.items() for page, versions in state.pages.items()]
+    return [
+        (number, page, len(versions))
+        for number, state in point.files.items()
+        for page, versions in state.pages.items()
+    ]
 
 
 def choices(point: CrashPoint, rng: random.Random, most_random: int) -> Iterator[Choice]:
@@ -376,11 +417,17 @@ def random_choices(point: CrashPoint, rng: random.Random, count: int) -> Iterato
             if rng.random() < 0.2:
                 chosen.append((number, page, tuple(rng.randrange(versions) for _ in range(PAGE // SECTOR))))
             else:
-                chosen.append((number, page, (versions - 1 if rng.random() < kept else rng.randrange(versions),)))
+                chosen.append(
+                    (number, page, (versions - 1 if rng.random() < kept else rng.randrange(versions),))
+                )
         names = point.rules.chance(point.pending, rng, kept)
         # Of a source of its own: lives and states that are known by their seed stay what they were.
         of_lengths = random.Random(f"{kept} {names}")
-        lengths = [(number, of_lengths.choice(state.shorter)) for number, state in point.files.items() if state.shorter and of_lengths.random() < 0.3]
+        lengths = [
+            (number, of_lengths.choice(state.shorter))
+            for number, state in point.files.items()
+            if state.shorter and of_lengths.random() < 0.3
+        ]
         yield Choice(tuple(chosen), names, tuple(lengths))
 
 
@@ -399,7 +446,9 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
         if len(versions) == 1:
             chosen = of_page[versions[0]]
         else:
-            chosen = b"".join(of_page[version][n * SECTOR : (n + 1) * SECTOR] for n, version in enumerate(versions))
+            chosen = b"".join(
+                of_page[version][n * SECTOR : (n + 1) * SECTOR] for n, version in enumerate(versions)
+            )
         parts.setdefault(number, {})[page] = chosen
     contents = {}
     for path, number in names.items():
@@ -408,7 +457,9 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
         content = b"" if number in choice.names.empty else point.files[number].content
         if content and number in parts:
             pages = parts[number]
-            content = b"".join(pages.get(at // PAGE, content[at : at + PAGE]) for at in range(0, len(content), PAGE))
+            content = b"".join(
+                pages.get(at // PAGE, content[at : at + PAGE]) for at in range(0, len(content), PAGE)
+            )
         contents[path] = content[: shorter.get(number)]
     return contents, directories
 
@@ -417,7 +468,7 @@ def disk_of(point: CrashPoint, choice: Choice, clock: Clock) -> SimulatedDisk:
     return SimulatedDisk.of(clock, *contents_of(point, choice), point.rules)
 
 
-# Judging ------------------------------------------------------------------------------------------------------------
+# Judging ------------------------------------------------------------------------------------------
 
 
 class Violation(AssertionError):
@@ -469,7 +520,9 @@ class Judge:
         minimum = store.log.minimum
         for written in promise.safe:
             if written.log_offset not in found or found[written.log_offset] is not written:
-                raise Violation(f"safe message {_name(written)} is not in the log [{minimum}, {store.log.wrote})")
+                raise Violation(
+                    f"safe message {_name(written)} is not in the log [{minimum}, {store.log.wrote})"
+                )
 
     def _walk_log(self, store: HandStore) -> dict[int, Written]:
         """Every record of the log, each of which must be one that was stored there."""
@@ -488,7 +541,9 @@ class Judge:
                 raise Violation(f"at {at} of the log, which ends at {end}, lies what was never stored there")
             found[at] = written
             at += size
-        if any(store.log.current.map().read(end - store.log.current.base, min(8, store.log.current.end - end))):
+        if any(
+            store.log.current.map().read(end - store.log.current.base, min(8, store.log.current.end - end))
+        ):
             raise Violation(f"behind the end {end} of the log something is left")
         return found
 
@@ -505,7 +560,9 @@ class Judge:
                 unit = _UNIT.unpack_from(store._disk.files[file.path].array, number * 20 - file.base)
                 written = units.pop(number, None)
                 if written is None or written.unit != unit:
-                    raise Violation(f"unit {number} of {name} says {unit}, the log {written and written.unit}")
+                    raise Violation(
+                        f"unit {number} of {name} says {unit}, the log {written and written.unit}"
+                    )
                 if unit[0] < promise.deleted.get(queue.topic, 0):
                     raise Violation(f"unit {number} of {name} is of the deleted topic")
             if units:
@@ -526,9 +583,12 @@ class Judge:
         expected = [(written.log_offset, hashed) for written in found.values() for hashed in written.hashes]
         if entries != expected:
             both = zip(entries, expected, strict=False)
-            first = next((n for n, (left, right) in enumerate(both) if left != right), min(len(entries), len(expected)))
+            first = next(
+                (n for n, (left, right) in enumerate(both) if left != right), min(len(entries), len(expected))
+            )
             raise Violation(
-                f"index entry {first} of {len(entries)} is {entries[first : first + 2]}, of {len(expected)} the log makes {expected[first : first + 2]}"
+                f"index entry {first} of {len(entries)} is {entries[first : first + 2]}, of "
+                f"{len(expected)} the log makes {expected[first : first + 2]}"
             )
         for written in list(found.values())[-2:]:
             if written.a_key is not None:
@@ -555,7 +615,11 @@ def _name(written: Written) -> str:
 def _what_counts(disk: SimulatedDisk) -> dict[Path, bytes]:
     """All but the index, whose entries may be spread over files in another way when it is built again."""
     parts = ("commitlog", "consumequeue", "checkpoint")
-    return {path: content for path, content in disk.contents().items() if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in parts}
+    return {
+        path: content
+        for path, content in disk.contents().items()
+        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in parts
+    }
 
 
 def _difference(before: dict, after: dict) -> list[str]:
@@ -599,7 +663,9 @@ class Exploration:
         rng = random.Random(self.seed + 1)
         points = list(enumerate(life.points))
         if len(points) * CHOICES_A_POINT > self.states:
-            points = sorted(rng.sample(points, max(1, self.states // CHOICES_A_POINT)), key=lambda point: point[0])
+            points = sorted(
+                rng.sample(points, max(1, self.states // CHOICES_A_POINT)), key=lambda point: point[0]
+            )
         per_point = self.states // len(points)
         seen: set[int] = set()
         for number, point in points:
@@ -615,7 +681,10 @@ class Exploration:
                 try:
                     judge.judge(point, choice, is_thorough)
                 except BaseException as error:
-                    error.add_note(f"point {number} ({point.what}); the same state again: {self.command(number, choice, is_thorough)}")
+                    error.add_note(
+                        f"point {number} ({point.what}); the same state again: "
+                        f"{self.command(number, choice, is_thorough)}"
+                    )
                     raise
         return judge.states
 
@@ -625,8 +694,20 @@ class Exploration:
         Judge(life).judge(life.points[point_number], choice, thorough)
 
     def command(self, point_number: int, choice: Choice, thorough: bool) -> str:
-        options = [f"--seed {self.seed} --flush {self.flush} --rules {self.rules} --steps {self.steps} --point {point_number}"]
-        options += [f"--{name}" for name, is_on in (("wide", self.wide), ("rebuilds", self.rebuilds), ("rolls", self.rolls), ("thorough", thorough)) if is_on]
+        options = [
+            f"--seed {self.seed} --flush {self.flush} --rules {self.rules} --steps {self.steps} "
+            f"--point {point_number}"
+        ]
+        options += [
+            f"--{name}"
+            for name, is_on in (
+                ("wide", self.wide),
+                ("rebuilds", self.rebuilds),
+                ("rolls", self.rolls),
+                ("thorough", thorough),
+            )
+            if is_on
+        ]
         options += [f"--failing-sync {self.failing_sync}"] if self.failing_sync is not None else []
         return f"python -m tests.support.explore_crashes {' '.join(options)} --choice '{choice.as_json()}'"
 

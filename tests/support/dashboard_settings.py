@@ -1,4 +1,5 @@
-"""Settings for a dashboard that is really served in a test: static files straight from the checkout, a database file."""
+"""Settings for a dashboard that is really served in a test: static files straight from the checkout, a
+database file."""
 
 import os
 

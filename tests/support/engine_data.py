@@ -1,4 +1,5 @@
-"""What Hypothesis may invent for the engine: messages of every shape the record knows, and a store that takes them."""
+"""What Hypothesis may invent for the engine: messages of every shape the record knows, and a store that takes
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tests.support.simulated_disk import SimulatedDisk
 ROOT = Path("/data/store")
 
 # Text as a client may send it: no separator, no NUL, all of Unicode beside.
-_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\1\2"), min_size=1, max_size=12)
+_TEXT = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\0\1\2"), min_size=1, max_size=12
+)
 topics = st.one_of(
     st.sampled_from(("T", "orders", "%RETRY%group")),
     st.text("abcXYZ019_-|%", min_size=1, max_size=40),
@@ -27,11 +30,28 @@ hosts = st.one_of(
 )
 encoded_properties = st.one_of(
     st.just(b""),
-    st.dictionaries(st.one_of(st.sampled_from(("KEYS", "TAGS", "UNIQ_KEY", "WAIT", "KEY", "TAGSX")), _TEXT), _TEXT, max_size=5).map(properties.encode),
+    st.dictionaries(
+        st.one_of(st.sampled_from(("KEYS", "TAGS", "UNIQ_KEY", "WAIT", "KEY", "TAGSX")), _TEXT),
+        _TEXT,
+        max_size=5,
+    ).map(properties.encode),
     # As old clients leave it: without the last separator, with pieces that are no pair, with a name twice.
-    st.lists(st.sampled_from((b"KEYS\1a b\2", b"KEYS\1  \2", b"KEYS\1\2", b"TAGS\1t\2", b"\1x\2", b"UNIQ_KEY\1u\2", b"KEYS\2", b"TAGS", b"KEYS\1z")), max_size=6).map(
-        b"".join
-    ),
+    st.lists(
+        st.sampled_from(
+            (
+                b"KEYS\1a b\2",
+                b"KEYS\1  \2",
+                b"KEYS\1\2",
+                b"TAGS\1t\2",
+                b"\1x\2",
+                b"UNIQ_KEY\1u\2",
+                b"KEYS\2",
+                b"TAGS",
+                b"KEYS\1z",
+            )
+        ),
+        max_size=6,
+    ).map(b"".join),
 )
 bodies = st.one_of(st.binary(max_size=200), st.binary(max_size=40).map(lambda part: part * 61))
 messages = st.builds(
@@ -48,14 +68,23 @@ messages = st.builds(
     reconsume_times=st.integers(0, 2**31 - 1),
     prepared_transaction_offset=st.integers(0, 2**62),
 )
-inner_messages = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=120), encoded_properties), min_size=1, max_size=6)
+inner_messages = st.lists(
+    st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=120), encoded_properties),
+    min_size=1,
+    max_size=6,
+)
 
 
 def encode_batch(inner) -> bytes:
     """The body of a batch: (flag, body, properties) each (docs/spec/store-format.md section 2.6)."""
     chain = b""
     for flag, body, own in inner:
-        chain += struct.pack(">iiiii", 22 + len(body) + len(own), 0, 0, flag, len(body)) + body + struct.pack(">h", len(own)) + own
+        chain += (
+            struct.pack(">iiiii", 22 + len(body) + len(own), 0, 0, flag, len(body))
+            + body
+            + struct.pack(">h", len(own))
+            + own
+        )
     return chain
 
 

@@ -1,7 +1,7 @@
 """The crash explorer as a command: very many states, or one state that failed once more.
 
-    python -m tests.support.explore_crashes --states 1000000                     both flush modes, all rules, random lives
-    python -m tests.support.explore_crashes --seed 7 ... --point 12 --choice '...'   what a violation printed
+python -m tests.support.explore_crashes --states 1000000                     both flush modes, all rules, random lives
+python -m tests.support.explore_crashes --seed 7 ... --point 12 --choice '...'   what a violation printed
 """
 
 from __future__ import annotations
@@ -43,7 +43,15 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
     if given.choice is not None:
         one = Exploration(
-            seed, given.flush, given.steps, 0, given.rules, given.wide, given.rebuilds, given.rolls, given.failing_sync
+            seed,
+            given.flush,
+            given.steps,
+            0,
+            given.rules,
+            given.wide,
+            given.rebuilds,
+            given.rolls,
+            given.failing_sync,
         )
         one.open_one(given.point, Choice.from_json(given.choice), given.thorough)
         print("this state holds")
@@ -54,16 +62,31 @@ def main() -> int:
     for number, (flush, rule) in enumerate(itertools.cycle(itertools.product(flushes, rules))):
         if opened >= given.states:
             break
-        life = Exploration(seed + number, flush, given.steps, STATES_A_LIFE, rule, number % 2 == 1, number % 5 == 4, number % 3 != 0 or given.rolls)
+        life = Exploration(
+            seed + number,
+            flush,
+            given.steps,
+            STATES_A_LIFE,
+            rule,
+            number % 2 == 1,
+            number % 5 == 4,
+            number % 3 != 0 or given.rolls,
+        )
         try:
             opened += life.run()
         except Exception as error:
             if not given.keep_going:
                 raise
             violations += 1
-            print(f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), sep="\n  ", flush=True)
+            print(
+                f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), sep="\n  ", flush=True
+            )
         if number % 20 == 0:
-            print(f"{opened:,} states of {number + 1} lives in {time.monotonic() - began:,.0f} s, {violations} violations", flush=True)
+            print(
+                f"{opened:,} states of {number + 1} lives in {time.monotonic() - began:,.0f} s, "
+                f"{violations} violations",
+                flush=True,
+            )
     print(f"{opened:,} states, {violations} violations, seeds {seed} to {seed + number}")
     return 1 if violations else 0
 

@@ -1,4 +1,5 @@
-"""A disk whose calls may fail: `on_call(name)` is called before each and may raise (docs/durability.md G8, G9)."""
+"""A disk whose calls may fail: `on_call(name)` is called before each and may raise (docs/durability.md G8,
+G9)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A cluster without a broker: the shapes of mqadmin/clusters.py with facts of its own.
 
-The numbers follow from `clock` alone (seconds since 1970), so a test that holds the clock gets the same page twice,
-and `run_fake_dashboard` gets a store in which something moves. Messages are real records, encoded by `formats`.
+The numbers follow from `clock` alone (seconds since 1970), so a test that holds the clock gets the same page
+twice, and `run_fake_dashboard` gets a store in which something moves. Messages are real records, encoded by
+`formats`.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class FakeCluster:
             "recovering": "The store is being recovered after an unclean stop.",
             "running": "Messages are taken and given.",
             "read_only": "The store takes no messages: a sync failed.",
-            "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states another place in the log.",
+            "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states "
+            "another place in the log.",
         }
         return {"state": self.state_name, "sentence": sentences[self.state_name]}
 
@@ -108,7 +110,11 @@ class FakeCluster:
             "flushed": wrote - wrote % 180_000,
             "dispatched": wrote if self.state_name == "running" else wrote - 40 * MIB,
             "checkpoint_position": wrote - 9 * MIB,
-            "checkpoint": {"physic_ms": now_ms - 22_000, "logics_ms": now_ms - 22_000, "index_ms": now_ms - 22_000},
+            "checkpoint": {
+                "physic_ms": now_ms - 22_000,
+                "logics_ms": now_ms - 22_000,
+                "index_ms": now_ms - 22_000,
+            },
         }
         known = self.state_name != "starting"
         return {
@@ -122,7 +128,13 @@ class FakeCluster:
                 "unflushed_messages": (wrote - positions["flushed"]) // 431 if known else None,
             },
             "flags": self.flags,
-            "flush": {"type": "ASYNC_FLUSH", "count": 8_114, "last_duration_ms": 2.4, "max_duration_ms": 41.0, "errors": 0},
+            "flush": {
+                "type": "ASYNC_FLUSH",
+                "count": 8_114,
+                "last_duration_ms": 2.4,
+                "max_duration_ms": 41.0,
+                "errors": 0,
+            },
             "totals": {
                 "puts": 7_427_288,
                 "put_bytes": wrote,
@@ -154,30 +166,88 @@ class FakeCluster:
         began = int(self.started * 1000)
         report = RecoveryReport(began, timer=lambda: 0.0)
         report.kind, report.abort_found = "abnormal", True
-        report.checkpoint = {"found": True, "physic_ms": began - 22_000, "logics_ms": began - 22_000, "index_ms": began - 22_001, "limit_ms": began - 25_000}
-        report.try_file("00000000000335544320", 5 * FILE_BYTES, began - 9_000, False, "its first record is younger than the checkpoint less 3 s")
+        report.checkpoint = {
+            "found": True,
+            "physic_ms": began - 22_000,
+            "logics_ms": began - 22_000,
+            "index_ms": began - 22_001,
+            "limit_ms": began - 25_000,
+        }
+        report.try_file(
+            "00000000000335544320",
+            5 * FILE_BYTES,
+            began - 9_000,
+            False,
+            "its first record is younger than the checkpoint less 3 s",
+        )
         report.try_file("00000000000268435456", 4 * FILE_BYTES, began - 190_000, True, "taken")
-        report.start = {"file": "00000000000268435456", "base": 4 * FILE_BYTES, "why": "its first record must not be younger than the checkpoint less 3 s"}
-        report.scanned_bytes, report.total_bytes, report.messages = (52 if running else 86) * MIB, 86 * MIB, 210_000 if running else 401_228
+        report.start = {
+            "file": "00000000000268435456",
+            "base": 4 * FILE_BYTES,
+            "why": "its first record must not be younger than the checkpoint less 3 s",
+        }
+        report.scanned_bytes, report.total_bytes, report.messages = (
+            (52 if running else 86) * MIB,
+            86 * MIB,
+            210_000 if running else 401_228,
+        )
         steps = [
             ("load the commit log", None, 0, 41, 0, 0, "6 files"),
             ("load the checkpoint", "checkpoint", 41, 1, 4096, 0, "log 22 s, queues 22 s before the stop"),
-            ("find the end of each queue", "orders/0/00000000000000000000", 42, 18, 6_000_000, 48_211, "34 queues"),
-            ("scan the log", "00000000000268435456", 60, None if running else 112, report.scanned_bytes, 401_228, ""),
+            (
+                "find the end of each queue",
+                "orders/0/00000000000000000000",
+                42,
+                18,
+                6_000_000,
+                48_211,
+                "34 queues",
+            ),
+            (
+                "scan the log",
+                "00000000000268435456",
+                60,
+                None if running else 112,
+                report.scanned_bytes,
+                401_228,
+                "",
+            ),
         ]
         if not running:
             steps.append(("dispatch again", None, 172, 9, 9 * MIB, 38_000, ""))
-            report.cut_bytes, report.redispatched, report.log_end, report.lost_and_found = 412, 38_000, START_BYTES, {"files": 1, "bytes": 412}
+            report.cut_bytes, report.redispatched, report.log_end, report.lost_and_found = (
+                412,
+                38_000,
+                START_BYTES,
+                {"files": 1, "bytes": 412},
+            )
             report.cut["commitlog"] = {"bytes": 412, "files": 0, "from": START_BYTES}
             report.cut_queue("orders", 0, 48_209, 2)
             whole = CutMessages()
             whole.add("orders", 0, 48_210)
             report.cut["messages"] = whole.as_dict()
-            report.stopped = {"file": "00000000000335544320", "at": 357_912, "log_offset": START_BYTES, "reason": "no record begins here", "crc_failed": False, "data_follows": True, "verdict": "cut: not known to be on the disk"}
-        report.steps = [Step(name, file, began + at, at, took, size, count, None, 1, detail) for name, file, at, took, size, count, detail in steps]
+            report.stopped = {
+                "file": "00000000000335544320",
+                "at": 357_912,
+                "log_offset": START_BYTES,
+                "reason": "no record begins here",
+                "crc_failed": False,
+                "data_follows": True,
+                "verdict": "cut: not known to be on the disk",
+            }
+        report.steps = [
+            Step(name, file, began + at, at, took, size, count, None, 1, detail)
+            for name, file, at, took, size, count, detail in steps
+        ]
         report.finding("warning", "a torn record of 412 bytes was cut", "00000000000335544320", 357_912_001)
         told = report.as_dict()
-        return told | {"state": "running" if running else "done", "finished_ms": None if running else began + 181, "took_ms": 181.0, "scan_bytes_per_s": 805_306_368, "left_ms": 42 if running else None}
+        return told | {
+            "state": "running" if running else "done",
+            "finished_ms": None if running else began + 181,
+            "took_ms": 181.0,
+            "scan_bytes_per_s": 805_306_368,
+            "left_ms": 42 if running else None,
+        }
 
     inspects = False
 
@@ -189,13 +259,20 @@ class FakeCluster:
 
     async def with_times(self, files) -> list[dict]:
         now_ms = self._now_ms()
-        return [file | {"first_ms": now_ms - 7_200_000, "last_ms": now_ms - 100} if file["wrote"] else file for file in files]
+        return [
+            file | {"first_ms": now_ms - 7_200_000, "last_ms": now_ms - 100} if file["wrote"] else file
+            for file in files
+        ]
 
     def store_files(self, *kinds) -> list[dict]:
         return [file for file in self._files() if not kinds or file["kind"] in kinds]
 
     async def queue_files(self, search, begin, count) -> tuple[list[dict], int]:
-        files = [file | {"min_offset": 0, "max_offset": file["wrote"] // 20} for file in self.store_files("consumequeue") if search in file["topic"]]
+        files = [
+            file | {"min_offset": 0, "max_offset": file["wrote"] // 20}
+            for file in self.store_files("consumequeue")
+            if search in file["topic"]
+        ]
         return files[begin : begin + count], len(files)
 
     def _files(self) -> list[dict]:
@@ -205,17 +282,32 @@ class FakeCluster:
         for base in self._log_files():
             inside = min(max(wrote - base, 0), FILE_BYTES)
             state = "full" if inside == FILE_BYTES else "writing" if inside else "preallocated"
-            files.append(self._file("commitlog", base, FILE_BYTES, inside, min(max(flushed - base, 0), inside), state))
+            files.append(
+                self._file("commitlog", base, FILE_BYTES, inside, min(max(flushed - base, 0), inside), state)
+            )
         for name, (_, queues, _, _, messages) in TOPICS.items():
             if messages:
                 for queue_id in range(queues):
                     units = messages // queues * 20
                     base = units // 6_000_000 * 6_000_000
-                    files.append(self._file("consumequeue", base, 6_000_000, units - base, units - base - 400, "writing", name, queue_id))
+                    files.append(
+                        self._file(
+                            "consumequeue",
+                            base,
+                            6_000_000,
+                            units - base,
+                            units - base - 400,
+                            "writing",
+                            name,
+                            queue_id,
+                        )
+                    )
         for index in self.store_index():
             size = 40 + 5_000_000 * 4 + 20_000_000 * 20
             used = 40 + 5_000_000 * 4 + index["entries"] * 20
-            files.append(self._file("index", int(index["name"]), size, used, used, index["state"], name=index["name"]))
+            files.append(
+                self._file("index", int(index["name"]), size, used, used, index["state"], name=index["name"])
+            )
         return files
 
     def store_index(self) -> list[dict]:
@@ -233,24 +325,63 @@ class FakeCluster:
         self._running()
         wrote = self._wrote()
         files = [self._cached(file, wrote) for file in self._files()]
-        totals = {kind: self._cached_total([file for file in files if kind in (file["kind"], "all")]) for kind in ("commitlog", "index", "consumequeue", "all")}
-        reads = {"reads": 31_204, "messages": 998_528, "bytes": 190 * MIB, "per_s": 803.0, "bytes_per_s": 201_000.0}
-        cold = {"cold_reads": 1_204, "cold_messages": 38_528, "cold_bytes": 68 * MIB, "cold_per_s": 96.0, "cold_bytes_per_s": 24_000.0}
-        place = {"log_offset": 70 * MIB, "behind_bytes": wrote - 70 * MIB, "behind_messages": 48_210, "topic": "page-views", "queue_id": 3}
-        near = {"log_offset": wrote, "behind_bytes": 0, "behind_messages": 0, "topic": "orders", "queue_id": 0}
+        totals = {
+            kind: self._cached_total([file for file in files if kind in (file["kind"], "all")])
+            for kind in ("commitlog", "index", "consumequeue", "all")
+        }
+        reads = {
+            "reads": 31_204,
+            "messages": 998_528,
+            "bytes": 190 * MIB,
+            "per_s": 803.0,
+            "bytes_per_s": 201_000.0,
+        }
+        cold = {
+            "cold_reads": 1_204,
+            "cold_messages": 38_528,
+            "cold_bytes": 68 * MIB,
+            "cold_per_s": 96.0,
+            "cold_bytes_per_s": 24_000.0,
+        }
+        place = {
+            "log_offset": 70 * MIB,
+            "behind_bytes": wrote - 70 * MIB,
+            "behind_messages": 48_210,
+            "topic": "page-views",
+            "queue_id": 3,
+        }
+        near = {
+            "log_offset": wrote,
+            "behind_bytes": 0,
+            "behind_messages": 0,
+            "topic": "orders",
+            "queue_id": 0,
+        }
         return {
             "at_ms": self._now_ms(),
             "took_ms": 12.5,
             "source": "mincore of a private map of each file; /proc/meminfo",
             "files": files,
             "totals": totals,
-            "memory": {"total_bytes": 16 << 30, "available_bytes": 9 << 30, "cached_bytes": 7 << 30, "dirty_bytes": 12 * MIB, "writeback_bytes": 0},
+            "memory": {
+                "total_bytes": 16 << 30,
+                "available_bytes": 9 << 30,
+                "cached_bytes": 7 << 30,
+                "dirty_bytes": 12 * MIB,
+                "writeback_bytes": 0,
+            },
             "log": {"begin": 0, "end": len(self._log_files()) * FILE_BYTES, "wrote": wrote},
             "complete": True,
             "reason": None,
             "groups": [
                 {"group": "search-index", "topics": ["page-views"], **reads, **cold, **place},
-                {"group": "billing", "topics": ["orders", "payments"], **reads, **dict.fromkeys(cold, 0), **near},
+                {
+                    "group": "billing",
+                    "topics": ["orders", "payments"],
+                    **reads,
+                    **dict.fromkeys(cold, 0),
+                    **near,
+                },
             ],
             "reads": {"gets": 1_100_203, "cold_gets": 1_204, "cold_bytes": 68 * MIB, "cold_ms": 1_310.5},
         }
@@ -261,10 +392,18 @@ class FakeCluster:
         count = 32 if file["kind"] == "consumequeue" else 128
         is_old = file["kind"] == "commitlog" and wrote - file["base"] > 2 * FILE_BYTES
         cells = [0.0 if is_old and cell % 3 else 1.0 for cell in range(count)]
-        return fact | {"resident_bytes": int(file["size"] * sum(cells) / count), "share": sum(cells) / count, "cells": cells}
+        return fact | {
+            "resident_bytes": int(file["size"] * sum(cells) / count),
+            "share": sum(cells) / count,
+            "cells": cells,
+        }
 
     def _cached_total(self, files: list[dict]) -> dict:
-        return {"files": len(files), "bytes": sum(file["size"] for file in files), "resident_bytes": sum(file["resident_bytes"] for file in files)}
+        return {
+            "files": len(files),
+            "bytes": sum(file["size"] for file in files),
+            "resident_bytes": sum(file["resident_bytes"] for file in files),
+        }
 
     async def layout(self, topic, group, from_ms=None, from_offset=None) -> dict:
         self._running()
@@ -305,7 +444,14 @@ class FakeCluster:
             "gone": 0,
             "share": size / wrote,
             "cell_bytes": cells,
-            "jumps": {"count": messages - 1, "mean": 1_804.5, "p50": 1_200, "p99": 9_012, "max": 2 * MIB, "neighbours": 17},
+            "jumps": {
+                "count": messages - 1,
+                "mean": 1_804.5,
+                "p50": 1_200,
+                "p99": 9_012,
+                "max": 2 * MIB,
+                "neighbours": 17,
+            },
             "pages": {"touched": size // 2_048, "bytes": size * 2, "per_byte": 2.0, "cold_bytes": size // 2},
             "ahead": {"bytes": size * 3, "per_byte": 3.0, "cold_bytes": size},
             "resident_share": 0.75,
@@ -320,13 +466,34 @@ class FakeCluster:
         self._running()
         now_ms = self._now_ms()
         return [
-            {"cause": "WAITED_TOO_LONG", "count": 3, "at_ms": now_ms - 4_000, "value": 231, "limit": 200, "who": "10.0.0.7:51022", "said": ""},
-            {"cause": "no topic", "count": 1, "at_ms": now_ms - 90_000, "value": None, "limit": None, "who": "10.0.0.9:40112", "said": "topic[orders2] not exist"},
+            {
+                "cause": "WAITED_TOO_LONG",
+                "count": 3,
+                "at_ms": now_ms - 4_000,
+                "value": 231,
+                "limit": 200,
+                "who": "10.0.0.7:51022",
+                "said": "",
+            },
+            {
+                "cause": "no topic",
+                "count": 1,
+                "at_ms": now_ms - 90_000,
+                "value": None,
+                "limit": None,
+                "who": "10.0.0.9:40112",
+                "said": "topic[orders2] not exist",
+            },
         ]
 
     def race(self) -> dict:
         positions = self.store()["positions"]
-        return dispatch.race(positions, {} if positions["wrote"] is None else {"confirmed": 0, "dispatched": 0, "flushed": 310, "checkpoint_position": 22_100})
+        return dispatch.race(
+            positions,
+            {}
+            if positions["wrote"] is None
+            else {"confirmed": 0, "dispatched": 0, "flushed": 310, "checkpoint_position": 22_100},
+        )
 
     def flush(self) -> dict:
         self._running()
@@ -339,14 +506,22 @@ class FakeCluster:
             "unflushed_messages": store["behind"]["unflushed_messages"],
             "oldest_unflushed_ms": store["behind"]["oldest_unflushed_ms"],
             "sync_us": write_path.sync_facts(self._path()),
-            "round": {"longest_interval_ms": 28_000, "last_duration_ms": 38.2, "position": store["positions"]["checkpoint_position"]},
+            "round": {
+                "longest_interval_ms": 28_000,
+                "last_duration_ms": 38.2,
+                "position": store["positions"]["checkpoint_position"],
+            },
             "checkpoint": store["positions"]["checkpoint"],
         }
 
     def write_path(self) -> dict:
         facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._now_ms())
         loop = {"longest_us": 4_200, "at_ms": self._now_ms() - 9_000, "longest_of_run_us": 11_800}
-        return facts | {"lately_ms": 60_000, "loop": loop, "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
+        return facts | {
+            "lately_ms": 60_000,
+            "loop": loop,
+            "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"]),
+        }
 
     def longest_pause_s(self) -> float:
         return 0.0042
@@ -356,9 +531,16 @@ class FakeCluster:
         path, numbers = WritePath(lambda: self._now_ms() - 40_000), random.Random(5)
         for _ in range(400 + self._now_ms() // 1_000 % 60 * 20):
             path.groups += 1
-            came, began, appended, dispatch_s, answer = (numbers.lognormvariate(-10 + place, 0.6) for place in (0.5, 0, 0.3, -0.4, 0.4))
+            came, began, appended, dispatch_s, answer = (
+                numbers.lognormvariate(-10 + place, 0.6) for place in (0.5, 0, 0.3, -0.4, 0.4)
+            )
             times = (0.0, came, came + began + appended)
-            path.end(Lap(1, times[0], times[1], times[2], dispatch_s, int(numbers.lognormvariate(7, 1))), int(numbers.lognormvariate(1, 0.9)) + 1, times[2] + dispatch_s, times[2] + dispatch_s + answer)
+            path.end(
+                Lap(1, times[0], times[1], times[2], dispatch_s, int(numbers.lognormvariate(7, 1))),
+                int(numbers.lognormvariate(1, 0.9)) + 1,
+                times[2] + dispatch_s,
+                times[2] + dispatch_s + answer,
+            )
             if path.groups % 9 == 0:
                 path.synced(numbers.lognormvariate(-6, 0.5), int(numbers.lognormvariate(11, 1)))
         path.waited(LOG_ROLL, 0.0042)
@@ -368,7 +550,13 @@ class FakeCluster:
         self._running()
         store, base = self.store(), self._log_files()[-2]
         rate = {"bytes_per_s": 1.9e9, "other_ms": 69.0, "measured_by": 3, "why_unknown": None}
-        start = {"file": f"{base:020d}", "position": base, "first_ms": self._now_ms() - 90_000, "limit_ms": self._now_ms() - 25_000, "why": "the newest file whose first record is not younger than the checkpoint less 3 s"}
+        start = {
+            "file": f"{base:020d}",
+            "position": base,
+            "first_ms": self._now_ms() - 90_000,
+            "limit_ms": self._now_ms() - 25_000,
+            "why": "the newest file whose first record is not younger than the checkpoint less 3 s",
+        }
         return {
             "at_ms": store["at_ms"],
             "state": self.state_name,
@@ -401,12 +589,25 @@ class FakeCluster:
         state = self.state()
         if self.state_name in ("starting", "recovering", "failed"):
             return judge_state(self._now_ms(), state["state"], state["sentence"]).document()
-        quiet = Signs(self._now_ms(), state["state"], state["sentence"], tuple((flag["name"], flag["cause"]) for flag in self.flags), {}, (), Refusal(90, False, None), 0, ())
+        quiet = Signs(
+            self._now_ms(),
+            state["state"],
+            state["sentence"],
+            tuple((flag["name"], flag["cause"]) for flag in self.flags),
+            {},
+            (),
+            Refusal(90, False, None),
+            0,
+            (),
+        )
         return judge(replace(quiet, **self.signs)).document()
 
     def topic_counts(self) -> dict[str, int]:
         self._running()
-        return {kind: sum(value[0] == kind for value in TOPICS.values()) for kind in ("normal", "retry", "dlq", "system")}
+        return {
+            kind: sum(value[0] == kind for value in TOPICS.values())
+            for kind in ("normal", "retry", "dlq", "system")
+        }
 
     def topic_names(self) -> list[str]:
         self._running()
@@ -420,13 +621,23 @@ class FakeCluster:
         return [self._topic(name) for name in wanted if name in TOPICS]
 
     async def topics_page(self, kind="all", search="", sort="name", begin=0, count=100):
-        found = [row for row in self.topics(self.topic_names()) if kind in ("all", row["kind"]) and search in row["name"].lower()]
+        found = [
+            row
+            for row in self.topics(self.topic_names())
+            if kind in ("all", row["kind"]) and search in row["name"].lower()
+        ]
         if sort != "name":
-            found.sort(key=lambda row: -row[{"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]])
+            found.sort(
+                key=lambda row: -row[{"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]]
+            )
         return found[begin : begin + count], len(found)
 
     def topics_after(self, name, count, kind=None):
-        found = [one for one in self.topic_names() if (name is None or by_letters(one) > by_letters(name)) and kind in (None, TOPICS[one][0])]
+        found = [
+            one
+            for one in self.topic_names()
+            if (name is None or by_letters(one) > by_letters(name)) and kind in (None, TOPICS[one][0])
+        ]
         return self.topics(found[:count])
 
     async def every_topic(self):
@@ -480,13 +691,19 @@ class FakeCluster:
         return [self._group(name) for name in wanted if name in GROUPS]
 
     async def groups_page(self, kind="all", search="", sort="name", begin=0, count=100):
-        found = [row for row in self.groups(self.group_names()) if kind in ("all", row["kind"]) and search in row["name"].lower()]
+        found = [
+            row
+            for row in self.groups(self.group_names())
+            if kind in ("all", row["kind"]) and search in row["name"].lower()
+        ]
         if sort != "name":
             found.sort(key=lambda row: -(-1 if row[sort] is None else row[sort]))
         return found[begin : begin + count], len(found)
 
     def groups_after(self, name, count):
-        return self.groups([one for one in self.group_names() if name is None or by_letters(one) > by_letters(name)][:count])
+        return self.groups(
+            [one for one in self.group_names() if name is None or by_letters(one) > by_letters(name)][:count]
+        )
 
     async def every_group(self):
         return self.groups(self.group_names())
@@ -505,7 +722,11 @@ class FakeCluster:
             _, count, _, _, messages = TOPICS[topic]
             for q in range(count):
                 end = messages // count
-                lag = None if group["lag"] is None else group["lag"] // (count * len(group["topics"])) + (q == 2) * 5
+                lag = (
+                    None
+                    if group["lag"] is None
+                    else group["lag"] // (count * len(group["topics"])) + (q == 2) * 5
+                )
                 queues.append(
                     {"topic": topic, "queue_id": q, "min_offset": 0, "max_offset": end, "consumer_offset": None if lag is None else end - lag,
                      "lag": lag, "lag_ms": None if lag is None else lag * 13, "last_consumed_ms": None if lag is None else now_ms - lag * 13 - 80,
@@ -527,7 +748,16 @@ class FakeCluster:
     def disk(self) -> dict:
         self._running()
         now_ms, wrote, total, hour = self._now_ms(), self._wrote(), 250 << 30, 3_600_000
-        own = {"commitlog": wrote, "preallocated": 64 * MIB, "consumequeue": 31 * MIB, "index": 420 * MIB, "timer": 5 * MIB, "config": 40_960, "lost+found": 4_096, "samples": 300_000}
+        own = {
+            "commitlog": wrote,
+            "preallocated": 64 * MIB,
+            "consumequeue": 31 * MIB,
+            "index": 420 * MIB,
+            "timer": 5 * MIB,
+            "config": 40_960,
+            "lost+found": 4_096,
+            "samples": 300_000,
+        }
         marks = [(75, "expired", 61), (85, "forced", 75), (90, "refused", 81), (100, "full", 95)]
         return {
             "at_ms": now_ms,
@@ -554,9 +784,33 @@ class FakeCluster:
     def disk_forecast(self, retention_hours=None) -> dict:
         facts, now_ms, hour = self.disk(), self._now_ms(), 3_600_000
         kept = retention_hours or 72
-        lost = {"group": "nightly-report", "is_broadcast": False, "messages": 41_204, "bytes": 9 * MIB, "is_read_in_time": False, "queues_left_out": 0,
-                "queues": [{"topic": "orders", "queue_id": 2, "from_offset": 7, "to_offset": 41_211, "messages": 41_204, "bytes": 9 * MIB, "is_read_in_time": False}]}  # fmt: skip
-        unknown = lost | {"group": "search-index", "messages": 1, "bytes": None, "is_read_in_time": None, "is_broadcast": True}
+        lost = {
+            "group": "nightly-report",
+            "is_broadcast": False,
+            "messages": 41_204,
+            "bytes": 9 * MIB,
+            "is_read_in_time": False,
+            "queues_left_out": 0,
+            # fmt: skip
+            "queues": [
+                {
+                    "topic": "orders",
+                    "queue_id": 2,
+                    "from_offset": 7,
+                    "to_offset": 41_211,
+                    "messages": 41_204,
+                    "bytes": 9 * MIB,
+                    "is_read_in_time": False,
+                }
+            ],
+        }
+        unknown = lost | {
+            "group": "search-index",
+            "messages": 1,
+            "bytes": None,
+            "is_read_in_time": None,
+            "is_broadcast": True,
+        }
         files = []
         for number, base in enumerate(self._log_files()[:4]):
             written = now_ms - (45 - number * 9) * hour
@@ -565,14 +819,27 @@ class FakeCluster:
                  "goes_ms": None if number == 3 else max(now_ms, written + kept * hour), "losses": [[lost, unknown], [lost | {"is_read_in_time": True}], [], []][number], "losses_left_out": [12, 0, 0, 0][number]}
             )  # fmt: skip
         facts["settings"]["retention_hours"] = kept
-        forced = {"files": [file["name"] for file in files[:2]], "bytes": 2 * FILE_BYTES, "losses": [lost], "losses_left_out": 0}
-        return facts | {"files": files, "files_left_out": 3, "knows_groups": True, "forced": forced, "is_what_if": retention_hours is not None}
+        forced = {
+            "files": [file["name"] for file in files[:2]],
+            "bytes": 2 * FILE_BYTES,
+            "losses": [lost],
+            "losses_left_out": 0,
+        }
+        return facts | {
+            "files": files,
+            "files_left_out": 3,
+            "knows_groups": True,
+            "forced": forced,
+            "is_what_if": retention_hours is not None,
+        }
 
     def timeline(self, group, hours=6) -> dict:
         facts, now_ms, hour = self.group(group), self._now_ms(), 3_600_000
         verdicts = ("falls", "keeps_ahead", "unknown", "nothing_unread", "lost")
         queues = []
-        for number, queue in enumerate(queue for queue in facts["queues"] if queue["consumer_offset"] is not None):
+        for number, queue in enumerate(
+            queue for queue in facts["queues"] if queue["consumer_offset"] is not None
+        ):
             verdict = verdicts[number % 5]
             lag = 0 if verdict == "nothing_unread" else queue["lag"] + 5_000
             queues.append(
@@ -581,7 +848,10 @@ class FakeCluster:
                  "read_per_s": None if verdict == "unknown" else 11.5, "arrives_per_s": 12.0, "goes_next_ms": now_ms - 41 * hour,
                  "cliff": {"verdict": verdict, "at_ms": now_ms + 30 * hour if verdict == "falls" else None, "if_it_stops_ms": now_ms + 28 * hour if verdict != "nothing_unread" else None, "file": "0" * 20}}
             )  # fmt: skip
-        points = [{"at_ms": now_ms - n * 60_000, "lag": None if n == 100 else 500 + n * 3 + int(self.clock()) % 60} for n in range(300, -1, -1)]
+        points = [
+            {"at_ms": now_ms - n * 60_000, "lag": None if n == 100 else 500 + n * 3 + int(self.clock()) % 60}
+            for n in range(300, -1, -1)
+        ]
         return {
             "at_ms": now_ms, "group": group, "is_running": True, "from_ms": now_ms - 50 * hour if queues else None, "to_ms": now_ms if queues else None, "retention_hours": 72,
             "next_file": {"name": "0" * 20, "expires_ms": now_ms + 27 * hour, "goes_ms": now_ms + 28 * hour},
@@ -598,7 +868,12 @@ class FakeCluster:
     def waiting(self) -> dict:
         self._running()
         now_ms = self._now_ms()
-        levels = [(1, 1_000, 3, 400), (3, 10_000, 412, 2_100), (5, 60_000, 0, None), (16, 1_800_000, 20_771, 41_000)]
+        levels = [
+            (1, 1_000, 3, 400),
+            (3, 10_000, 412, 2_100),
+            (5, 60_000, 0, None),
+            (16, 1_800_000, 20_771, 41_000),
+        ]
         return {
             "at_ms": now_ms,
             "delayed": {
@@ -631,15 +906,37 @@ class FakeCluster:
     def retries(self, group) -> dict:
         self._running()
         levels = [] if group != "billing" else [(3, 10_000, 7, 4_000), (6, 120_000, 22, 38_000)]
-        told = [{"level": level, "delay_ms": delay_ms, "count": count, "due_ms": self._now_ms() + due} for level, delay_ms, count, due in levels]
+        told = [
+            {"level": level, "delay_ms": delay_ms, "count": count, "due_ms": self._now_ms() + due}
+            for level, delay_ms, count, due in levels
+        ]
         return {"levels": told, "delayed": sum(level["count"] for level in told), "complete": True}
 
     def dead_letters(self, group, to, limit, left_out) -> dict:
         facts, now_ms = self.group(group)["dead"], self._now_ms()
         count = min(limit, max(0, facts["messages"] - 4))
-        return {"group": group, "to": to, "limit": limit, "goes_to": f"%RETRY%{group}" if to == "group" else None, "messages": count, "left": max(0, facts["messages"] - 4) - count,
-                "sent_before": min(4, facts["messages"]), "left_out_before": 0, "skipped": 0, "without_topic": 0, "to_send": count, "of_limit": count, "topics": [{"topic": "orders", "messages": count, "exists": True, "is_taken": True}] if count else [], "complete": True, "cannot": "",
-                "oldest_ms": now_ms - 7_200_000 if count else None, "newest_ms": now_ms - 5_400_000 if count else None}  # fmt: skip
+        return {
+            "group": group,
+            "to": to,
+            "limit": limit,
+            "goes_to": f"%RETRY%{group}" if to == "group" else None,
+            "messages": count,
+            "left": max(0, facts["messages"] - 4) - count,
+            "sent_before": min(4, facts["messages"]),
+            "left_out_before": 0,
+            "skipped": 0,
+            "without_topic": 0,
+            "to_send": count,
+            "of_limit": count,
+            "topics": [{"topic": "orders", "messages": count, "exists": True, "is_taken": True}]
+            if count
+            else [],
+            "complete": True,
+            "cannot": "",
+            # fmt: skip
+            "oldest_ms": now_ms - 7_200_000 if count else None,
+            "newest_ms": now_ms - 5_400_000 if count else None,
+        }
 
     def fate(self, stored) -> dict | None:
         """That of a few messages of the topic orders, one of each kind."""
@@ -648,8 +945,18 @@ class FakeCluster:
             return None
         group = {"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind)
         due_ms = self._now_ms() + 41_000 if kind in ("delayed", "timed") else None
-        return {"kind": kind, "waits": kind != "dead", "due_ms": due_ms, "topic": "payments", "queue_id": 3 if kind in ("delayed", "prepared") else None,
-                "level": 16 if kind == "delayed" else None, "checks": 2 if kind == "prepared" else None, "group": group, "recalls": None}  # fmt: skip
+        return {
+            "kind": kind,
+            "waits": kind != "dead",
+            "due_ms": due_ms,
+            "topic": "payments",
+            "queue_id": 3 if kind in ("delayed", "prepared") else None,
+            # fmt: skip
+            "level": 16 if kind == "delayed" else None,
+            "checks": 2 if kind == "prepared" else None,
+            "group": group,
+            "recalls": None,
+        }
 
     def create_group(self, name, **settings):
         self.asked.append(("create_group", name, settings))
@@ -663,15 +970,29 @@ class FakeCluster:
     def reset_offset(self, group, topic, to, value=None, queue_id=None, dry_run=True) -> list[dict]:
         if not dry_run:
             self.asked.append(("reset_offset", group, topic, to, value, queue_id))
-        rows = [queue for queue in self.group(group)["queues"] if queue["topic"] == topic and queue_id in (None, queue["queue_id"])]
+        rows = [
+            queue
+            for queue in self.group(group)["queues"]
+            if queue["topic"] == topic and queue_id in (None, queue["queue_id"])
+        ]
         target = {"earliest": "min_offset", "latest": "max_offset"}.get(to)
-        return [{"queue_id": row["queue_id"], "before": row["consumer_offset"], "after": row[target] if target else value} for row in rows]
+        return [
+            {
+                "queue_id": row["queue_id"],
+                "before": row["consumer_offset"],
+                "after": row[target] if target else value,
+            }
+            for row in rows
+        ]
 
     # -- messages
 
     async def messages_at(self, topic, queue_id, offset, limit) -> Found:
         queue = self._queue(topic, queue_id)
-        messages = [self._message(topic, queue_id, at) for at in range(max(offset, 0), min(offset + limit, queue["max_offset"]))]
+        messages = [
+            self._message(topic, queue_id, at)
+            for at in range(max(offset, 0), min(offset + limit, queue["max_offset"]))
+        ]
         return Found(messages, True, "", offset + len(messages), queue["min_offset"], queue["max_offset"])
 
     async def find_by_key(self, topic, key, begin_ms, end_ms, limit) -> Found:
@@ -688,7 +1009,10 @@ class FakeCluster:
         return Traces("RMQ_SYS_TRACE_TOPIC", self._events(message_id) if len(message_id) == 32 else [])
 
     def _events(self, message_id) -> list[TraceEvent]:
-        said = [("sent", 1_000, "shop", 3, True, "", "sent it to orders"), ("handed", 1_400, "billing", None, None, "R1", "was given it")]
+        said = [
+            ("sent", 1_000, "shop", 3, True, "", "sent it to orders"),
+            ("handed", 1_400, "billing", None, None, "R1", "was given it"),
+        ]
         return [TraceEvent(kind, message_id, *rest) for kind, *rest in said]
 
     async def find_by_id(self, id, topic=None) -> Found:
@@ -699,7 +1023,11 @@ class FakeCluster:
 
     async def find_by_time(self, topic, begin_ms, end_ms, limit, budget=None) -> Found:
         self.topic(topic)
-        return Found([self._message(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))], False, "limit of messages reached")
+        return Found(
+            [self._message(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))],
+            False,
+            "limit of messages reached",
+        )
 
     async def damage_at(self, log_offset) -> str | None:
         return None
@@ -730,16 +1058,23 @@ class FakeCluster:
     async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[dict]:
         self._running()
         now_ms, file, hashed = self._now_ms(), "20251123050000000", 1_182_734_551
-        entry = {"file": file, "hash": hashed, "at_ms": now_ms - 4_000, "counts": True, "kept": True, "message_id": None}
+        entry = {
+            "file": file,
+            "hash": hashed,
+            "at_ms": now_ms - 4_000,
+            "counts": True,
+            "kept": True,
+            "message_id": None,
+        }
         steps = [
             {"step": "hash", "key": f"{topic}#{key}", "hash": hashed},
             {"step": "file", "file": file, "begin_ms": now_ms - 39_600_000, "end_ms": now_ms, "entries": 7_204_110, "used": True, "why": "its time range overlaps the one asked for"},
             {"step": "slot", "file": file, "slot": 2_734_551, "of": 5_000_000, "entry": 7_204_110, "at": 10_938_244, "why": "entry 7,204,110 is its newest"},
             {"step": "entry", "entry": 7_204_110, "at": 164_082_240, "log_offset": 40_000, "previous": 401_223, **entry, "message_id": "0A00030E1BC863947C6B000000000028", "why": "the message has this key"},
             {"step": "entry", "entry": 401_223, "at": 28_024_500, "log_offset": 12_000, "previous": 300, **entry, "hash": 99_120, "counts": False, "kept": False, "why": "another hash that shares the slot"},
-            {"step": "entry", "entry": 300, "at": 20_006_040, "log_offset": 10_000, "previous": 0, **entry, "kept": False, "why": "another key of the same hash: the message is of topic orders and has order-7"},
+            {"step": "entry", "entry": 300, "at": 20_006_040, "log_offset": 10_000, "previous": 0, **entry, "kept": False, "why": "another key of the same hash: the " "message is of topic orders and has " "order-7"},
             {"step": "chain end", "file": file, "why": "no older entry is in this slot"},
-            {"step": "behind", "log_offset": 52_000, "bytes": 4_000, "why": "the index is filled up to position 52,000 of 56,000: messages behind are not found yet"},
+            {"step": "behind", "log_offset": 52_000, "bytes": 4_000, "why": "the index is filled up to position " "52,000 of 56,000: messages behind are " "not found yet"},
             {"step": "stop", "why": "there is no older file", "messages": 1, "counted": 2, "entries": 3, "files": 1, "total_us": 212.0},
         ]  # fmt: skip
         return [{"us": 11.5, **step} for step in steps]
@@ -753,30 +1088,51 @@ class FakeCluster:
         if facts is None:
             raise NotFoundError(f"there is no index file {name}")
         cells, now_ms = self._cells(name), self._now_ms()
-        cell = {"cell": 17, "first_slot": 8_500, "last_slot": 8_999, "used": cells[17], "share": cells[17] / 500}
+        cell = {
+            "cell": 17,
+            "first_slot": 8_500,
+            "last_slot": 8_999,
+            "used": cells[17],
+            "share": cells[17] / 500,
+        }
         return {
             "name": name, "at_ms": now_ms, "took_ms": 5.5, "slots": 5_000_000, "entries": facts["entries"], "max_entries": facts["max_entries"],
             "slots_used": facts["slots_used"], "counted": sum(cells), "moving": facts["state"] == "writing", "expected_share": 0.763, "spread": 0.0191, "expected_spread": 0.019,
             "cell_slots": 500, "columns": 100, "rows": 100, "cells": None, "shares": [{"from": n / 10, "to": (n + 1) / 10, "cells": 5_000 if n in (7, 8) else 0} for n in range(10)],
-            "emptiest": [cell] * 5, "fullest": [cell] * 5, "findings": [f"The header says that {facts['slots_used']:,} slots are used, {sum(cells):,} are."],
+            "emptiest": [cell] * 5, "fullest": [cell] * 5, "findings": [f"The header says that " f"{facts['slots_used']:,} slots are used, " f"{sum(cells):,} are."],
             "changed": [number for cell in range(40) for number in (cell, cells[cell])], "since_ms": now_ms - 6_000,
         }  # fmt: skip
 
     def _cells(self, name) -> list[int]:
         ticks = int(self.clock() - self.started)
         low = 480 if name == "20251122090000000" else 370
-        return [min(500, low + (cell * 7919 % 23) + (ticks + cell if cell < 40 else 0) % 13) for cell in range(10_000)]
+        return [
+            min(500, low + (cell * 7919 % 23) + (ticks + cell if cell < 40 else 0) % 13)
+            for cell in range(10_000)
+        ]
 
     async def index_chains(self, name) -> dict:
         facts = await self.index_slots(name)
-        lengths = [(n, n, 1_183_000 // (n + 1), 1_180_000.4 / (n + 1)) for n in range(16)] + [(16, 31, 40, 12.5), (32, 63, 2, 0.0)]
-        keys = [{"hash": 1_182_734_551, "entries": 31, "log_offset": 40_000, "topic": "orders", "key": "customer-9"}, {"hash": 77, "entries": 8, "log_offset": 12_000, "topic": None, "key": None}]
+        lengths = [(n, n, 1_183_000 // (n + 1), 1_180_000.4 / (n + 1)) for n in range(16)] + [
+            (16, 31, 40, 12.5),
+            (32, 63, 2, 0.0),
+        ]
+        keys = [
+            {
+                "hash": 1_182_734_551,
+                "entries": 31,
+                "log_offset": 40_000,
+                "topic": "orders",
+                "key": "customer-9",
+            },
+            {"hash": 77, "entries": 8, "log_offset": 12_000, "topic": None, "key": None},
+        ]
         return {
             "name": name, "at_ms": facts["at_ms"], "took_ms": 290.0, "slots": 5_000_000, "entries": facts["entries"], "max_entries": facts["max_entries"], "moving": facts["moving"],
             "used": facts["counted"], "expected_used": 3_814_000.2, "mean": 1.44, "mean_used": 1.89, "touched_by_hit": 2.61, "even_touched_by_hit": 2.44, "touched_by_miss": 1.44,
             "lengths": [{"from": low, "to": high, "slots": slots, "expected": even} for low, high, slots, even in lengths],
             "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
-            "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chain is not whole: 2 of the entries are not reached from the slot, so no lookup finds them."],
+            "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chain is not whole: 2 of the entries " "are not reached from the slot, so no " "lookup " "finds them."],
         }  # fmt: skip
 
     def watched_chains(self, name) -> dict:
@@ -785,16 +1141,57 @@ class FakeCluster:
     def journey(self, log_offset) -> dict:
         """One that goes on: a group comes on by a message a second, and another waits."""
         self._running()
-        stored, at = self._message("orders", 0, log_offset // 1_000), log_offset // 1_000 + 1 + int(self.clock() - self.started)
-        done = [("born", "Born", stored.born_timestamp, None), ("stored", "Stored", stored.store_timestamp, log_offset), ("disk", "On disk", None, None), ("queue", "In its queue", None, stored.queue_offset)]
-        stops = [stop(kind, title, "done", f"{title}.", at_ms=at_ms, offset=offset, pointer=to_log(log_offset)) for kind, title, at_ms, offset in done]
-        stops += [stop("index", f"Indexed by {of}", "done", f"{text}: entry 7 of 20251123050000000.", offset=7) for of, text in [("message id", stored.unique_key), *(("key", key) for key in stored.keys), ("tag", stored.tags)]]
-        stops += [stop("group", "Read by billing", "done", f"Done with: its position is {at:,}.", offset=at), stop("group", "Read by nightly-report", "waiting", "It is the next of the queue.", offset=at - 1)]
-        stops += [stop("retry", "Sent back", "done", "By billing, for the 1st time.", at_ms=stored.store_timestamp + 10_000, offset=log_offset + 1_000, log_offset=log_offset + 1_000)]
-        stops += [stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms) for event in self._events(stored.unique_key)]
+        stored, at = (
+            self._message("orders", 0, log_offset // 1_000),
+            log_offset // 1_000 + 1 + int(self.clock() - self.started),
+        )
+        done = [
+            ("born", "Born", stored.born_timestamp, None),
+            ("stored", "Stored", stored.store_timestamp, log_offset),
+            ("disk", "On disk", None, None),
+            ("queue", "In its queue", None, stored.queue_offset),
+        ]
+        stops = [
+            stop(kind, title, "done", f"{title}.", at_ms=at_ms, offset=offset, pointer=to_log(log_offset))
+            for kind, title, at_ms, offset in done
+        ]
+        stops += [
+            stop("index", f"Indexed by {of}", "done", f"{text}: entry 7 of 20251123050000000.", offset=7)
+            for of, text in [
+                ("message id", stored.unique_key),
+                *(("key", key) for key in stored.keys),
+                ("tag", stored.tags),
+            ]
+        ]
+        stops += [
+            stop("group", "Read by billing", "done", f"Done with: its position is {at:,}.", offset=at),
+            stop("group", "Read by nightly-report", "waiting", "It is the next of the queue.", offset=at - 1),
+        ]
+        stops += [
+            stop(
+                "retry",
+                "Sent back",
+                "done",
+                "By billing, for the 1st time.",
+                at_ms=stored.store_timestamp + 10_000,
+                offset=log_offset + 1_000,
+                log_offset=log_offset + 1_000,
+            )
+        ]
+        stops += [
+            stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms)
+            for event in self._events(stored.unique_key)
+        ]
         message = {"message_id": stored.message_id, "offset_message_id": stored.offset_id, "topic": stored.topic, "queue_id": 0, "queue_offset": stored.queue_offset, "log_offset": log_offset,
                    "tag": stored.tags, "keys": list(stored.keys), "keys_left_out": 0}  # fmt: skip
-        return {"at_ms": self._now_ms(), "source": "invented", "message": message, "stops": stops, "complete": True, "reason": ""}
+        return {
+            "at_ms": self._now_ms(),
+            "source": "invented",
+            "message": message,
+            "stops": stops,
+            "complete": True,
+            "reason": "",
+        }
 
     async def journey_of(self, log_offset) -> dict:
         return self.journey(log_offset)
@@ -838,19 +1235,58 @@ class FakeCluster:
             raise StoreClosedError(self.state()["sentence"])
 
     def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> dict:
-        return {"kind": kind, "name": name or f"{base:020d}", "topic": topic, "queue_id": queue_id, "base": base, "size": size,
-                "allocated": size if state == "full" else min(size, wrote + 16 * MIB), "wrote": wrote, "flushed": flushed, "state": state, "mapped": state != "full",
-                "confirmed": wrote if kind == "commitlog" else None, "readers": 0, "first_ms": None, "last_ms": None}  # fmt: skip
+        return {
+            "kind": kind,
+            "name": name or f"{base:020d}",
+            "topic": topic,
+            "queue_id": queue_id,
+            "base": base,
+            "size": size,
+            "allocated": size if state == "full" else min(size, wrote + 16 * MIB),
+            "wrote": wrote,
+            "flushed": flushed,
+            "state": state,
+            "mapped": state != "full",
+            # fmt: skip
+            "confirmed": wrote if kind == "commitlog" else None,
+            "readers": 0,
+            "first_ms": None,
+            "last_ms": None,
+        }
 
     def _topic(self, name) -> dict:
         kind, queues, into, out, messages = TOPICS[name]
-        return {"name": name, "kind": kind, "read_queues": queues, "write_queues": queues, "perm": 6, "order": False, "messages": messages,
-                "in_per_s": into, "out_per_s": out, "groups": sum(name in value[1] for value in GROUPS.values())}  # fmt: skip
+        return {
+            "name": name,
+            "kind": kind,
+            "read_queues": queues,
+            "write_queues": queues,
+            "perm": 6,
+            "order": False,
+            "messages": messages,
+            # fmt: skip
+            "in_per_s": into,
+            "out_per_s": out,
+            "groups": sum(name in value[1] for value in GROUPS.values()),
+        }
 
     def _group(self, name) -> dict:
         kind, topics, clients, lag, out = GROUPS[name]
-        return {"name": name, "kind": kind, "consume_enable": True, "broadcast": True, "orderly": False, "retry_queues": 1, "retry_max_times": 16,
-                "clients": clients, "model": "clustering" if clients else None, "topics": topics, "lag": lag, "out_per_s": out}  # fmt: skip
+        return {
+            "name": name,
+            "kind": kind,
+            "consume_enable": True,
+            "broadcast": True,
+            "orderly": False,
+            "retry_queues": 1,
+            "retry_max_times": 16,
+            # fmt: skip
+            "clients": clients,
+            "model": "clustering" if clients else None,
+            "topics": topics,
+            "lag": lag,
+            "out_per_s": out,
+        }
 
     def _queue(self, topic, queue_id) -> dict:
         for queue in self.topic(topic)["queues"]:
@@ -859,11 +1295,34 @@ class FakeCluster:
         raise NotFoundError(f"topic {topic} has no queue {queue_id}")
 
     def _raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
-        body = json.dumps({"order": 41_000 + queue_offset, "customer": f"c-{queue_offset % 97}", "amount": 17.5 + queue_offset % 40, "currency": "EUR", "note": "Größe 42 ✓"}, ensure_ascii=False)
-        pairs = {"TAGS": "created" if queue_offset % 3 else "paid", "KEYS": f"order-{41_000 + queue_offset} c-{queue_offset % 97}",
-                 "UNIQ_KEY": f"0A00030E1BC863947C6B{queue_offset:012X}", "CLUSTER": "DefaultCluster", "shop": "berlin"}  # fmt: skip
+        body = json.dumps(
+            {
+                "order": 41_000 + queue_offset,
+                "customer": f"c-{queue_offset % 97}",
+                "amount": 17.5 + queue_offset % 40,
+                "currency": "EUR",
+                "note": "Größe 42 ✓",
+            },
+            ensure_ascii=False,
+        )
+        pairs = {
+            "TAGS": "created" if queue_offset % 3 else "paid",
+            "KEYS": f"order-{41_000 + queue_offset} c-{queue_offset % 97}",
+            # fmt: skip
+            "UNIQ_KEY": f"0A00030E1BC863947C6B{queue_offset:012X}",
+            "CLUSTER": "DefaultCluster",
+            "shop": "berlin",
+        }
         stored_ms = self._now_ms() - 600_000 + queue_offset * 1_300
-        message = Message(topic, queue_id, body.encode(), properties.encode(pairs), born_timestamp=stored_ms - 4, born_host=BORN_HOST, store_host=STORE_HOST)
+        message = Message(
+            topic,
+            queue_id,
+            body.encode(),
+            properties.encode(pairs),
+            born_timestamp=stored_ms - 4,
+            born_host=BORN_HOST,
+            store_host=STORE_HOST,
+        )
         return record.encode(message, queue_offset, log_offset, stored_ms)
 
     def _message(self, topic, queue_id, queue_offset):
@@ -871,8 +1330,16 @@ class FakeCluster:
 
     def _receipt(self, topic, queue_id) -> dict:
         log_offset = self._wrote()
-        return {"status": "PUT_OK", "message_id": "0A00030E1BC863947C6B000000000001", "offset_message_id": message_id.encode_offset_id(STORE_HOST, log_offset),
-                "topic": topic, "queue_id": queue_id, "queue_offset": "17", "log_offset": str(log_offset)}  # fmt: skip
+        return {
+            "status": "PUT_OK",
+            "message_id": "0A00030E1BC863947C6B000000000001",
+            "offset_message_id": message_id.encode_offset_id(STORE_HOST, log_offset),
+            # fmt: skip
+            "topic": topic,
+            "queue_id": queue_id,
+            "queue_offset": "17",
+            "log_offset": str(log_offset),
+        }
 
 
 def moving(state_name: str = "running") -> FakeCluster:

@@ -1,4 +1,5 @@
-"""Invented runs of the pipeline, one of each job and in each state, for a dashboard without Redis and without Spark."""
+"""Invented runs of the pipeline, one of each job and in each state, for a dashboard without Redis and without
+Spark."""
 
 from __future__ import annotations
 
@@ -19,25 +20,65 @@ AUDIT_BAD = {
     "kinds": {"unit-missing": 118, "bad-record": 1, "index-chain": 3, "torn-tail": 1, "index-behind": 42},
     "counts": {"queues": 25, "records": 1_804_221, "log_end": 357_564_416, "units": 1_804_103, "index_files": 2, "entries": 3_608_318},
     "findings": [
-        {"severity": "error", "kind": "bad-record", "file": "commitlog/00000000000067108864", "offset": 41_220, "what": "CRC of the body is 2914410053, the record says 1180023341"},
-        {"severity": "error", "kind": "unit-missing", "file": "consumequeue/orders/3/00000000000000000000", "offset": 98_400, "what": "118 units from 4920 to 5037: missing, the log has the records"},
-        *({"severity": "error", "kind": "index-chain", "file": "index/20261121081502113", "offset": 20_000_440 + 20 * n, "what": f"entry {4_021 + n} names {4_019 + n} as the one before it in its slot, that is 3977"} for n in range(3)),
+        {"severity": "error", "kind": "bad-record", "file": "commitlog/00000000000067108864", "offset": 41_220, "what": "CRC of the body is 2914410053, the " "record says 1180023341"},
+        {"severity": "error", "kind": "unit-missing", "file": "consumequeue/orders/3/00000000000000000000", "offset": 98_400, "what": "118 units from 4920 to 5037: missing, " "the log has the records"},
+        *({"severity": "error", "kind": "index-chain", "file": "index/20261121081502113", "offset": 20_000_440 + 20 * n, "what": f"entry {4_021 + n} names {4_019 + n} as " f"the one before it in its slot, that is " f"3977"} for n in range(3)),
         {"severity": "warning", "kind": "torn-tail", "file": "commitlog/00000000000335544320", "offset": 22_020_096, "what": "torn end: 312 bytes that are no record"},
-        {"severity": "warning", "kind": "index-behind", "file": "index/20261121101137201", "offset": None, "what": "42 keys of the records from 357101220 on are not in the index"},
+        {"severity": "warning", "kind": "index-behind", "file": "index/20261121101137201", "offset": None, "what": "42 keys of the records from 357101220 " "on are not in the index"},
     ],
 }  # fmt: skip
-AUDIT_GOOD = {"ok": True, "errors": 0, "kinds": {}, "findings": [], "counts": {"queues": 25, "records": 1_804_221, "log_end": 357_564_416, "units": 1_804_221, "index_files": 2, "entries": 3_608_442}}
+AUDIT_GOOD = {
+    "ok": True,
+    "errors": 0,
+    "kinds": {},
+    "findings": [],
+    "counts": {
+        "queues": 25,
+        "records": 1_804_221,
+        "log_end": 357_564_416,
+        "units": 1_804_221,
+        "index_files": 2,
+        "entries": 3_608_442,
+    },
+}
 
 
 def _cell(messages: int, size: int, **names: object) -> dict:
-    told = {"messages": messages, "bytes": messages * size, "distinct_keys": messages // 3, "size_p50": size, "size_p95": size * 3, "size_p99": size * 9}
+    told = {
+        "messages": messages,
+        "bytes": messages * size,
+        "distinct_keys": messages // 3,
+        "size_p50": size,
+        "size_p95": size * 3,
+        "size_p99": size * 9,
+    }
     return names | told | {"delay_ms_p50": 2, "delay_ms_p95": 9, "delay_ms_p99": 41 + messages % 7}
 
 
 def _topic(name: str, messages: int, size: int, keys: int) -> dict:
-    sizes = {"smallest": size // 3, "largest": size * 40, "size_p50": size, "size_p95": size * 3, "size_p99": size * 9}
-    times = {"first_ms": BEGAN_MS - 60 * HOUR_MS, "last_ms": BEGAN_MS - 40_000, "delay_ms_p50": 2, "delay_ms_p95": 9, "delay_ms_p99": 41}
-    return {"topic": name, "messages": messages, "bytes": messages * size, "queues": 8, "distinct_keys": keys, **sizes, **times}
+    sizes = {
+        "smallest": size // 3,
+        "largest": size * 40,
+        "size_p50": size,
+        "size_p95": size * 3,
+        "size_p99": size * 9,
+    }
+    times = {
+        "first_ms": BEGAN_MS - 60 * HOUR_MS,
+        "last_ms": BEGAN_MS - 40_000,
+        "delay_ms_p50": 2,
+        "delay_ms_p95": 9,
+        "delay_ms_p99": 41,
+    }
+    return {
+        "topic": name,
+        "messages": messages,
+        "bytes": messages * size,
+        "queues": 8,
+        "distinct_keys": keys,
+        **sizes,
+        **times,
+    }
 
 
 STATISTICS = {
@@ -60,8 +101,23 @@ STATISTICS = {
 
 
 def _step(step: str, topic: str, after_ms: int, place: int) -> dict:
-    where = {"topic": topic, "queue_id": 3, "queue_offset": 51_022 + place, "log_offset": 40_000 + 1_404 * place, "record_bytes": 1_404, "reconsume_times": place}
-    return {"step": step, **where, "keys": ["order-41040"], "unique_key": "0A00030E1F9018B4AAC2", "tags": "created", "store_ms": BEGAN_MS - 9 * HOUR_MS + after_ms, "born_ms": None}
+    where = {
+        "topic": topic,
+        "queue_id": 3,
+        "queue_offset": 51_022 + place,
+        "log_offset": 40_000 + 1_404 * place,
+        "record_bytes": 1_404,
+        "reconsume_times": place,
+    }
+    return {
+        "step": step,
+        **where,
+        "keys": ["order-41040"],
+        "unique_key": "0A00030E1F9018B4AAC2",
+        "tags": "created",
+        "store_ms": BEGAN_MS - 9 * HOUR_MS + after_ms,
+        "born_ms": None,
+    }
 
 
 LINEAGE = {
@@ -77,12 +133,22 @@ LINEAGE = {
 }
 ARCHIVE = {
     "records": 1_402_118, "bytes": 210_884_120, "files": 14, "from": 201_326_592, "to": 357_564_416, "missing": [[67_108_864, 134_217_728]],
-    "doubt": "store times go back once, first at 301,989,888 of the log by 3,600,000 ms: each message is in the day that its own store time says",
+    "doubt": "store times go back once, first at 301,989,888 of the log by 3,600,000 ms: each message is " "in " "the day that its own store time says",
     "days": [{"topic": topic, "day": f"2026-11-{day}", "records": 70_000 + day * 900 + len(topic) * 4_000, "bytes": 9_400_000 + day * 81_000, "files": 1 + (topic == "orders")}
              for topic in ("orders", "page-views", "payments") for day in range(17, 22)],
 }  # fmt: skip
-RESULTS = {"audit": AUDIT_GOOD, "audit-bad": AUDIT_BAD, "statistics": STATISTICS, "lineage": LINEAGE, "archive": ARCHIVE}
-LOG = "18:02:11 starting Spark\n18:02:17 records\nWARN TaskSetManager: Lost task 4.0 in stage 0.0: " + "a long line " * 30 + "\n18:02:31 queues\n18:02:36 index\n"
+RESULTS = {
+    "audit": AUDIT_GOOD,
+    "audit-bad": AUDIT_BAD,
+    "statistics": STATISTICS,
+    "lineage": LINEAGE,
+    "archive": ARCHIVE,
+}
+LOG = (
+    "18:02:11 starting Spark\n18:02:17 records\nWARN TaskSetManager: Lost task 4.0 in stage 0.0: "
+    + "a long line " * 30
+    + "\n18:02:31 queues\n18:02:36 index\n"
+)
 
 # run -> (job, state, parameters, seconds since it was asked for)
 RUNS = {
@@ -105,8 +171,19 @@ def run(name: str) -> dict:
     job, state, parameters, ago = RUNS[name]
     asked = BEGAN_MS - ago * 1000
     over, waits = state in jobs.OVER, state == "waiting"
-    steps = [{"text": text, "began_ms": asked + 200 + 14_000 * n} for n, text in enumerate(("starting Spark", "records", "queues") if name != "starting" else ("starting Spark",))]
-    progress = {"text": steps[-1]["text"], "steps": steps, "unit": "partitions", "at_ms": BEGAN_MS, **({} if name == "starting" else {"done": 31, "total": 86, "running": 2})}
+    steps = [
+        {"text": text, "began_ms": asked + 200 + 14_000 * n}
+        for n, text in enumerate(
+            ("starting Spark", "records", "queues") if name != "starting" else ("starting Spark",)
+        )
+    ]
+    progress = {
+        "text": steps[-1]["text"],
+        "steps": steps,
+        "unit": "partitions",
+        "at_ms": BEGAN_MS,
+        **({} if name == "starting" else {"done": 31, "total": 86, "running": 2}),
+    }
     return {
         "id": name, "kind": f"pipeline_{job}", "title": pipeline.JOBS[job].title, "queue": "spark", "state": state, "parameters": parameters, "by": "user:olivia",
         "canceled_by": "user:admin" if state in ("canceled", "canceling") else None, "created_ms": asked, "created": None, "started_ms": None if waits else asked + 200,
@@ -119,14 +196,26 @@ def run(name: str) -> dict:
 LOG_FILE = "/store/commitlog/00000000000067108864"
 CHECK_FINDINGS = (
     Finding(ERROR, "bad-record", LOG_FILE, 41_220, "the body has another CRC; good records go on at 41512"),
-    Finding(ERROR, "unit-wrong", "/store/consumequeue/orders/3/00000000000000000000", 98_400, "unit 4920 is (offset, size, tags code) (9, 5, 0), the record makes it (67150084, 292, 0)"),
-    *(Finding(ERROR, "index-chain", "/store/index/20261121081502113", 20_000_440 + 20 * n, f"entry {n + 21} names {n + 21} as the one before it in its slot, that is {n}") for n in range(3)),
-    Finding(WARNING, "offset-ahead", "/store/config/consumerOffset.json", None, "group billing is at 91 of orders/3, which ends at 77: a start sets it back"),
-    Finding(WARNING, "torn-tail", "/store/commitlog/00000000000335544320", 22_020_096, "no record begins here, the magic is wrong; nothing good follows, the log ends here"),
-    Finding(NOTE, "log-start", LOG_FILE, None, "the log begins at 67108864; queues hold 12 units of older records, which became too old or are lost"),
+    Finding(ERROR, "unit-wrong", "/store/consumequeue/orders/3/00000000000000000000", 98_400, "unit 4920 is (offset, size, tags code) " "(9, 5, 0), the record makes it " "(67150084, 292, 0)"),
+    *(Finding(ERROR, "index-chain", "/store/index/20261121081502113", 20_000_440 + 20 * n, f"entry {n + 21} names {n + 21} as the " f"one before it in its slot, that is {n}") for n in range(3)),
+    Finding(WARNING, "offset-ahead", "/store/config/consumerOffset.json", None, "group billing is at 91 of orders/3, " "which ends at 77: a start sets it back"),
+    Finding(WARNING, "torn-tail", "/store/commitlog/00000000000335544320", 22_020_096, "no record begins here, the magic is " "wrong; nothing good follows, the log " "ends here"),
+    Finding(NOTE, "log-start", LOG_FILE, None, "the log begins at 67108864; queues hold 12 units of older " "records, which became too old or are " "lost"),
 )  # fmt: skip
-CHECK_COUNTS = {"records": 1_804_221, "units": 1_804_103, "entries": 3_608_318, "queues": 25, "log_files": 9, "index_files": 2}
-CHECKS = {"check-running": ("running", 9), "check-bad": ("done", 700), "check-good": ("done", 90_000), "check-failed": ("failed", 99_000)}
+CHECK_COUNTS = {
+    "records": 1_804_221,
+    "units": 1_804_103,
+    "entries": 3_608_318,
+    "queues": 25,
+    "log_files": 9,
+    "index_files": 2,
+}
+CHECKS = {
+    "check-running": ("running", 9),
+    "check-bad": ("done", 700),
+    "check-good": ("done", 90_000),
+    "check-failed": ("failed", 99_000),
+}
 
 
 def check_result(findings: tuple[Finding, ...]) -> dict:
@@ -134,16 +223,42 @@ def check_result(findings: tuple[Finding, ...]) -> dict:
     report = CheckReport(list(findings), CHECK_COUNTS, {finding.kind: 1 for finding in findings})
     told = findings_of(report, Path("/store"), unclean=True)
     actions = [
-        {"number": 1, "action": "checkpoint", "file": "checkpoint", "offset": 0, "bytes": 4096, "what": "Let the checkpoint say that no queue and no index file is sure, so that the whole log is read."},
-        {"number": 2, "action": "bridge", "file": "commitlog/00000000000067108864", "offset": 41_220, "bytes": 292, "what": "Bridge 292 damaged bytes: a placeholder takes the place of orders/3 at 4,920; what follows stays readable."},
-        {"number": 3, "action": "move", "file": "index/20261121081502113", "offset": None, "bytes": 420_000_040, "what": "Take the file away; the index is made anew from the log."},
-        {"number": 4, "action": "rebuild", "file": ".", "offset": None, "bytes": 0, "what": "Read the whole log as a start does, and make from it every unit and every index entry that is missing."},
+        {"number": 1, "action": "checkpoint", "file": "checkpoint", "offset": 0, "bytes": 4096, "what": "Let the checkpoint say that no queue " "and no index file is sure, so that the " "whole log is " "read."},
+        {"number": 2, "action": "bridge", "file": "commitlog/00000000000067108864", "offset": 41_220, "bytes": 292, "what": "Bridge 292 damaged bytes: a placeholder " "takes the place of orders/3 at 4,920; " "what follows " "stays readable."},
+        {"number": 3, "action": "move", "file": "index/20261121081502113", "offset": None, "bytes": 420_000_040, "what": "Take the file away; the index is made " "anew from the log."},
+        {"number": 4, "action": "rebuild", "file": ".", "offset": None, "bytes": 0, "what": "Read the whole log as a start does, and " "make from it every unit and every index " "entry that " "is missing."},
     ] if findings else []  # fmt: skip
-    lost = [{"topic": "orders", "queue_id": 3, "first": 4920, "last": 4920, "messages": 1, "is_stale": False}] if findings else []
-    losses = {"messages": len(lost), "ranges": lost, "ranges_left_out": 0, "unnamed_bytes": 1_572_864 if findings else 0, "perhaps_expired": 12 if findings else 0, "log_begin": 67_108_864, "ends_unknown": ["orders/3"] if findings else []}
-    plan = {"lost": losses, "actions": actions, "left": [], "bytes": 420_004_428 if actions else 0, "kept_in": "lost+found" if actions else None}
+    lost = (
+        [{"topic": "orders", "queue_id": 3, "first": 4920, "last": 4920, "messages": 1, "is_stale": False}]
+        if findings
+        else []
+    )
+    losses = {
+        "messages": len(lost),
+        "ranges": lost,
+        "ranges_left_out": 0,
+        "unnamed_bytes": 1_572_864 if findings else 0,
+        "perhaps_expired": 12 if findings else 0,
+        "log_begin": 67_108_864,
+        "ends_unknown": ["orders/3"] if findings else [],
+    }
+    plan = {
+        "lost": losses,
+        "actions": actions,
+        "left": [],
+        "bytes": 420_004_428 if actions else 0,
+        "kept_in": "lost+found" if actions else None,
+    }
     grades = {grade: sum(finding["grade"] == grade for finding in told) for grade in GRADES}
-    return {"ok": not findings, "log_end": 357_564_416, "counts": CHECK_COUNTS, "kinds": report.kinds, "grades": grades, "findings": told, "plan": plan}
+    return {
+        "ok": not findings,
+        "log_end": 357_564_416,
+        "counts": CHECK_COUNTS,
+        "kinds": report.kinds,
+        "grades": grades,
+        "findings": told,
+        "plan": plan,
+    }
 
 
 def check(name: str) -> dict:

@@ -1,7 +1,8 @@
-"""Faults of every kind, planted into a copy of a store, and what a doctor must say of each: kind, grade, file and offset.
+"""Faults of every kind, planted into a copy of a store, and what a doctor must say of each: kind, grade, file
+and offset.
 
-Each fault is a function of a `Scene` (a directory and what the plain reader knew of it before) that changes files by hand and
-returns what it has `Planted`. They know the formats and nothing of the engine.
+Each fault is a function of a `Scene` (a directory and what the plain reader knew of it before) that changes
+files by hand and returns what it has `Planted`. They know the formats and nothing of the engine.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ _TOPIC = "FixA"  # of the golden stores: four queues, some hundred messages each
 
 @dataclass(frozen=True)
 class Planted:
-    """What must be found. `offset` None: the finding is about the whole file. `lost`: log offsets of records that are gone."""
+    """What must be found. `offset` None: the finding is about the whole file. `lost`: log offsets of records
+    that are gone."""
 
     kind: str
     grade: str
     file: str
     offset: int | None = None
     lost: frozenset[int] = field(default_factory=frozenset)
-    changed: int | None = None  # log offset of a record whose properties are others now, which nothing can bring back
+    # Log offset of a record whose properties are others now, which nothing can bring back
+    changed: int | None = None
 
 
 class Scene:
@@ -44,10 +47,19 @@ class Scene:
         self.choose = random.Random(seed)
         self.geometry = IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num)
 
-    def record(self, *, fits: Callable[[record.StoredMessage], bool] = lambda found: True) -> record.StoredMessage:
-        """A message somewhere in the middle of the log, that has a queue and keys, a tag, and a body that a CRC covers."""
+    def record(
+        self, *, fits: Callable[[record.StoredMessage], bool] = lambda found: True
+    ) -> record.StoredMessage:
+        """A message somewhere in the middle of the log, that has a queue and keys, a tag, and a body that a
+        CRC covers."""
         middle = self.records[len(self.records) // 4 : -len(self.records) // 4]
-        return self.choose.choice([m for m in middle if m.topic == _TOPIC and m.keys and m.tags and len(m.body) > 20 and not m.sys_flag and fits(m)])
+        return self.choose.choice(
+            [
+                m
+                for m in middle
+                if m.topic == _TOPIC and m.keys and m.tags and len(m.body) > 20 and not m.sys_flag and fits(m)
+            ]
+        )
 
     def log_place(self, log_offset: int) -> tuple[str, int]:
         base = log_offset // self.sizes.mapped_file_size_commit_log * self.sizes.mapped_file_size_commit_log
@@ -89,7 +101,8 @@ class Scene:
 
 
 def complaints(scene: Scene, planted: Planted | None, root: Path) -> list[str]:
-    """What of the messages that could be read before cannot be read now, by place, by queue or by key; the plain reader looks."""
+    """What of the messages that could be read before cannot be read now, by place, by queue or by key; the
+    plain reader looks."""
     after = ReferenceStore(root, scene.sizes)
     entries = {(entry.key_hash, entry.log_offset) for model in after.index for entry in model.entries[1:]}
     gone, changed = (planted.lost, planted.changed) if planted else (frozenset(), None)
@@ -102,7 +115,9 @@ def complaints(scene: Scene, planted: Planted | None, root: Path) -> list[str]:
             continue
         if here != message and message.log_offset != changed:
             found.append(f"{message.log_offset} is not as it was")
-        elif here.is_queued and after.queues[here.topic, here.queue_id].get(here.queue_offset) != QueueUnit(here.log_offset, here.size, tags_code(here)):
+        elif here.is_queued and after.queues[here.topic, here.queue_id].get(here.queue_offset) != QueueUnit(
+            here.log_offset, here.size, tags_code(here)
+        ):
             found.append(f"{message.log_offset} is not in its queue")
         elif any((hash_of(key), here.log_offset) not in entries for key in index_keys(here, with_tags=False)):
             found.append(f"{message.log_offset} cannot be found by each of its keys")
@@ -120,7 +135,7 @@ def fault(function):
     return function
 
 
-# The log --------------------------------------------------------------------------------------------------------------
+# The log ------------------------------------------------------------------------------------------
 
 
 def _damaged_field(scene: Scene, at: int, bit: int = 0) -> Planted:
@@ -223,7 +238,9 @@ def a_topic_that_nobody_knows(scene: Scene) -> Planted:
 def flipped_bit_in_a_key(scene: Scene) -> Planted:
     found = scene.record()
     file, offset = scene.log_place(found.log_offset)
-    scene.flip(file, offset + found.size - len(found.raw_properties) + found.raw_properties.index(b"KEYS\x01") + 5)
+    scene.flip(
+        file, offset + found.size - len(found.raw_properties) + found.raw_properties.index(b"KEYS\x01") + 5
+    )
     return Planted("index-missing", "repair", "index/", None, changed=found.log_offset)
 
 
@@ -231,13 +248,21 @@ def flipped_bit_in_a_key(scene: Scene) -> Planted:
 def flipped_bit_in_a_tag(scene: Scene) -> Planted:
     found = scene.record()
     file, offset = scene.log_place(found.log_offset)
-    scene.flip(file, offset + found.size - len(found.raw_properties) + found.raw_properties.index(b"TAGS\x01") + 5)
-    return Planted("unit-wrong", "repair", *scene.queue_place(found.queue_id, found.queue_offset), changed=found.log_offset)
+    scene.flip(
+        file, offset + found.size - len(found.raw_properties) + found.raw_properties.index(b"TAGS\x01") + 5
+    )
+    return Planted(
+        "unit-wrong",
+        "repair",
+        *scene.queue_place(found.queue_id, found.queue_offset),
+        changed=found.log_offset,
+    )
 
 
 @fault
 def store_time_that_goes_back(scene: Scene) -> Planted:
-    """Of a record in the middle, by a day; nothing else says when it was stored, but whole seconds in the index."""
+    """Of a record in the middle, by a day; nothing else says when it was stored, but whole seconds in the
+    index."""
     found = scene.record()
     file, offset = scene.log_place(found.log_offset)
     at = record.FIXED[(found.sys_flag >> 4) & 3].offset["store_timestamp"]
@@ -263,7 +288,9 @@ def several_records_overwritten(scene: Scene) -> Planted:
         number += 5
         gone = scene.records[number : number + 5]
     file, offset = scene.log_place(gone[0].log_offset)
-    scene.write(file, offset, scene.choose.randbytes(gone[-1].log_offset + gone[-1].size - gone[0].log_offset))
+    scene.write(
+        file, offset, scene.choose.randbytes(gone[-1].log_offset + gone[-1].size - gone[0].log_offset)
+    )
     return Planted("bad-record", "lost", file, offset, frozenset(m.log_offset for m in gone))
 
 
@@ -273,7 +300,13 @@ def zeros_up_to_the_end_of_a_file(scene: Scene) -> Planted:
     first = next(m for m in scene.records if m.log_offset > size + size // 2)
     file, offset = scene.log_place(first.log_offset)
     scene.write(file, offset, bytes(size - offset))
-    return Planted("bad-record", "lost", file, offset, frozenset(m.log_offset for m in scene.records if first.log_offset <= m.log_offset < 2 * size))
+    return Planted(
+        "bad-record",
+        "lost",
+        file,
+        offset,
+        frozenset(m.log_offset for m in scene.records if first.log_offset <= m.log_offset < 2 * size),
+    )
 
 
 @fault
@@ -303,7 +336,11 @@ def log_file_too_short(scene: Scene) -> Planted:
     size = scene.sizes.mapped_file_size_commit_log
     file = f"commitlog/{size:020}"
     scene.truncate(file, size - 5000)
-    gone = frozenset(m.log_offset for m in scene.records if 2 * size - 5000 < m.log_offset + m.size and m.log_offset < 2 * size)
+    gone = frozenset(
+        m.log_offset
+        for m in scene.records
+        if 2 * size - 5000 < m.log_offset + m.size and m.log_offset < 2 * size
+    )
     return Planted("file-length", "repair", file, None, gone)
 
 
@@ -321,7 +358,11 @@ def log_file_cut_to_almost_nothing(scene: Scene) -> Planted:
     size = scene.sizes.mapped_file_size_commit_log
     for number, length in ((1, 100), (2, 0)):
         scene.truncate(f"commitlog/{number * size:020}", length)
-    gone = frozenset(m.log_offset for m in scene.records if size <= m.log_offset < 3 * size and m.log_offset + m.size > size + 100)
+    gone = frozenset(
+        m.log_offset
+        for m in scene.records
+        if size <= m.log_offset < 3 * size and m.log_offset + m.size > size + 100
+    )
     return Planted("file-length", "repair", f"commitlog/{size:020}", None, gone)
 
 
@@ -329,7 +370,13 @@ def log_file_cut_to_almost_nothing(scene: Scene) -> Planted:
 def log_file_of_no_bytes_in_the_middle(scene: Scene) -> Planted:
     size = scene.sizes.mapped_file_size_commit_log
     scene.truncate(f"commitlog/{size:020}", 0)
-    return Planted("file-length", "repair", f"commitlog/{size:020}", None, frozenset(m.log_offset for m in scene.records if size <= m.log_offset < 2 * size))
+    return Planted(
+        "file-length",
+        "repair",
+        f"commitlog/{size:020}",
+        None,
+        frozenset(m.log_offset for m in scene.records if size <= m.log_offset < 2 * size),
+    )
 
 
 @fault
@@ -340,7 +387,11 @@ def log_file_too_short_before_one_that_begins_with_damage(scene: Scene) -> Plant
     scene.truncate(file, size - 5000)
     first = next(m for m in scene.records if m.log_offset == 2 * size)
     scene.flip(*scene.log_place(first.log_offset + record.FIXED_IPV4.offset["magic"]))
-    gone = {m.log_offset for m in scene.records if 2 * size - 5000 < m.log_offset + m.size and m.log_offset < 2 * size}
+    gone = {
+        m.log_offset
+        for m in scene.records
+        if 2 * size - 5000 < m.log_offset + m.size and m.log_offset < 2 * size
+    }
     return Planted("file-length", "repair", file, None, frozenset({*gone, first.log_offset}))
 
 
@@ -348,7 +399,9 @@ def log_file_too_short_before_one_that_begins_with_damage(scene: Scene) -> Plant
 def first_log_file_too_short(scene: Scene) -> Planted:
     size = scene.sizes.mapped_file_size_commit_log
     scene.truncate(f"commitlog/{0:020}", size // 2)
-    gone = frozenset(m.log_offset for m in scene.records if size // 2 < m.log_offset + m.size and m.log_offset < size)
+    gone = frozenset(
+        m.log_offset for m in scene.records if size // 2 < m.log_offset + m.size and m.log_offset < size
+    )
     return Planted("file-length", "repair", f"commitlog/{0:020}", None, gone)
 
 
@@ -391,7 +444,13 @@ def first_log_file_missing(scene: Scene) -> Planted:
     """Nothing tells it from one that became too old, but that units and entries know of it."""
     size = scene.sizes.mapped_file_size_commit_log
     scene.delete(f"commitlog/{0:020}")
-    return Planted("log-start", "harmless", f"commitlog/{size:020}", None, frozenset(m.log_offset for m in scene.records if m.log_offset < size))
+    return Planted(
+        "log-start",
+        "harmless",
+        f"commitlog/{size:020}",
+        None,
+        frozenset(m.log_offset for m in scene.records if m.log_offset < size),
+    )
 
 
 @fault
@@ -401,8 +460,16 @@ def last_log_file_missing(scene: Scene) -> Planted:
     for path in (scene.root / "commitlog").iterdir():
         if int(path.name) >= base:
             path.unlink()
-    first = min((m for m in scene.records if m.log_offset >= base and m.topic == _TOPIC), key=lambda m: m.queue_offset if m.queue_id == 0 else 1 << 40)
-    return Planted("unit-extra", "lost", *scene.queue_place(0, first.queue_offset), frozenset(m.log_offset for m in scene.records if m.log_offset >= base))
+    first = min(
+        (m for m in scene.records if m.log_offset >= base and m.topic == _TOPIC),
+        key=lambda m: m.queue_offset if m.queue_id == 0 else 1 << 40,
+    )
+    return Planted(
+        "unit-extra",
+        "lost",
+        *scene.queue_place(0, first.queue_offset),
+        frozenset(m.log_offset for m in scene.records if m.log_offset >= base),
+    )
 
 
 @fault
@@ -420,7 +487,9 @@ def _renamed(scene: Scene, file: str, base: int) -> str:
 @fault
 def log_file_renamed_to_an_absurd_base(scene: Scene) -> Planted:
     size = scene.sizes.mapped_file_size_commit_log
-    return Planted("misplaced-file", "repair", _renamed(scene, f"commitlog/{2 * size:020}", (1 << 40) // size * size))
+    return Planted(
+        "misplaced-file", "repair", _renamed(scene, f"commitlog/{2 * size:020}", (1 << 40) // size * size)
+    )
 
 
 @fault
@@ -452,7 +521,7 @@ def _swap(first: Path, second: Path) -> None:
     between.rename(second)
 
 
-# Queues ---------------------------------------------------------------------------------------------------------------
+# Queues -------------------------------------------------------------------------------------------
 
 
 def _unit(scene: Scene) -> tuple[int, int]:
@@ -572,7 +641,9 @@ def queue_file_renamed_to_an_absurd_base(scene: Scene) -> Planted:
 
 def _only_file(scene: Scene) -> str:
     directory = next(
-        path for path in sorted((scene.root / "consumequeue").glob("*/*")) if len(list(path.iterdir())) == 1 and path.parent.name != _TOPIC
+        path
+        for path in sorted((scene.root / "consumequeue").glob("*/*"))
+        if len(list(path.iterdir())) == 1 and path.parent.name != _TOPIC
     )
     return str(next(directory.iterdir()).relative_to(scene.root))
 
@@ -581,7 +652,9 @@ def _only_file(scene: Scene) -> str:
 def only_file_of_a_queue_renamed(scene: Scene) -> Planted:
     """Each unit is that of another number then, and nothing beside it says so."""
     file = _only_file(scene)
-    return Planted("misplaced-file", "repair", _renamed(scene, file, scene.sizes.mapped_file_size_consume_queue))
+    return Planted(
+        "misplaced-file", "repair", _renamed(scene, file, scene.sizes.mapped_file_size_consume_queue)
+    )
 
 
 @fault
@@ -618,7 +691,7 @@ def foreign_directory_beside_the_queues(scene: Scene) -> Planted:
     return Planted("stray-file", "repair", f"consumequeue/{_TOPIC}/backup")
 
 
-# The index ------------------------------------------------------------------------------------------------------------
+# The index ----------------------------------------------------------------------------------------
 
 
 def _entry(scene: Scene, file: str, number: int, **changes: int) -> int:
@@ -650,7 +723,12 @@ def stale_slot(scene: Scene) -> Planted:
 def _header_of(scene: Scene, name: str, value: int) -> Planted:
     file, at = scene.index_files()[1], index_file.HEADER.offset[name]
     scene.write(file, at, struct.pack(">i" if name in ("slots_used", "count") else ">q", value))
-    return Planted("index-header", "repair", file, index_file.HEADER.offset["begin_offset"] if name == "end_offset" else at)
+    return Planted(
+        "index-header",
+        "repair",
+        file,
+        index_file.HEADER.offset["begin_offset"] if name == "end_offset" else at,
+    )
 
 
 @fault
@@ -756,7 +834,7 @@ def foreign_file_in_the_index(scene: Scene) -> Planted:
     return Planted("stray-file", "repair", "index/index.tar")
 
 
-# Checkpoint and config/ -----------------------------------------------------------------------------------------------
+# Checkpoint and config/ ---------------------------------------------------------------------------
 
 
 @fault

@@ -79,7 +79,9 @@ def small_settings(root: Path, **changes) -> StoreSettings:
     )
 
 
-def message(topic="topic", queue_id=0, body=b"body", tag=None, keys=(), unique=None, more=None, **changes) -> Message:
+def message(
+    topic="topic", queue_id=0, body=b"body", tag=None, keys=(), unique=None, more=None, **changes
+) -> Message:
     pairs = {"KEYS": " ".join(keys) or None, "TAGS": tag, "UNIQ_KEY": unique, **(more or {})}
     return Message(topic, queue_id, body, properties.encode(pairs), born_timestamp=START_MS, **changes)
 

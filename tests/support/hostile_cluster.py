@@ -1,4 +1,5 @@
-"""A cluster in which everything that somebody outside may write is one of the payloads, wherever a page shows it."""
+"""A cluster in which everything that somebody outside may write is one of the payloads, wherever a page shows
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,15 @@ class HostileCluster(FakeCluster):
         payload = self.payloads[queue_offset % len(self.payloads)]
         following = [self.payloads[(queue_offset + n) % len(self.payloads)] for n in range(AT_ONCE)]
         pairs = {text: text for text in following} | {"TAGS": payload, "KEYS": payload, "UNIQ_KEY": payload}
-        message = Message(topic, queue_id, payload.encode(), properties.encode(pairs), born_timestamp=1, born_host=BORN_HOST, store_host=STORE_HOST)
+        message = Message(
+            topic,
+            queue_id,
+            payload.encode(),
+            properties.encode(pairs),
+            born_timestamp=1,
+            born_host=BORN_HOST,
+            store_host=STORE_HOST,
+        )
         return record.encode(message, queue_offset, log_offset, 2)
 
     def state(self) -> dict:
@@ -33,7 +42,10 @@ class HostileCluster(FakeCluster):
     def recovery(self) -> dict:
         report = super().recovery()
         findings = [{"severity": "notice", "file": text, "offset": 1, "what": text} for text in self.payloads]
-        steps = [step | {"file": self.payloads[n], "detail": self.payloads[-n]} for n, step in enumerate(report["steps"])]
+        steps = [
+            step | {"file": self.payloads[n], "detail": self.payloads[-n]}
+            for n, step in enumerate(report["steps"])
+        ]
         return report | {"findings": findings, "steps": steps, "error": " ".join(self.payloads)}
 
     def topic(self, name: str) -> dict:
@@ -42,27 +54,52 @@ class HostileCluster(FakeCluster):
     def group(self, name: str) -> dict:
         group = super().group(name)
         member = {"address": "10.0.3.14:5122", "heartbeat_ms": 1}
-        queues = [queue | {"client_id": self.payloads[n % len(self.payloads)]} for n, queue in enumerate(group["queues"])]
+        queues = [
+            queue | {"client_id": self.payloads[n % len(self.payloads)]}
+            for n, queue in enumerate(group["queues"])
+        ]
         return group | {
             "queues": queues,
-            "members": [member | {"client_id": text, "language": text, "version": text} for text in self.payloads],
-            "subscriptions": [{"topic": "orders", "expression": text, "clients": 1} for text in self.payloads],
+            "members": [
+                member | {"client_id": text, "language": text, "version": text} for text in self.payloads
+            ],
+            "subscriptions": [
+                {"topic": "orders", "expression": text, "clients": 1} for text in self.payloads
+            ],
         }
 
     async def halves(self, limit=50) -> dict:
         (half, *_) = (await super().halves())["items"]
-        return {"items": [half | {"message_id": text, "group": text} for text in self.payloads], "complete": True}
+        return {
+            "items": [half | {"message_id": text, "group": text} for text in self.payloads],
+            "complete": True,
+        }
 
     def fate(self, stored) -> dict:
         """Its producer's group is what a client wrote; topics and groups that lead somewhere were checked."""
-        facts = {"kind": "prepared", "waits": True, "due_ms": None, "topic": "payments", "queue_id": 3, "level": None, "checks": 1, "recalls": None}
+        facts = {
+            "kind": "prepared",
+            "waits": True,
+            "due_ms": None,
+            "topic": "payments",
+            "queue_id": 3,
+            "level": None,
+            "checks": 1,
+            "recalls": None,
+        }
         return facts | {"group": self.payloads[stored.queue_offset % len(self.payloads)]}
 
     async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[dict]:
-        steps = [step | {"why": text, "key": text} for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)]
+        steps = [
+            step | {"why": text, "key": text}
+            for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)
+        ]
         return [step | {"message_id": step["why"]} if "message_id" in step else step for step in steps]
 
     async def index_chains(self, name) -> dict:
         told = await super().index_chains(name)
-        longest = [chain | {"keys": [key | {"topic": text, "key": text} for key in chain["keys"]]} for text, chain in zip(self.payloads, told["longest"], strict=False)]
+        longest = [
+            chain | {"keys": [key | {"topic": text, "key": text} for key in chain["keys"]]}
+            for text, chain in zip(self.payloads, told["longest"], strict=False)
+        ]
         return told | {"longest": longest, "findings": list(self.payloads)}

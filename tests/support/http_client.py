@@ -1,4 +1,5 @@
-"""One HTTP request to an ASGI application, without a server: what the process would answer at its door, hot routes and all."""
+"""One HTTP request to an ASGI application, without a server: what the process would answer at its door, hot
+routes and all."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ class Answer:
     body: bytes
 
 
-async def ask(application, method: str, address: str, *, headers: dict[str, str] | None = None, body: bytes = b"") -> Answer:
-    """The answer to a request over TCP from loopback; `address` is the path with its query, percent-encoded or not."""
+async def ask(
+    application, method: str, address: str, *, headers: dict[str, str] | None = None, body: bytes = b""
+) -> Answer:
+    """The answer to a request over TCP from loopback; `address` is the path with its query, percent-encoded
+    or not."""
     path, _, query = address.partition("?")
     given = {"host": "localhost", **{name.lower(): value for name, value in (headers or {}).items()}}
     if body:

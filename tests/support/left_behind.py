@@ -1,7 +1,8 @@
 """What a run of the tests leaves behind it: processes that are still alive, files in the temporary directory.
 
-A process is known by a word of its environment, which all that it starts inherits, also what has no parent any more. pytest puts
-the name of the running test there as well, so that one that is left names the test that started it.
+A process is known by a word of its environment, which all that it starts inherits, also what has no parent
+any more. pytest puts the name of the running test there as well, so that one that is left names the test that
+started it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def mark_of_this_process() -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. One that ended stays in the table until whoever started it asks how; that one does not run."""
+    """Whether a process runs. One that ended stays in the table until whoever started it asks how; that one
+    does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -52,7 +54,9 @@ def alive(mark: str) -> list[LeftProcess]:
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 words = (entry / "environ").read_bytes().split(b"\0")
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                command = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                )
             except OSError:  # it ended meanwhile, or is another user's
                 continue
             known = dict(word.split(b"=", 1) for word in words if b"=" in word)
@@ -63,7 +67,8 @@ def alive(mark: str) -> list[LeftProcess]:
 
 
 def left_processes(mark: str, limit_s: float | None = None) -> list[LeftProcess]:
-    """Those that are alive after `limit_s` (END_SECONDS); they are killed, so that nothing of a run outlives it."""
+    """Those that are alive after `limit_s` (END_SECONDS); they are killed, so that nothing of a run outlives
+    it."""
     deadline = time.monotonic() + (END_SECONDS if limit_s is None else limit_s)
     while (left := alive(mark)) and time.monotonic() < deadline:
         time.sleep(STEP_SECONDS)

@@ -1,4 +1,5 @@
-"""The longest turn of an asyncio loop, by processor time of its thread, so that what else runs on the machine counts little."""
+"""The longest turn of an asyncio loop, by processor time of its thread, so that what else runs on the machine
+counts little."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from contextlib import contextmanager
 
 
 class Longest:
-    """`ms` is the processor time of the longest callback so far, `what` its description; `all_ms` is that of all callbacks.
+    """`ms` is the processor time of the longest callback so far, `what` its description; `all_ms` is that of
+    all callbacks.
 
     `reading_ms` is the time of a reading of 1 MiB of plain JSON, after it is done.
     """
@@ -23,7 +25,8 @@ class Longest:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keep the collector out of what is measured: it walks the whole process, 0.4 s after thousands of tests."""
+    """Keep the collector out of what is measured: it walks the whole process, 0.4 s after thousands of
+    tests."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -66,7 +69,8 @@ def _reading_s() -> float:
 
 @contextmanager
 def longest_turn(monkeypatch) -> Iterator[Longest]:
-    """Measure each callback that the loop runs. What the garbage collector does is another matter, and is left out."""
+    """Measure each callback that the loop runs. What the garbage collector does is another matter, and is
+    left out."""
     longest = Longest()
     run = asyncio.Handle._run
 
@@ -85,10 +89,14 @@ def longest_turn(monkeypatch) -> Iterator[Longest]:
         longest.reading_ms = max(before, _reading_s()) * 1e3
 
 
-async def in_short_turns(monkeypatch, act: Callable[[int], Awaitable], is_short: Callable[[Longest], bool]) -> object:
-    """Do `act(number)` up to three times, until `is_short` holds of its longest turn, and return what it returned.
+async def in_short_turns(
+    monkeypatch, act: Callable[[int], Awaitable], is_short: Callable[[Longest], bool]
+) -> object:
+    """Do `act(number)` up to three times, until `is_short` holds of its longest turn, and return what it
+    returned.
 
-    A machine that stands still during a turn makes that turn long once; work that is not cut into turns is long each time.
+    A machine that stands still during a turn makes that turn long once; work that is not cut into turns is
+    long each time.
     """
     for number in range(3):
         with longest_turn(monkeypatch) as longest:

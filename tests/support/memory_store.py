@@ -1,7 +1,8 @@
 """A MessageStore without files: the engine's contract over Python lists, for tests of what stands on it.
 
-Slow and obvious. `sync()` plays the flusher: with `sync_flush` a put is confirmed, shown and acknowledged only then.
-`cold` makes every read come back later, as reads from disk do; `refuse` gives a status for every put.
+Slow and obvious. `sync()` plays the flusher: with `sync_flush` a put is confirmed, shown and acknowledged
+only then. `cold` makes every read come back later, as reads from disk do; `refuse` gives a status for every
+put.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.write_path import WritePath
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
-from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, MovedOn, PutResult, PutStatus
+from broker_store.messages import (
+    GetRequest,
+    GetResult,
+    GetStatus,
+    KeyQueryResult,
+    Message,
+    MovedOn,
+    PutResult,
+    PutStatus,
+)
 from tests.support.simulated_disk import SimulatedDisk
 
 ROOT = Path("/data/store")
@@ -92,19 +102,33 @@ class MemoryStore:
             at += size
         self._after_append()
         first, last = results[0], results[-1]
-        first.count, first.log_end, first.log_offsets = len(results), last.log_end, tuple(r.log_offset for r in results)
+        first.count, first.log_end, first.log_offsets = (
+            len(results),
+            last.log_end,
+            tuple(r.log_offset for r in results),
+        )
         return first
 
     def put_waited(self, records, count, topic, forbidden, written_ms=None) -> MovedOn:
         waited = record.decode_all(records)
         assert len(waited) == count
         messages = [
-            real_message(one, topic, forbidden, None if written_ms is None else (written_ms[number], self.clock())) for number, one in enumerate(waited)
+            real_message(
+                one, topic, forbidden, None if written_ms is None else (written_ms[number], self.clock())
+            )
+            for number, one in enumerate(waited)
         ]
         good = [message for message in messages if message is not None]
         results = iter(self.put_many(good) if good else ())
-        found = [next(results) if message is not None else PutResult(PutStatus.MESSAGE_ILLEGAL) for message in messages]
-        stored = [(message.topic, 1, len(message.body)) for message, result in zip(messages, found, strict=True) if result.ok]
+        found = [
+            next(results) if message is not None else PutResult(PutStatus.MESSAGE_ILLEGAL)
+            for message in messages
+        ]
+        stored = [
+            (message.topic, 1, len(message.body))
+            for message, result in zip(messages, found, strict=True)
+            if result.ok
+        ]
         return MovedOn([result.status for result in found], max([result.log_end for result in found]), stored)
 
     def _append(self, message: Message) -> PutResult:
@@ -211,7 +235,9 @@ class MemoryStore:
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
         times = self._times(topic, queue_id)
-        return max(0, bisect.bisect_right(times, time_ms) - 1) if upper else bisect.bisect_left(times, time_ms)
+        return (
+            max(0, bisect.bisect_right(times, time_ms) - 1) if upper else bisect.bisect_left(times, time_ms)
+        )
 
     def time_order(self, topic: str, queue_id: int, *times_ms: int) -> None:
         return None
@@ -231,15 +257,23 @@ class MemoryStore:
 
     record_now = record_by_id = record_at
 
-    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, wait: bool = True) -> KeyQueryResult:
+    def query_keys(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, wait: bool = True
+    ) -> KeyQueryResult:
         offsets, records, last_ms = [], [], 0
         for log_offset, raw in self._records.items():
             stored = record.decode(raw)
-            if stored.topic == topic and key in (*stored.keys, stored.unique_key) and begin_ms <= stored.store_timestamp <= end_ms:
+            if (
+                stored.topic == topic
+                and key in (*stored.keys, stored.unique_key)
+                and begin_ms <= stored.store_timestamp <= end_ms
+            ):
                 offsets.append(log_offset)
                 records.append(raw)
                 last_ms = stored.store_timestamp
-        return KeyQueryResult(offsets[-max_count:], records[-max_count:], last_ms, offsets[-1] if offsets else 0)
+        return KeyQueryResult(
+            offsets[-max_count:], records[-max_count:], last_ms, offsets[-1] if offsets else 0
+        )
 
     def queues(self) -> list[tuple[str, int]]:
         return list(self._queues)
@@ -262,7 +296,13 @@ class MemoryStore:
         return self.confirmed
 
     def positions(self) -> dict:
-        return {"min": 0, "wrote": self.wrote, "confirmed": self.confirmed, "flushed": self.confirmed, "dispatched": self.confirmed}
+        return {
+            "min": 0,
+            "wrote": self.wrote,
+            "confirmed": self.confirmed,
+            "flushed": self.confirmed,
+            "dispatched": self.confirmed,
+        }
 
     def clean_expired(self) -> None:
         self.cleanings += 1
@@ -272,7 +312,11 @@ class MemoryStore:
             "at_ms": self.clock(),
             "state": "running",
             "positions": self.positions(),
-            "behind": {"dispatch_bytes": self.wrote - self.confirmed, "unflushed_bytes": 0, "oldest_unflushed_ms": None},
+            "behind": {
+                "dispatch_bytes": self.wrote - self.confirmed,
+                "unflushed_bytes": 0,
+                "oldest_unflushed_ms": None,
+            },
             "totals": {"puts": len(self._records), "refused": {}},
             "disk": {"total_bytes": 1 << 30, "free_bytes": 1 << 29, "used_ratio": 0.5},
             "lost_and_found": {"files": 0, "bytes": 0},
@@ -306,14 +350,23 @@ class MemoryStore:
 
 
 def real_message(waited: record.StoredMessage, topic: str, forbidden, times=None) -> Message | None:
-    """A message that waited as it goes to its real place, with the times it was put on the wheel and taken off; None for one that may not."""
-    real, queue_id = waited.properties.get(properties.REAL_TOPIC), waited.properties.get(properties.REAL_QUEUE_ID, "")
+    """A message that waited as it goes to its real place, with the times it was put on the wheel and taken
+    off; None for one that may not."""
+    real, queue_id = (
+        waited.properties.get(properties.REAL_TOPIC),
+        waited.properties.get(properties.REAL_QUEUE_ID, ""),
+    )
     is_number = queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10 and int(queue_id) < 65536
     if waited.topic != topic or not real or real in forbidden or not is_number:
         return None
     told, prepared = waited.raw_properties, waited.prepared_transaction_offset
     if times is not None:
-        longer = properties.set_values(told, dict(zip((properties.TIMER_ENQUEUE_MS, properties.TIMER_DEQUEUE_MS), map(str, times), strict=True)))
+        longer = properties.set_values(
+            told,
+            dict(
+                zip((properties.TIMER_ENQUEUE_MS, properties.TIMER_DEQUEUE_MS), map(str, times), strict=True)
+            ),
+        )
         told, prepared = longer if len(longer) <= properties.MAX_BYTES else told, 0
     return Message(
         real, int(queue_id), waited.body, told, waited.flag, waited.sys_flag & ~0x30, waited.born_timestamp, waited.born_host, waited.store_host,

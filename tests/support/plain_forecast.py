@@ -1,4 +1,5 @@
-"""What the forecasts of disk and offsets rest on, read the slow way: every unit of every queue, every record of the log."""
+"""What the forecasts of disk and offsets rest on, read the slow way: every unit of every queue, every record
+of the log."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ def records(root: Path) -> list[tuple[int, int, int]]:
                 break
             if not head.is_record:
                 return found
-            found.append((base + at, head.total_size, record.decode(raw[at : at + head.total_size], check_crc=False).store_timestamp))
+            found.append(
+                (
+                    base + at,
+                    head.total_size,
+                    record.decode(raw[at : at + head.total_size], check_crc=False).store_timestamp,
+                )
+            )
             at += head.total_size
     return found
 
@@ -49,6 +56,9 @@ def units(root: Path, topic: str, queue_id: int) -> list[tuple[int, int, int]]:
 
 def unread(root: Path, topic: str, queue_id: int, offset: int, begin: int, end: int) -> tuple[int, int]:
     """(messages, bytes) of a queue from `offset` on that lie in the log's bytes [begin, end)."""
-    sizes = [size for number, place, size in units(root, topic, queue_id) if number >= offset and begin <= place < end]
+    sizes = [
+        size
+        for number, place, size in units(root, topic, queue_id)
+        if number >= offset and begin <= place < end
+    ]
     return len(sizes), sum(sizes)
-

@@ -1,4 +1,5 @@
-"""An index file read the slow obvious way: every slot, every entry, every chain, one at a time in plain Python."""
+"""An index file read the slow obvious way: every slot, every entry, every chain, one at a time in plain
+Python."""
 
 from __future__ import annotations
 
@@ -19,14 +20,17 @@ class PlainIndex:
     header: IndexHeader
     slots: list[int]
     entries: dict[int, IndexEntry]
-    of_slot: dict[int, list[int]] = field(default_factory=dict)  # entry numbers by the slot that their hash falls into
+    # Entry numbers by the slot that their hash falls into
+    of_slot: dict[int, list[int]] = field(default_factory=dict)
 
     def used_in(self, first: int, last: int) -> int:
         """How many of the slots `first` to `last` name an entry that the file has room for."""
         return sum(0 < number < self.geometry.entries for number in self.slots[first : last + 1])
 
     def cells(self, per_cell: int) -> list[int]:
-        return [self.used_in(first, first + per_cell - 1) for first in range(0, self.geometry.slots, per_cell)]
+        return [
+            self.used_in(first, first + per_cell - 1) for first in range(0, self.geometry.slots, per_cell)
+        ]
 
     def chain(self, slot: int) -> list[int]:
         """The entry numbers that a lookup visits."""
@@ -57,7 +61,10 @@ def read(path: Path, geometry: IndexGeometry) -> PlainIndex:
     header = index_file.decode_header(content)
     header = header._replace(count=min(header.count, geometry.entries))
     slots = [index_file.decode_slot(content, geometry.slot_at(slot)) for slot in range(geometry.slots)]
-    entries = {number: index_file.decode_entry(content, geometry.entry_at(number)) for number in range(1, header.count)}
+    entries = {
+        number: index_file.decode_entry(content, geometry.entry_at(number))
+        for number in range(1, header.count)
+    }
     plain = PlainIndex(geometry, header, slots, entries)
     for number, entry in entries.items():
         if entry.key_hash >= 0:

@@ -1,6 +1,7 @@
 """The slow obvious reader of how messages lie in the log: struct, lists and sets over the files of a store.
 
-`laid(root, wanted, ...)` gives what broker_store/inside/layout.py gives of the same queues, but for what is in memory.
+`laid(root, wanted, ...)` gives what broker_store/inside/layout.py gives of the same queues, but for what is
+in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ PRE_BLANK = (0, 0x7FFFFFFF)
 
 
 def log_of(root: Path) -> tuple[int, int, int]:
-    """(where the log begins, the size of its files, where it ends): the end is the first place at which neither record nor blank stands."""
+    """(where the log begins, the size of its files, where it ends): the end is the first place at which
+    neither record nor blank stands."""
     files = sorted((root / "commitlog").iterdir())
     size = files[0].stat().st_size
     begin = end = int(files[0].name)
@@ -37,7 +39,11 @@ def log_of(root: Path) -> tuple[int, int, int]:
 
 
 def queues_of(root: Path) -> list[tuple[str, int]]:
-    return sorted((topic.name, int(queue.name)) for topic in (root / "consumequeue").iterdir() for queue in topic.iterdir())
+    return sorted(
+        (topic.name, int(queue.name))
+        for topic in (root / "consumequeue").iterdir()
+        for queue in topic.iterdir()
+    )
 
 
 def units_of(root: Path, topic: str, queue_id: int) -> list[tuple[int, int, int]]:
@@ -62,7 +68,13 @@ def stored_ms(root: Path, log_offset: int) -> int:
     return struct.unpack_from(">q", head, 68 if flags & 0x10 else 56)[0]
 
 
-def laid(root: Path, wanted: list[tuple[str, int]], cells: int, is_from=lambda topic, queue_id, unit: True, most_a_queue: int = 1 << 60) -> dict:
+def laid(
+    root: Path,
+    wanted: list[tuple[str, int]],
+    cells: int,
+    is_from=lambda topic, queue_id, unit: True,
+    most_a_queue: int = 1 << 60,
+) -> dict:
     """Of the units that `is_from(topic, queue id, unit)` lets through, at most so many of each queue."""
     begin, file_size, end = log_of(root)
     jumps, pages, total, count, gone = [], set(), 0, 0, 0
@@ -82,8 +94,13 @@ def laid(root: Path, wanted: list[tuple[str, int]], cells: int, is_from=lambda t
             count += 1
             total += size
             in_file = log_offset % file_size
-            pages |= {(log_offset // file_size, page) for page in range(in_file // PAGE, (in_file + size - 1) // PAGE + 1)}
-            first, last = ((place - begin) * cells // (end - begin) for place in (log_offset, log_offset + size - 1))
+            pages |= {
+                (log_offset // file_size, page)
+                for page in range(in_file // PAGE, (in_file + size - 1) // PAGE + 1)
+            }
+            first, last = (
+                (place - begin) * cells // (end - begin) for place in (log_offset, log_offset + size - 1)
+            )
             for cell in range(first, last + 1):
                 low, high = (begin + math.ceil(edge * (end - begin) / cells) for edge in (cell, cell + 1))
                 owners[cell] += min(high, log_offset + size) - max(low, log_offset)
@@ -105,7 +122,11 @@ def laid(root: Path, wanted: list[tuple[str, int]], cells: int, is_from=lambda t
             "max": jumps[-1] if jumps else None,
             "neighbours": jumps.count(0),
         },
-        "pages": {"touched": len(pages), "bytes": len(pages) * PAGE, "per_byte": len(pages) * PAGE / total if total else None},
+        "pages": {
+            "touched": len(pages),
+            "bytes": len(pages) * PAGE,
+            "per_byte": len(pages) * PAGE / total if total else None,
+        },
         "ahead": {"bytes": ahead, "per_byte": ahead / total if total else None},
     }
 

@@ -1,4 +1,5 @@
-"""What a start has to find in a store that a crash left, by reading the files in the plainest way (docs/spec/store-behaviour.md section 4).
+"""What a start has to find in a store that a crash left, by reading the files in the plainest way
+(docs/spec/store-behaviour.md section 4).
 
 No engine: whole files, one record after another, Python's zlib. Slow, and obvious.
 """
@@ -62,7 +63,9 @@ def read(root: Path) -> Plain:
             continue
         crc_failed = _crc_fails(content, at)
         break
-    return Plain(abort, stamps, tried, start.name, end, messages, length, crc_failed, any(content[at : at + 8]))
+    return Plain(
+        abort, stamps, tried, start.name, end, messages, length, crc_failed, any(content[at : at + 8])
+    )
 
 
 def _known_ends(root: Path) -> list[int]:

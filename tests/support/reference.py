@@ -1,7 +1,8 @@
 """The slow obvious store: what the engine and its kernels must equal.
 
-It reads a whole directory into lists and answers by looking at every element, straight from docs/spec/store-format.md and
-docs/spec/store-behaviour.md. It shares the formats with the engine and nothing else.
+It reads a whole directory into lists and answers by looking at every element, straight from
+docs/spec/store-format.md and docs/spec/store-behaviour.md. It shares the formats with the engine and nothing
+else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ MAX_BYTES_IN_MEMORY = 256 * 1024
 
 @dataclass
 class LogWalk:
-    """What lies in a log: the records up to the first thing that is none, the blanks between files, the end."""
+    """What lies in a log: the records up to the first thing that is none, the blanks between files, the
+    end."""
 
     records: list[StoredMessage] = field(default_factory=list)
     blanks: list[tuple[int, int]] = field(default_factory=list)  # (log offset, size)
@@ -135,7 +137,10 @@ class IndexModel:
         geometry = IndexGeometry(slots, max_entries)
         header = index_file.decode_header(content)
         heads = {slot: index_file.decode_slot(content, geometry.slot_at(slot)) for slot in range(slots)}
-        entries = [index_file.decode_entry(content, geometry.entry_at(number)) for number in range(min(header.count, max_entries))]
+        entries = [
+            index_file.decode_entry(content, geometry.entry_at(number))
+            for number in range(min(header.count, max_entries))
+        ]
         return cls(slots, max_entries, header, {slot: head for slot, head in heads.items() if head}, entries)
 
     def chain(self, slot: int) -> list[int]:
@@ -154,14 +159,19 @@ def hash_of(key: str) -> int:
     return 0 if value == 2**31 else value
 
 
-def index_from_log(records: list[StoredMessage], slots: int, max_entries: int, with_tags: bool = True) -> list[IndexModel]:
-    """The index files that the records make: a record makes sure of a file with room, then each of its keys does."""
+def index_from_log(
+    records: list[StoredMessage], slots: int, max_entries: int, with_tags: bool = True
+) -> list[IndexModel]:
+    """The index files that the records make: a record makes sure of a file with room, then each of its keys
+    does."""
     files: list[IndexModel] = []
 
     def with_room() -> IndexModel:
         if not files or files[-1].is_full:
             before = files[-1].header if files else IndexHeader(0, 0, 0, 0, 0, 1)
-            start = IndexHeader(before.end_timestamp, before.end_timestamp, before.end_offset, before.end_offset, 0, 1)
+            start = IndexHeader(
+                before.end_timestamp, before.end_timestamp, before.end_offset, before.end_offset, 0, 1
+            )
             files.append(IndexModel(slots, max_entries, start if files else before))
         return files[-1]
 
@@ -188,7 +198,9 @@ class ReferenceStore:
 
     def __init__(self, root: Path, sizes: StoreSizes):
         self.root, self.sizes = root, sizes
-        self.log_files = [(int(path.name), path.read_bytes()) for path in sorted((root / "commitlog").iterdir())]
+        self.log_files = [
+            (int(path.name), path.read_bytes()) for path in sorted((root / "commitlog").iterdir())
+        ]
         self.walk = walk_log(self.log_files)
         self.records = {message.log_offset: message for message in self.walk.records}
         self.log_start = self.log_files[0][0] if self.log_files else 0
@@ -218,7 +230,10 @@ class ReferenceStore:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         units = self.queues[topic, queue_id]
-        return min((number for number, unit in units.items() if unit.log_offset >= self.log_start), default=self.max_offset(topic, queue_id))
+        return min(
+            (number for number, unit in units.items() if unit.log_offset >= self.log_start),
+            default=self.max_offset(topic, queue_id),
+        )
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         return max(self.queues[topic, queue_id], default=-1) + 1
@@ -234,7 +249,11 @@ class ReferenceStore:
             return Read("OFFSET_OVERFLOW_ONE", offset, low, high, [])
         if offset > high:
             return Read("OFFSET_OVERFLOW_BADLY", high, low, high, [])
-        wanted = None if expression == "*" else {java_hash.java_hash(tag.strip()) for tag in expression.split("||")}
+        wanted = (
+            None
+            if expression == "*"
+            else {java_hash.java_hash(tag.strip()) for tag in expression.split("||")}
+        )
         units_a_file = self.sizes.mapped_file_size_consume_queue // queue_unit.SIZE
         end = min(high, (offset // units_a_file + 1) * units_a_file, offset + max(MAX_SCAN_UNITS, max_count))
         found: list[int] = []
@@ -252,15 +271,20 @@ class ReferenceStore:
         return Read("FOUND" if found else "NO_MATCHED_MESSAGE", at, low, high, found)
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
-        """LOWER: the first unit not older than the time, else the end; UPPER: the last unit not newer, else the start."""
+        """LOWER: the first unit not older than the time, else the end; UPPER: the last unit not newer, else
+        the start."""
         low, high = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
-        times = [(number, self.records[self.queues[topic, queue_id][number].log_offset].store_timestamp) for number in range(low, high)]
+        times = [
+            (number, self.records[self.queues[topic, queue_id][number].log_offset].store_timestamp)
+            for number in range(low, high)
+        ]
         if upper:
             return max((number for number, stored in times if stored <= time_ms), default=low)
         return min((number for number, stored in times if stored >= time_ms), default=high)
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Log offsets of what the index finds, as the store answers them: the newest `max_count`, ascending."""
+        """Log offsets of what the index finds, as the store answers them: the newest `max_count`,
+        ascending."""
         hashed = hash_of(f"{topic}#{key}")
         found: list[int] = []
         for model in reversed(self.index):
@@ -278,7 +302,8 @@ class ReferenceStore:
         return sorted(offset for offset in found if offset in self.records)
 
     def queue_bytes(self, topic: str, queue_id: int) -> bytes:
-        """What the files of the queue must hold, from the records alone, zero behind the last unit of the last file."""
+        """What the files of the queue must hold, from the records alone, zero behind the last unit of the
+        last file."""
         units = queues_from_log(list(self.records.values())).get((topic, queue_id), [])
         content = b"".join(queue_unit.encode(*unit) for unit in units)
         file_bytes = self.sizes.mapped_file_size_consume_queue

@@ -4,7 +4,8 @@
 
 A state of the broker, or `hostile` for one whose messages and clients try to run in the browser.
 
-Logs in as `viewer` / `viewer-password` or `admin` / `admin-password`; it is for a developer's own machine only.
+Logs in as `viewer` / `viewer-password` or `admin` / `admin-password`; it is for a developer's own machine
+only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def main(port: int, state: str) -> None:
 
     call_command("migrate", verbosity=0)
     for name in ("viewer", "admin"):
-        user, _ = get_user_model().objects.get_or_create(username=name, defaults={"is_superuser": name == "admin", "is_staff": name == "admin"})
+        user, _ = get_user_model().objects.get_or_create(
+            username=name, defaults={"is_superuser": name == "admin", "is_staff": name == "admin"}
+        )
         user.set_password(f"{name}-password")
         user.save()
     clusters.install(HostileCluster() if state == "hostile" else moving(state))
@@ -42,7 +45,8 @@ def main(port: int, state: str) -> None:
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         listening = await web.serve(loop, "127.0.0.1", port)
-        # An end by SIGTERM is an ordinary one: what was unpacked for the pages is in the temporary directory, and goes with it.
+        # An end by SIGTERM is an ordinary one: what was unpacked for the pages is in the temporary directory,
+        # and goes with it.
         ended = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, ended.set)
         print(f"READY http://127.0.0.1:{listening.port}/", flush=True)

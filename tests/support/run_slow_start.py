@@ -1,9 +1,11 @@
-"""A dashboard over a store that is being started, as slowly as somebody says: for tests that watch recovery in a browser.
+"""A dashboard over a store that is being started, as slowly as somebody says: for tests that watch recovery
+in a browser.
 
     BROKER_DATA_DIR=... python -m tests.support.run_slow_start
 
-Writes a store and lets it end like a killed process, then starts it when a line comes on the standard input, and goes into each
-step of recovery only when another comes. READY and the address go to the standard output, and `WAITS` with each step's name.
+Writes a store and lets it end like a killed process, then starts it when a line comes on the standard input,
+and goes into each step of recovery only when another comes. READY and the address go to the standard output,
+and `WAITS` with each step's name.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def main() -> None:
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         process = BrokerProcess(settings, data=data, with_name_server=False)
-        process.store = MessageStore(settings.store, wake=process._wake, records=StartRecords(data / "recoveries", root))
+        process.store = MessageStore(
+            settings.store, wake=process._wake, records=StartRecords(data / "recoveries", root)
+        )
         clusters.install(clusters.EmbeddedCluster(process, loop))
         listening = await web.serve(loop, "127.0.0.1", 0)
         print(f"READY http://127.0.0.1:{listening.port}", flush=True)

@@ -1,4 +1,5 @@
-"""docs/SETTINGS.md, made from broker_store/config.py: `python -m tests.support.settings_page > docs/SETTINGS.md`."""
+"""docs/SETTINGS.md, made from broker_store/config.py: `python -m tests.support.settings_page >
+docs/SETTINGS.md`."""
 
 from __future__ import annotations
 
@@ -20,16 +21,31 @@ def page() -> str:
     for group, field in config.acting_settings():
         groups.setdefault(group, []).append(field)
     for group, fields in groups.items():
-        where = " (of `runnamesrv`; all but `listenPort` also of the one that `runbroker` starts)" if group == "Name server" else ""
-        parts.append(f"\n## {group}{where}\n\n| Key | Default | Unit | What it does and why |\n|---|---|---|---|\n")
+        where = (
+            " (of `runnamesrv`; all but `listenPort` also of the one that `runbroker` starts)"
+            if group == "Name server"
+            else ""
+        )
+        parts.append(
+            f"\n## {group}{where}\n\n| Key | Default | Unit | What it does and why |\n|---|---|---|---|\n"
+        )
         parts += [_row(field) for field in fields]
-    parts.append("\n## Refused\n\nThese stop the start unless they have the value given here.\n\n| Key | Only | Why |\n|---|---|---|\n")
+    parts.append(
+        "\n## Refused\n\nThese stop the start unless they have the value given here.\n\n| Key | Only "
+        "| Why |\n|---|---|---|\n"
+    )
     parts += [
-        f"| `{key}` | {', '.join(_shown(value) for value in allowed)} | {reason} |\n" for key, (allowed, reason) in config.REFUSED.items()
+        f"| `{key}` | {', '.join(_shown(value) for value in allowed)} | {reason} |\n"
+        for key, (allowed, reason) in config.REFUSED.items()
     ]
-    parts.append("\n## Known, without effect\n\nApache's keys that are accepted and change nothing; the start names those that are set.\n")
+    parts.append(
+        "\n## Known, without effect\n\nApache's keys that are accepted and change nothing; the start "
+        "names those that are set.\n"
+    )
     for reason, keys in config.WITHOUT_EFFECT_BY_REASON.items():
-        parts.append(f"\n**{reason[0].upper()}{reason[1:]}.** " + ", ".join(f"`{key}`" for key in keys.split()) + "\n")
+        parts.append(
+            f"\n**{reason[0].upper()}{reason[1:]}.** " + ", ".join(f"`{key}`" for key in keys.split()) + "\n"
+        )
     return "".join(parts)
 
 
@@ -38,7 +54,9 @@ def _row(field) -> str:
     reason = setting.reason + (" (ours, not Apache's)" if setting.ours else "")
     if setting.choices:
         reason += "; one of " + ", ".join(setting.choices)
-    return f"| `{setting.key}` | {_default(field)} | {setting.unit or '–'} | {reason.replace('|', '&#124;')} |\n"
+    return (
+        f"| `{setting.key}` | {_default(field)} | {setting.unit or '–'} | {reason.replace('|', '&#124;')} |\n"
+    )
 
 
 def _default(field) -> str:

@@ -1,13 +1,13 @@
 """A disk in memory that knows what a power cut may leave of it (docs/durability.md section 3).
 
-It stands in for `engine.disk.Disk`. Files are byte arrays at fixed addresses, so kernels write into them as into a map.
-For every page it keeps the versions since the sync that last covered it, oldest first: the kernel may have written back
-any of them. It keeps the changes of names and lengths that were not synced, in order; `tests/support/name_rules.py` says
-which a sync brings to the disk, and which of the others a cut may leave.
+It stands in for `engine.disk.Disk`. Files are byte arrays at fixed addresses, so kernels write into them as
+into a map. For every page it keeps the versions since the sync that last covered it, oldest first: the kernel
+may have written back any of them. It keeps the changes of names and lengths that were not synced, in order;
+`tests/support/name_rules.py` says which a sync brings to the disk, and which of the others a cut may leave.
 
-Versions are taken by looking (`look`): at each call of the seam, and whenever the test says so, so that a store of bytes
-nobody declared is seen as well. What one kernel call writes counts as one version a page; torn pages are for the
-explorer, which mixes versions by sectors.
+Versions are taken by looking (`look`): at each call of the seam, and whenever the test says so, so that a
+store of bytes nobody declared is seen as well. What one kernel call writes counts as one version a page; torn
+pages are for the explorer, which mixes versions by sectors.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class File:
         self.number = number
         self.array = np.frombuffer(content, dtype=np.uint8).copy()
         self.seen = content
-        self.pages: dict[int, list[bytes]] = {}  # [on disk, ..., newest]; a page that is not here is on the disk as seen
-        self.shorter: list[int] = []  # lengths that it had since the last sync before it was lengthened: the one on the disk first
+        # [on disk, ..., newest]; a page that is not here is on the disk as seen
+        self.pages: dict[int, list[bytes]] = {}
+        # Lengths that it had since the last sync before it was lengthened: the one on the disk first
+        self.shorter: list[int] = []
         self.modified_ms = 0
 
     @property
@@ -73,7 +75,8 @@ class FileState:
     """What may be on the disk of one file."""
 
     content: bytes  # the newest
-    pages: dict[int, tuple[bytes, ...]]  # versions of those that are not on the disk for certain, oldest first
+    # Versions of those that are not on the disk for certain, oldest first
+    pages: dict[int, tuple[bytes, ...]]
     shorter: tuple[int, ...] = ()  # lengths that it may have in place of that of the content
 
 
@@ -92,7 +95,8 @@ class CrashPoint:
 
 @dataclass
 class SimulatedDisk(Disk):
-    """`clock` stamps files; `on_event(what)` is called before each change of the disk, when every version was looked at."""
+    """`clock` stamps files; `on_event(what)` is called before each change of the disk, when every version was
+    looked at."""
 
     clock: Callable[[], int]
     on_event: Callable[[str], None] | None = None
@@ -109,7 +113,7 @@ class SimulatedDisk(Disk):
     _locked: set[Path] = field(default_factory=set)
     _unlinked: list[File] = field(default_factory=list)
 
-    # What the test asks ---------------------------------------------------------------------------------------------
+    # What the test asks ---------------------------------------------------------------------------
 
     def look(self) -> None:
         for file in self.files.values():
@@ -123,9 +127,18 @@ class SimulatedDisk(Disk):
     def crash_point(self, what: str) -> CrashPoint:
         self.look()
         known = {file.number: file for file in (*self.files.values(), *self.durable_names.values())}
-        known |= {change.file: self._by_number[change.file] for change in self.pending if change.file is not None}
+        known |= {
+            change.file: self._by_number[change.file] for change in self.pending if change.file is not None
+        }
         return CrashPoint(
-            {number: FileState(file.seen, {page: tuple(versions) for page, versions in file.pages.items()}, tuple(file.shorter)) for number, file in known.items()},
+            {
+                number: FileState(
+                    file.seen,
+                    {page: tuple(versions) for page, versions in file.pages.items()},
+                    tuple(file.shorter),
+                )
+                for number, file in known.items()
+            },
             {path: file.number for path, file in self.durable_names.items()},
             frozenset(self.durable_directories),
             tuple(self.pending),
@@ -143,7 +156,9 @@ class SimulatedDisk(Disk):
         return {path: file.seen for path, file in self.files.items()}
 
     @classmethod
-    def of(cls, clock, contents: dict[Path, bytes], directories, rules: NameRules = RULES["directory"]) -> SimulatedDisk:
+    def of(
+        cls, clock, contents: dict[Path, bytes], directories, rules: NameRules = RULES["directory"]
+    ) -> SimulatedDisk:
         """A disk that holds just this, all of it for certain."""
         disk = cls(clock, rules=rules)
         for path, content in contents.items():
@@ -153,7 +168,7 @@ class SimulatedDisk(Disk):
         disk.durable_directories = set(disk.directories)
         return disk
 
-    # Names ----------------------------------------------------------------------------------------------------------
+    # Names ----------------------------------------------------------------------------------------
 
     def _made(self, content: bytes) -> File:
         file = File(len(self._by_number) + 1, content)
@@ -175,7 +190,9 @@ class SimulatedDisk(Disk):
                 gone |= {
                     other.number
                     for other in self.pending
-                    if other.number < change.number and other.kind != LENGTH and other.path.is_relative_to(change.path)
+                    if other.number < change.number
+                    and other.kind != LENGTH
+                    and other.path.is_relative_to(change.path)
                 }
         self.pending = [change for change in self.pending if change.number not in gone]
 
@@ -211,7 +228,9 @@ class SimulatedDisk(Disk):
 
     def list_names(self, path: Path) -> list[str]:
         names = [entry.name for entry in self.files if entry.parent == path]
-        return sorted(names + [entry.name for entry in self.directories if entry.parent == path and entry != path])
+        return sorted(
+            names + [entry.name for entry in self.directories if entry.parent == path and entry != path]
+        )
 
     def is_directory(self, path: Path) -> bool:
         return path in self.directories
@@ -241,7 +260,8 @@ class SimulatedDisk(Disk):
         self._change("rename", source, file, target)
 
     def _move(self, source: Path, target: Path) -> None:
-        """A directory. What was not synced of its names goes with it: a state has such a name only where it has the move."""
+        """A directory. What was not synced of its names goes with it: a state has such a name only where it
+        has the move."""
         if target in self.directories:
             raise StoreError(f"{source}: renaming to {target.name} failed: it exists")
         self.pending = [
@@ -286,7 +306,7 @@ class SimulatedDisk(Disk):
     def usage(self, path: Path) -> Usage:
         return Usage(self.total, self.free)
 
-    # Bytes ----------------------------------------------------------------------------------------------------------
+    # Bytes ----------------------------------------------------------------------------------------
 
     def create_region(self, path: Path, size: int) -> Region:
         if path in self.files:
@@ -377,7 +397,9 @@ class SimulatedRegion(Region):
 
     def allocate(self, offset: int, length: int) -> None:
         if min(length, self.size - offset) > 0 and self._disk.free < min(length, self.size - offset):
-            raise DiskFullError(f"{self.path}: no room on the disk while allocating {length} bytes at {offset}")
+            raise DiskFullError(
+                f"{self.path}: no room on the disk while allocating {length} bytes at {offset}"
+            )
 
     def populate(self, offset: int, length: int) -> None:
         pass

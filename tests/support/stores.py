@@ -1,4 +1,5 @@
-"""The stores that the real broker wrote, unpacked for a test, and the facts it gave about them (tests/golden)."""
+"""The stores that the real broker wrote, unpacked for a test, and the facts it gave about them
+(tests/golden)."""
 
 from __future__ import annotations
 
@@ -52,9 +53,11 @@ _TIMER_FILES = ("timerwheel", "timerlog")  # 38 and 100 MB of almost nothing; a 
 
 
 def unpack(name: str, directory: Path, *, timer: bool = False) -> Path:
-    """Unpack the store `name` below `directory`; returns its root. Without `timer` the timer wheel and log are left out.
+    """Unpack the store `name` below `directory`; returns its root. Without `timer` the timer wheel and log
+    are left out.
 
-    Its files are as old as the call: with the times of the archive a broker deletes them when the hour of deleteWhen has come.
+    Its files are as old as the call: with the times of the archive a broker deletes them when the hour of
+    deleteWhen has come.
     """
     archive = next(STORES.glob(f"{name}.tar.*"))
     with tarfile.open(archive) as tar:
@@ -74,7 +77,9 @@ def messages(name: str) -> list[dict]:
     """One dict a message in commit log order; numbers as int."""
     text = gzip.decompress((STORES / f"{name}.messages.csv.gz").read_bytes()).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
-    return [{key: value if key in ("topic", "keys") else int(value) for key, value in row.items()} for row in rows]
+    return [
+        {key: value if key in ("topic", "keys") else int(value) for key, value in row.items()} for row in rows
+    ]
 
 
 def variants() -> list[str]:
@@ -104,7 +109,8 @@ def log_bytes(root: Path) -> list[tuple[int, bytes]]:
 
 
 def good_records(name: str, root: Path) -> list[record.StoredMessage]:
-    """Every record of `name` that is sound where it lies, also behind damaged ones: what the archive says is there and can be decoded."""
+    """Every record of `name` that is sound where it lies, also behind damaged ones: what the archive says is
+    there and can be decoded."""
     files, file_bytes = dict(log_bytes(root)), SIZES[name].mapped_file_size_commit_log
     found = []
     for row in messages(name):

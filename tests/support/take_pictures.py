@@ -1,4 +1,5 @@
-"""Takes the pictures of docs/: a broker of its own with the demo's life, one message followed through its store, a crash.
+"""Takes the pictures of docs/: a broker of its own with the demo's life, one message followed through its
+store, a crash.
 
     python -m tests.support.take_pictures docs/pictures
 
@@ -32,7 +33,11 @@ class Studio:
 
     def __init__(self, work: Path, target: Path):
         self.target, self.data = target, work / "data"
-        self.environment = os.environ | {"BROKER_DATA_DIR": str(self.data), "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "DJANGO_SUPERUSER_PASSWORD": PASSWORD}
+        self.environment = os.environ | {
+            "BROKER_DATA_DIR": str(self.data),
+            "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
+            "DJANGO_SUPERUSER_PASSWORD": PASSWORD,
+        }
         _, web = free_ports()
         self.address = f"http://127.0.0.1:{web}"
         self.broker = OurBroker(self.data, {}, ("--web-port", str(web)))
@@ -40,7 +45,9 @@ class Studio:
 
     def manage(self, *arguments: str) -> str:
         line = [sys.executable, "manage.py", *arguments]
-        return subprocess.run(line, cwd=PROJECT, env=self.environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.run(
+            line, cwd=PROJECT, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
 
     def begin(self) -> None:
         self.data.mkdir(parents=True)
@@ -52,7 +59,9 @@ class Studio:
     def live(self) -> None:
         self.broker.start()
         line = [sys.executable, "manage.py", "demo", "--data", str(self.data)]
-        self.demo = subprocess.Popen(line, cwd=PROJECT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.demo = subprocess.Popen(
+            line, cwd=PROJECT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     def end_demo(self) -> None:
         if self.demo is not None:
@@ -77,18 +86,31 @@ class Studio:
         page = context.new_page()
         page.goto(f"{self.address}/store/doctor/")
         page.click("main form button[type=submit]")
-        page.wait_for_selector('#check .notice', timeout=CHECK_MS)
+        page.wait_for_selector("#check .notice", timeout=CHECK_MS)
         context.close()
 
-    def shoot(self, browser, name: str, path: str, height: int = 900, wait_ms: int = SETTLE_MS, at: str | None = None) -> None:
+    def shoot(
+        self,
+        browser,
+        name: str,
+        path: str,
+        height: int = 900,
+        wait_ms: int = SETTLE_MS,
+        at: str | None = None,
+    ) -> None:
         """`at` is a selector to scroll to."""
         for theme in THEMES:
-            context = browser.new_context(viewport={"width": 1280, "height": height}, storage_state=self.state, color_scheme=theme)
+            context = browser.new_context(
+                viewport={"width": 1280, "height": height}, storage_state=self.state, color_scheme=theme
+            )
             page = context.new_page()
             page.goto(self.address + path)
             page.wait_for_load_state("load")
             page.wait_for_timeout(wait_ms)
-            page.wait_for_function("() => ['', 'live'].includes((document.querySelector('[data-live]:not([hidden])') ?? {textContent: ''}).textContent)")
+            page.wait_for_function(
+                "() => ['', 'live'].includes((document.querySelector('[data-live]:not([hidden])') ?? "
+                "{textContent: ''}).textContent)"
+            )
             if at:
                 page.locator(at).first.evaluate("element => element.scrollIntoView({block: 'start'})")
             page.screenshot(path=self.target / f"{name}-{theme}.png")
@@ -106,8 +128,34 @@ def take(target: Path) -> None:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             studio.log_in(browser)
             studio.shoot(browser, "overview", "/", 880, FILL_MS)
-            sent = json.loads(studio.manage("message", "--data", str(studio.data), "send", TOPIC, TEXT, "--key", KEY, "--tag", "first", "--create", "--json"))
-            place = json.loads(studio.manage("message", "--data", str(studio.data), "get", sent["message_id"], "--topic", TOPIC, "--json"))
+            sent = json.loads(
+                studio.manage(
+                    "message",
+                    "--data",
+                    str(studio.data),
+                    "send",
+                    TOPIC,
+                    TEXT,
+                    "--key",
+                    KEY,
+                    "--tag",
+                    "first",
+                    "--create",
+                    "--json",
+                )
+            )
+            place = json.loads(
+                studio.manage(
+                    "message",
+                    "--data",
+                    str(studio.data),
+                    "get",
+                    sent["message_id"],
+                    "--topic",
+                    TOPIC,
+                    "--json",
+                )
+            )
             follow(studio, browser, place)
             browser.close()
     finally:
@@ -121,7 +169,12 @@ def follow(studio: Studio, browser, message: dict) -> None:
     log, queue, number = message["log_offset"], message["queue_id"], message["queue_offset"]
     studio.shoot(browser, "store", "/store/", 960)
     studio.shoot(browser, "follow-bytes", f"/store/bytes/?kind=commitlog&offset={log}", 840)
-    studio.shoot(browser, "follow-unit", f"/store/bytes/?kind=consumequeue&topic={TOPIC}&queue={queue}&unit={number}", 480)
+    studio.shoot(
+        browser,
+        "follow-unit",
+        f"/store/bytes/?kind=consumequeue&topic={TOPIC}&queue={queue}&unit={number}",
+        480,
+    )
     studio.shoot(browser, "follow-slots", "/store/index/", 1000)
     studio.shoot(browser, "follow-explain", f"/store/index/?topic={TOPIC}&key={KEY}", 620, at="ol.steps")
     studio.shoot(browser, "follow-journey", f"/messages/{log}/", 760, at="[data-stream=message]")
@@ -130,7 +183,9 @@ def follow(studio: Studio, browser, message: dict) -> None:
     studio.shoot(browser, "follow-cache", "/store/cache/", 760)
     studio.shoot(browser, "follow-layout", "/store/layout/?topic=demo-orders", 760)
     studio.shoot(browser, "follow-disk", "/store/disk/", 860)
-    studio.shoot(browser, "follow-timeline", "/groups/demo-reports/", 760, at="[data-stream='group.timeline']")
+    studio.shoot(
+        browser, "follow-timeline", "/groups/demo-reports/", 760, at="[data-stream='group.timeline']"
+    )
     studio.end_demo()
     studio.broker.kill9()
     studio.live()

@@ -40,7 +40,9 @@ def test_the_golden_blanks_are_found(opened):
 
 def test_every_queue_file_comes_out_of_the_log_byte_for_byte(opened):
     _, store = opened
-    assert {queue for queue, units in store.queues.items() if units} == reference.queues_from_log(list(store.records.values())).keys()
+    assert {queue for queue, units in store.queues.items() if units} == reference.queues_from_log(
+        list(store.records.values())
+    ).keys()
     for topic, queue_id in store.queues:
         paths = sorted((store.root / "consumequeue" / topic / str(queue_id)).iterdir())
         assert store.queue_bytes(topic, queue_id) == b"".join(path.read_bytes() for path in paths)
@@ -50,7 +52,10 @@ def test_every_index_file_comes_out_of_the_log_byte_for_byte(opened):
     name, store = opened
     sizes = stores.SIZES[name]
     models = reference.index_from_log(
-        list(store.records.values()), sizes.max_hash_slot_num, sizes.max_index_num, with_tags=not name.startswith("golden")
+        list(store.records.values()),
+        sizes.max_hash_slot_num,
+        sizes.max_index_num,
+        with_tags=not name.startswith("golden"),
     )
     paths = sorted((store.root / "index").iterdir())
     assert [model.to_bytes() for model in models] == [path.read_bytes() for path in paths]
@@ -70,7 +75,11 @@ def test_reads_answer_as_the_real_store(with_facts):
     store, facts = with_facts
     for fact in facts["getMessage"]:
         read = store.get(fact["topic"], fact["queueId"], fact["offset"], fact["maxNums"], fact["expression"])
-        assert (read.status, read.next_offset, read.log_offsets) == (fact["status"], fact["nextBeginOffset"], fact["physicalOffsets"]), fact
+        assert (read.status, read.next_offset, read.log_offsets) == (
+            fact["status"],
+            fact["nextBeginOffset"],
+            fact["physicalOffsets"],
+        ), fact
         assert (read.min_offset, read.max_offset) == (fact["minOffset"], fact["maxOffset"])
 
 
@@ -78,21 +87,30 @@ def test_searches_by_time_answer_as_the_real_store(with_facts):
     store, facts = with_facts
     for fact in facts["offsetByTimestamp"]:
         name = fact["topic"], fact["queueId"]
-        found = store.offset_by_time(*name, fact["timestamp"]), store.offset_by_time(*name, fact["timestamp"], upper=True)
+        found = (
+            store.offset_by_time(*name, fact["timestamp"]),
+            store.offset_by_time(*name, fact["timestamp"], upper=True),
+        )
         assert found == (fact["lower"], fact["upper"]), fact
 
 
 def test_key_queries_answer_as_the_real_store(with_facts):
     store, facts = with_facts
     for fact in facts["queryByKey"]:
-        assert store.query(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"]) == fact["physicalOffsets"], fact
+        assert (
+            store.query(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"])
+            == fact["physicalOffsets"]
+        ), fact
 
 
 @pytest.mark.parametrize("variant", stores.variants())
 def test_the_log_of_a_crash_variant_ends_where_the_real_store_ended(variant, tmp_path):
     store = ReferenceStore(stores.unpack_variant(variant, tmp_path), stores.SIZES["crash"])
     expected = stores.facts("crash")["variants"][variant]["expected"]
-    assert (store.log_end, len(store.records)) == (expected["commitLog"]["maxPhyOffset"], expected["messageCount"])
+    assert (store.log_end, len(store.records)) == (
+        expected["commitLog"]["maxPhyOffset"],
+        expected["messageCount"],
+    )
     rebuilt = reference.queues_from_log(list(store.records.values()))
     for queue in expected["queues"]:
         units = rebuilt.get((queue["topic"], queue["queueId"]), [])

@@ -1,4 +1,5 @@
-"""A websocket's other end, without a server. (`channels.testing` has one too, but importing it needs daphne.)"""
+"""A websocket's other end, without a server. (`channels.testing` has one too, but importing it needs
+daphne.)"""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ class WebsocketCommunicator(ApplicationCommunicator):
     """One socket to `application`."""
 
     def __init__(self, application, path: str, headers: list[tuple[bytes, bytes]]):
-        super().__init__(application, {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []})
+        super().__init__(
+            application,
+            {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []},
+        )
 
     async def connect(self) -> bool:
         """Whether it was accepted."""
@@ -22,7 +26,9 @@ class WebsocketCommunicator(ApplicationCommunicator):
         if isinstance(frame, bytes):
             await self.send_input({"type": "websocket.receive", "bytes": frame})
         else:
-            await self.send_input({"type": "websocket.receive", "text": frame if isinstance(frame, str) else json.dumps(frame)})
+            await self.send_input(
+                {"type": "websocket.receive", "text": frame if isinstance(frame, str) else json.dumps(frame)}
+            )
 
     async def frames(self) -> list[dict]:
         output = await self.receive_output()

@@ -1,7 +1,9 @@
-"""A process with a store of its own: `python -m tests.support.write_until_stopped ROOT WHAT`, for tests that damage its files meanwhile.
+"""A process with a store of its own: `python -m tests.support.write_until_stopped ROOT WHAT`, for tests that
+damage its files meanwhile.
 
-It writes 200 messages, prints `ready`, waits for a line on standard input, and goes on as WHAT says: `put` more messages,
-`read` them through the maps, or `sync`. It prints the log end of each message that was acknowledged.
+It writes 200 messages, prints `ready`, waits for a line on standard input, and goes on as WHAT says: `put`
+more messages, `read` them through the maps, or `sync`. It prints the log end of each message that was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ MORE_MESSAGES = 2000
 
 
 def settings(root: Path):
-    return small_settings(root, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=200_000, max_hash_slot_num=1000, max_index_num=20_000)
+    return small_settings(
+        root,
+        mapped_file_size_commit_log=1 << 20,
+        mapped_file_size_consume_queue=200_000,
+        max_hash_slot_num=1000,
+        max_index_num=20_000,
+    )
 
 
 def put(store: HandStore, number: int) -> None:

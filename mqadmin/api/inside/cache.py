@@ -18,10 +18,17 @@ router = Router()
 
 
 @router.get("/cache", response=dict[str, Any])
-async def page_cache(request: HttpRequest, topic: Annotated[str | None, Query(max_length=255)] = None, queue_files: Annotated[int, Query(ge=0, le=5_000)] = 50):
-    """What of each file is in memory, in equal parts; the machine's memory; each group's reads from memory and cold ones, and where it stands.
-    Of the queues' files those with most in memory are given, all or of one topic."""
+async def page_cache(
+    request: HttpRequest,
+    topic: Annotated[str | None, Query(max_length=255)] = None,
+    queue_files: Annotated[int, Query(ge=0, le=5_000)] = 50,
+):
+    """What of each file is in memory, in equal parts; the machine's memory; each group's reads from memory
+    and cold ones, and where it stands. Of the queues' files those with most in memory are given, all or of
+    one topic."""
     picture = await asyncio.to_thread(clusters.current().cache)
-    if topic and not any(file["topic"] == topic for file in picture["files"] if file["kind"] == "consumequeue"):
+    if topic and not any(
+        file["topic"] == topic for file in picture["files"] if file["kind"] == "consumequeue"
+    ):
         found_topic(topic)
     return schemas.facts(cache.shown(picture, queue_files, check_topic(topic) if topic else None))

@@ -25,11 +25,14 @@ async def layout(
     from_ms: Annotated[schemas.Moment | None, Query()] = None,
     from_offset: Whole = None,
 ):
-    """How the messages of a topic lie in the log and what a replay of it reads; of what a group reads, from where it stands; of each topic without both.
-    `from_ms` or `from_offset`, a place of the log, is where the replay begins."""
+    """How the messages of a topic lie in the log and what a replay of it reads; of what a group reads, from
+    where it stands; of each topic without both. `from_ms` or `from_offset`, a place of the log, is where the
+    replay begins."""
     try:
         inside.check(topic, group, from_ms, from_offset)
     except ValueError as error:
         raise Problem("invalid", str(error)) from None
-    found = await clusters.current().layout(check_topic(topic) if topic else None, check_group(group) if group else None, from_ms, from_offset)
+    found = await clusters.current().layout(
+        check_topic(topic) if topic else None, check_group(group) if group else None, from_ms, from_offset
+    )
     return schemas.facts(found)

@@ -1,6 +1,7 @@
 """manage.py check_store DIR: walk everything, verify it, say what is wrong, plan the repair and execute it.
 
-Exit code 0 when the store is sound (after --apply: is sound now), 1 when something is wrong that is left as it was.
+Exit code 0 when the store is sound (after --apply: is sound now), 1 when something is wrong that is left as
+it was.
 """
 
 from __future__ import annotations
@@ -29,19 +30,40 @@ MOST_QUEUES_SHOWN = 20  # in one sentence
 
 class Command(PlainCommand):
     help = (
-        "Checks a store: each record's lengths, CRC and place, each unit of the queues and each entry of the index against the log. "
+        "Checks a store: each record's lengths, CRC and place, each unit of the queues and each "
+        "entry of the index against the log. "
         "Changes nothing, but for --apply. A store in use is checked up to where it is dispatched."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
-        parser.add_argument("store", nargs="?", type=Path, help="the store directory; the data directory's when absent")
-        parser.add_argument("--data", metavar="DIR", type=Path, default=settings.DATA_DIRECTORY, help=f"the broker's data directory (now {settings.DATA_DIRECTORY})")
-        parser.add_argument("--delay-levels", metavar="LEVELS", help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default")
-        parser.add_argument("--plan", action="store_true", help="tell what a repair would do, file by file (a dry run)")
-        parser.add_argument("--apply", action="store_true", help="repair, on a store that no broker runs on; what is changed is kept in lost+found")
+        parser.add_argument(
+            "store", nargs="?", type=Path, help="the store directory; the data directory's when absent"
+        )
+        parser.add_argument(
+            "--data",
+            metavar="DIR",
+            type=Path,
+            default=settings.DATA_DIRECTORY,
+            help=f"the broker's data directory (now {settings.DATA_DIRECTORY})",
+        )
+        parser.add_argument(
+            "--delay-levels",
+            metavar="LEVELS",
+            help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default",
+        )
+        parser.add_argument(
+            "--plan", action="store_true", help="tell what a repair would do, file by file (a dry run)"
+        )
+        parser.add_argument(
+            "--apply",
+            action="store_true",
+            help="repair, on a store that no broker runs on; what is changed is kept in lost+found",
+        )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
-        parser.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+        parser.add_argument(
+            "--progress", action="store_true", help="tell how far it is, on lines of their own"
+        )
 
     def handle(self, *arguments, **options) -> None:
         # They bring NumPy and the kernels along, which no other command of this program needs.
@@ -57,18 +79,34 @@ class Command(PlainCommand):
         try:
             levels = options["delay_levels"] or run_file.delay_levels(root, data)
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
-            given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
-            given |= {"noted": run_file.noted_sizes(root, data), "last_start": run_file.last_start_of(root, data)}
+            given = {
+                "on_progress": tell,
+                "log_end": None if live is None else live.dispatched,
+                "delay_levels_ms": delays,
+            }
+            given |= {
+                "noted": run_file.noted_sizes(root, data),
+                "last_start": run_file.last_start_of(root, data),
+            }
             result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
             if options["apply"] and plan.actions:
                 if not options["json"]:
                     self._print_findings(result)
                     self._print_plan(result["plan"], plan.losses, "What the repair does:")
                     self.stdout.flush()
-                repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
+                repair = Repair(
+                    plan,
+                    on_step=lambda number, action: (
+                        tell and tell(number, len(plan.actions), action.what, "steps")
+                    ),
+                )
                 repair.run()
                 after, _ = examine(root, with_plan=False, **given)
-                result = {**after, "plan": result["plan"] | {"kept_in": str(repair.kept_in)}, "repaired": result["findings"]}
+                result = {
+                    **after,
+                    "plan": result["plan"] | {"kept_in": str(repair.kept_in)},
+                    "repaired": result["findings"],
+                }
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
         if options["json"]:
@@ -85,16 +123,32 @@ class Command(PlainCommand):
         if plan is not None and "repaired" not in result:
             if plan.actions:
                 self._print_plan(result["plan"], plan.losses, "What a repair does:")
-                self.stdout.write("With --apply it is done; what is changed is kept in lost+found beside the store.")
+                self.stdout.write(
+                    "With --apply it is done; what is changed is kept in lost+found beside the store."
+                )
             else:
-                self.stdout.write("\n".join(f"A repair can do nothing: {sentence}" for sentence in plan.left) or "There is nothing to repair.")
-        looked_at = ", ".join(f"{count:,} {WORDS_OF_COUNTS.get(name) or name.replace('_', ' ')}" for name, count in result["counts"].items())
-        said = "Not sound" if not result["ok"] else "Sound, but for what is lost" if result["grades"]["lost"] else "Sound"
+                self.stdout.write(
+                    "\n".join(f"A repair can do nothing: {sentence}" for sentence in plan.left)
+                    or "There is nothing to repair."
+                )
+        looked_at = ", ".join(
+            f"{count:,} {WORDS_OF_COUNTS.get(name) or name.replace('_', ' ')}"
+            for name, count in result["counts"].items()
+        )
+        said = (
+            "Not sound"
+            if not result["ok"]
+            else "Sound, but for what is lost"
+            if result["grades"]["lost"]
+            else "Sound"
+        )
         self.stdout.write(f"{said}: {looked_at or 'an empty store'}.")
 
     def _print_findings(self, result: dict) -> None:
         for finding in result["findings"]:
-            place = finding["file"] if finding["offset"] is None else f"{finding['file']} at {finding['offset']}"
+            place = (
+                finding["file"] if finding["offset"] is None else f"{finding['file']} at {finding['offset']}"
+            )
             self.stdout.write(f"{finding['severity']} ({finding['grade']}): {place}: {finding['what']}")
         untold = sum(result["kinds"].values()) - len(result["findings"])
         if untold:
@@ -112,25 +166,35 @@ class Command(PlainCommand):
 
     def _print_losses(self, lost: Losses) -> None:
         if lost.perhaps_expired:
-            self.stdout.write(f"{lost.perhaps_expired:,} messages that queues name lie before {lost.log_begin:,}, where the log begins. They became too old, or are lost: no file says which.")
+            self.stdout.write(
+                f"{lost.perhaps_expired:,} messages that queues name lie before {lost.log_begin:,}, "
+                f"where the log begins. They became too old, or are lost: no file says which."
+            )
         if not lost.messages and not lost.unnamed_bytes:
             self.stdout.write("No other message is lost." if lost.perhaps_expired else "No message is lost.")
             return
         self.stdout.write(f"Lost, whatever is done: {lost.messages:,} messages.")
         for one in lost.ranges:
             where = ", after the end of the log and in no queue" if one.is_stale else ""
-            self.stdout.write(f"  {one.topic}/{one.queue_id}: {one.messages:,}, offsets {one.first:,} to {one.last:,}{where}")
+            self.stdout.write(
+                f"  {one.topic}/{one.queue_id}: {one.messages:,}, offsets {one.first:,} to "
+                f"{one.last:,}{where}"
+            )
         if lost.unnamed_bytes:
             self.stdout.write(f"  {lost.unnamed_bytes:,} missing or damaged bytes held what no queue names")
         if lost.ends_unknown:
             shown = lost.ends_unknown[:MOST_QUEUES_SHOWN]
             more = len(lost.ends_unknown) - len(shown)
             which = ", ".join(shown) + (f" and {more:,} other queues" if more else "")
-            self.stdout.write(f"  Whether the lost end of the log held more of {which} is not known: their units end before it.")
+            self.stdout.write(
+                f"  Whether the lost end of the log held more of {which} is not known: their units "
+                f"end before it."
+            )
 
 
 def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
-    """(the report of a check, the plan of a repair or None). `noted` are the file sizes that the last broker used."""
+    """(the report of a check, the plan of a repair or None). `noted` are the file sizes that the last broker
+    used."""
     from broker_store.broker.config_readers import READERS
     from broker_store.engine.check import StoreCheck
     from broker_store.inside.doctor import GRADES, findings_of
@@ -166,6 +230,10 @@ class _Teller:
         if now - self._told < PROGRESS_SECONDS:
             return
         self._told = now
-        text = json.dumps({"progress": {"text": step, "done": done, "total": total, "unit": unit}}) if self._json else f"{step}: {done:,} of {total:,} {unit}"
+        text = (
+            json.dumps({"progress": {"text": step, "done": done, "total": total, "unit": unit}})
+            if self._json
+            else f"{step}: {done:,} of {total:,} {unit}"
+        )
         self._command.stdout.write(text)
         self._command.stdout.flush()

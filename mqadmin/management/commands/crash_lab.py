@@ -1,4 +1,5 @@
-"""manage.py crash_lab POINT: kill a writer at a point of its work, start its store again, and see what is left. The lab makes a store of its own."""
+"""manage.py crash_lab POINT: kill a writer at a point of its work, start its store again, and see what is
+left. The lab makes a store of its own."""
 
 import json
 import time
@@ -15,20 +16,41 @@ PAUSE_S = 0.25  # between the steps of recovery, to be watched
 
 
 class Command(PlainCommand):
-    help = "Kills a writer at a point of its work, starts its store again and says what is lost and what is there. The lab makes its own store, below lab/ in the data directory."
+    help = (
+        "Kills a writer at a point of its work, starts its store again and says what is lost and what is "
+        "there. The lab makes its own store, below lab/ in the data directory."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
-        parser.add_argument("point", choices=tuple(POINTS), help="; ".join(f"{name}: {said}" for name, said in POINTS.items()))
+        parser.add_argument(
+            "point", choices=tuple(POINTS), help="; ".join(f"{name}: {said}" for name, said in POINTS.items())
+        )
         parser.add_argument("--flush", choices=FLUSHES, default=FLUSHES[0])
-        parser.add_argument("--power-cut", choices=POWER_CUTS, default=POWER_CUTS[0], help="lose all that was not synced, or some of it by chance")
-        parser.add_argument("--messages", type=int, default=200, help=f"written before the point counts, at most {MOST_MESSAGES}")
+        parser.add_argument(
+            "--power-cut",
+            choices=POWER_CUTS,
+            default=POWER_CUTS[0],
+            help="lose all that was not synced, or some of it by chance",
+        )
+        parser.add_argument(
+            "--messages",
+            type=int,
+            default=200,
+            help=f"written before the point counts, at most {MOST_MESSAGES}",
+        )
         parser.add_argument("--seed", type=int, default=1, help="of the chance")
-        parser.add_argument("--slowly", action="store_true", help="pause between the steps of recovery, to be watched")
+        parser.add_argument(
+            "--slowly", action="store_true", help="pause between the steps of recovery, to be watched"
+        )
         parser.add_argument("--run", help="a name for this run")
-        parser.add_argument("--data", metavar="DIR", type=Path, help=f"the data directory (now {settings.DATA_DIRECTORY})")
+        parser.add_argument(
+            "--data", metavar="DIR", type=Path, help=f"the data directory (now {settings.DATA_DIRECTORY})"
+        )
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
-        parser.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+        parser.add_argument(
+            "--progress", action="store_true", help="tell how far it is, on lines of their own"
+        )
 
     def handle(self, *arguments, **options) -> None:
         # It brings NumPy and the kernels along.
@@ -36,8 +58,16 @@ class Command(PlainCommand):
 
         data = Path(options["data"] or settings.DATA_DIRECTORY)
         try:
-            experiment = Experiment(*(options[name] for name in ("point", "flush", "power_cut", "messages", "seed")))
-            found = run(data, options["run"] or str(time.time_ns()), experiment, self._tell if options["progress"] else lambda text: None, PAUSE_S if options["slowly"] else 0.0)
+            experiment = Experiment(
+                *(options[name] for name in ("point", "flush", "power_cut", "messages", "seed"))
+            )
+            found = run(
+                data,
+                options["run"] or str(time.time_ns()),
+                experiment,
+                self._tell if options["progress"] else lambda text: None,
+                PAUSE_S if options["slowly"] else 0.0,
+            )
         except (BrokerStoreError, FileExistsError) as error:
             raise CommandError(str(error)) from None
         if options["progress"]:
@@ -53,11 +83,23 @@ class Command(PlainCommand):
 
     def _print(self, found: dict, data: Path) -> None:
         say = self.stdout.write
-        say(f"Killed {found['killed']}{' in ' + found['killed_in'] if found['killed_in'] else ''} ({found['flush']}, power cut: {found['power_cut']}).")
-        say(f"{found['sent']:,} sent, {found['acknowledged']:,} acknowledged, {found['there']:,} there, {found['lost']:,} lost, {found['there_unacknowledged']:,} there unacknowledged.")
+        say(
+            f"Killed {found['killed']}{' in ' + found['killed_in'] if found['killed_in'] else ''} "
+            f"({found['flush']}, power cut: {found['power_cut']})."
+        )
+        say(
+            f"{found['sent']:,} sent, {found['acknowledged']:,} acknowledged, {found['there']:,} "
+            f"there, {found['lost']:,} lost, {found['there_unacknowledged']:,} there unacknowledged."
+        )
         say(found["sentence"])
         for lost in found["lost_messages"]:
-            say(f"  lost: message {lost['message']}, queue {lost['queue_id']} offset {lost['offset']}, log {lost['log_offset']:,}")
-        say(f"check_store: {'sound' if found['check_ok'] else 'not sound'}, {found['check_findings']} findings.")
+            say(
+                f"  lost: message {lost['message']}, queue {lost['queue_id']} offset "
+                f"{lost['offset']}, log {lost['log_offset']:,}"
+            )
+        say(
+            f"check_store: {'sound' if found['check_ok'] else 'not sound'}, "
+            f"{found['check_findings']} findings."
+        )
         say(f"Look at it: manage.py store recovery {found['recovery']} --data {data}")
         say(f"            manage.py store files --store {data / found['store']}")

@@ -1,8 +1,8 @@
 """manage.py demo: a small life, to have something to look at; --clean takes it away.
 
-Orders, payments and page views come in, a few hundred a second; a customer's orders stay in order, and a payment is
-shown when its transaction is through. One group keeps up, and now and then has a message come again or gives one up; the
-other is slow, so its lag can be watched as it grows.
+Orders, payments and page views come in, a few hundred a second; a customer's orders stay in order, and a
+payment is shown when its transaction is through. One group keeps up, and now and then has a message come
+again or gives one up; the other is slow, so its lag can be watched as it grows.
 """
 
 from __future__ import annotations
@@ -77,13 +77,21 @@ class Command(PlainCommand):
         topics = {topic["name"] for topic in broker.pages("/topics")}
         for group in groups.intersection(GROUPS):
             broker.delete(f"/groups/{segment(group)}", confirm=group)
-        mine = {*TOPICS, *(retry_topic(group) for group in GROUPS), *(dead_letter_topic(group) for group in GROUPS)}
+        mine = {
+            *TOPICS,
+            *(retry_topic(group) for group in GROUPS),
+            *(dead_letter_topic(group) for group in GROUPS),
+        }
         for topic in sorted(topics & mine):
             broker.delete(f"/topics/{segment(topic)}", confirm=topic)
-        self.stdout.write(f"{len(topics & mine)} topics and {len(groups.intersection(GROUPS))} groups of the demo are taken away.")
+        self.stdout.write(
+            f"{len(topics & mine)} topics and {len(groups.intersection(GROUPS))} groups of the demo "
+            f"are taken away."
+        )
 
     async def _live(self, nameserver: str, options: dict) -> None:
-        logging.getLogger("broker_store.client").setLevel(logging.WARNING)  # what is sent back on purpose is no news
+        # What is sent back on purpose is no news
+        logging.getLogger("broker_store.client").setLevel(logging.WARNING)
         counts = {"sent": 0, QUICK: 0, SLOW: 0}
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,7 +111,11 @@ class Command(PlainCommand):
         quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
         slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_AT_ONCE, consume_from="first").subscribe(VIEWS)
         # A payment whose transaction was stored was made: this shop forgets none.
-        async with TransactionProducer(nameserver, "demo-shop", lambda message: True) as producer, quick, slow:
+        async with (
+            TransactionProducer(nameserver, "demo-shop", lambda message: True) as producer,
+            quick,
+            slow,
+        ):
             await quick.start(bill)
             await slow.start(report)
             telling = asyncio.create_task(self._tell(counts, options["json"]))
@@ -127,7 +139,10 @@ class Command(PlainCommand):
         if as_json:
             self.stdout.write(json.dumps(counts))
         elif last or sys.stdout.isatty():
-            line = f"{counts['sent']:,} sent   {QUICK} {counts[QUICK]:,} read   {SLOW} {counts[SLOW]:,} read, slowly"
+            line = (
+                f"{counts['sent']:,} sent   {QUICK} {counts[QUICK]:,} read   {SLOW} {counts[SLOW]:,} "
+                f"read, slowly"
+            )
             self.stdout.write(("\r" if sys.stdout.isatty() else "") + line, ending="\n" if last else "")
         self.stdout.flush()
 
@@ -141,8 +156,16 @@ def _make_topics(broker: RestClient) -> None:
                 raise
 
 
-async def _send(producer: TransactionProducer, rate: int, seconds: float | None, counts: dict[str, int], stopped: asyncio.Event, tell: Callable[[str], None]) -> None:
-    """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for, nor what one that is started again has missed."""
+async def _send(
+    producer: TransactionProducer,
+    rate: int,
+    seconds: float | None,
+    counts: dict[str, int],
+    stopped: asyncio.Event,
+    tell: Callable[[str], None],
+) -> None:
+    """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for, nor what
+    one that is started again has missed."""
     began = turn = time.monotonic()
     number = owed = 0.0
     is_away = False
@@ -153,14 +176,22 @@ async def _send(producer: TransactionProducer, rate: int, seconds: float | None,
             number += 1
             sends.append(_one(producer, int(number)))
         owed -= int(owed)
-        failed = [answer for answer in await asyncio.gather(*sends, return_exceptions=True) if isinstance(answer, BaseException)]
+        failed = [
+            answer
+            for answer in await asyncio.gather(*sends, return_exceptions=True)
+            if isinstance(answer, BaseException)
+        ]
         counts["sent"] += len(sends) - len(failed)
         for error in failed:
             if not isinstance(error, ClientError) or not counts["sent"]:
                 raise error
         if bool(failed) != is_away:
             is_away = bool(failed)
-            tell(f"The broker does not answer ({failed[0]}); the demo goes on when it is back." if is_away else "The broker is back.")
+            tell(
+                f"The broker does not answer ({failed[0]}); the demo goes on when it is back."
+                if is_away
+                else "The broker is back."
+            )
         if is_away:
             turn += AWAY_SECONDS
         turn = max(turn + TURN_SECONDS, time.monotonic() - 1.0)
@@ -174,7 +205,12 @@ async def _one(producer: TransactionProducer, number: int) -> None:
     (topic,) = random.choices([topic for topic, _ in SHARES], [share for _, share in SHARES])
     customer = f"c-{random.randrange(500)}"
     if topic == ORDERS:
-        body = {"order": number, "customer": customer, "amount": round(random.uniform(5, 400), 2), "currency": "EUR"}
+        body = {
+            "order": number,
+            "customer": customer,
+            "amount": round(random.uniform(5, 400), 2),
+            "currency": "EUR",
+        }
         tag, keys = random.choice(("created", "changed")), (f"order-{number}", customer)
     elif topic == PAYMENTS:
         body = {"payment": number, "customer": customer, "amount": round(random.uniform(5, 400), 2)}

@@ -31,14 +31,22 @@ class Command(BrokerCommand):
     def verbs(self, add) -> None:
         add("list", "all groups")
         add("show", "one group with its lag in each queue and its clients").add_argument("group")
-        timeline = add("timeline", "each queue over time: what is kept, where the group is, when retention comes there")
+        timeline = add(
+            "timeline", "each queue over time: what is kept, where the group is, when retention comes there"
+        )
         timeline.add_argument("group")
-        timeline.add_argument("--store", type=Path, metavar="DIR", help="a store directory, read without its broker")
+        timeline.add_argument(
+            "--store", type=Path, metavar="DIR", help="a store directory, read without its broker"
+        )
         timeline.add_argument("--hours", type=int, default=6, help="of lag to tell with --json (6)")
         for verb, help in (("create", "make a group"), ("update", "change what is given")):
             parser = add(verb, help)
             parser.add_argument("group")
-            for name, what in (("consume-enable", "may it consume"), ("broadcast", "may it broadcast"), ("orderly", "in order only")):
+            for name, what in (
+                ("consume-enable", "may it consume"),
+                ("broadcast", "may it broadcast"),
+                ("orderly", "in order only"),
+            ):
                 parser.add_argument(f"--{name}", choices=("yes", "no"), help=what)
             parser.add_argument("--retry-queues", type=int)
             parser.add_argument("--retry-max-times", type=int)
@@ -53,10 +61,23 @@ class Command(BrokerCommand):
         reset.add_argument("--queue", type=int, help="one queue only")
         reset.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
 
-        again = add("resend-dead-letters", "show which dead letters would be sent again; send them with --confirm. They stay where they are")
+        again = add(
+            "resend-dead-letters",
+            "show which dead letters would be sent again; send them with --confirm. They stay where they are",
+        )
         again.add_argument("group")
-        again.add_argument("--to", choices=dead_letters.TO, default="group", help="the group alone, or the topic with all its groups")
-        again.add_argument("--limit", type=int, default=dead_letters.MAX_MESSAGES, help=f"at most so many ({dead_letters.MAX_MESSAGES:,})")
+        again.add_argument(
+            "--to",
+            choices=dead_letters.TO,
+            default="group",
+            help="the group alone, or the topic with all its groups",
+        )
+        again.add_argument(
+            "--limit",
+            type=int,
+            default=dead_letters.MAX_MESSAGES,
+            help=f"at most so many ({dead_letters.MAX_MESSAGES:,})",
+        )
         again.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
 
     def do_resend_dead_letters(self, options) -> None:
@@ -64,10 +85,14 @@ class Command(BrokerCommand):
         parameters = {"group": group, "to": options["to"], "limit": options["limit"]}
         with self.broker() as broker:
             if confirm is None:
-                plan = broker.get(f"/groups/{segment(group)}/dead-letters", to=options["to"], most=options["limit"])
+                plan = broker.get(
+                    f"/groups/{segment(group)}/dead-letters", to=options["to"], most=options["limit"]
+                )
                 self.show(plan, _plan_text(plan))
                 return
-            job = broker.post("/jobs", {"kind": "resend_dead_letters", "parameters": parameters, "confirm": confirm})
+            job = broker.post(
+                "/jobs", {"kind": "resend_dead_letters", "parameters": parameters, "confirm": confirm}
+            )
             while job["state"] in ("waiting", "running"):
                 time.sleep(LOOK_SECONDS)
                 job = broker.get(f"/jobs/{job['id']}")
@@ -78,7 +103,15 @@ class Command(BrokerCommand):
     def do_list(self, options) -> None:
         with self.broker() as broker:
             items = list(broker.pages("/groups"))
-        columns = {"name": "GROUP", "kind": "KIND", "clients": "CLIENTS", "model": "MODEL", "lag": "LAG", "out_per_s": "OUT/S", "topics": "TOPICS"}
+        columns = {
+            "name": "GROUP",
+            "kind": "KIND",
+            "clients": "CLIENTS",
+            "model": "MODEL",
+            "lag": "LAG",
+            "out_per_s": "OUT/S",
+            "topics": "TOPICS",
+        }
         self.show_table(items, columns, empty="There are no groups.")
 
     def do_show(self, options) -> None:
@@ -94,7 +127,11 @@ class Command(BrokerCommand):
         if self.as_json:
             self.show(facts)
             return
-        queues = [queue | {"verdict": queue["cliff"]["verdict"].replace("_", " "), "falls_ms": queue["cliff"]["at_ms"]} for queue in facts["queues"]]
+        queues = [
+            queue
+            | {"verdict": queue["cliff"]["verdict"].replace("_", " "), "falls_ms": queue["cliff"]["at_ms"]}
+            for queue in facts["queues"]
+        ]
         self.show_table(queues, TIMELINE, empty="This group has no positions.")
         if queues:
             self.stdout.write(f"queues not sampled: {cell(facts['queues_not_sampled'])}")
@@ -115,27 +152,49 @@ class Command(BrokerCommand):
         self.show({"deleted": options["group"]}, f"Group {options['group']} is deleted.")
 
     def do_reset_offset(self, options) -> None:
-        body = {"topic": options["topic"], "to": options["to"], "value": options["value"], "queue_id": options["queue"]}
+        body = {
+            "topic": options["topic"],
+            "to": options["to"],
+            "value": options["value"],
+            "queue_id": options["queue"],
+        }
         body |= {"dry_run": options["confirm"] is None, "confirm": options["confirm"]}
         with self.broker() as broker:
             answer = broker.post(f"/groups/{segment(options['group'])}/offsets/reset", body)
         rows = ([cell(move[name]) for name in ("queue_id", "before", "after")] for move in answer["moves"])
-        ending = f"\nNothing was moved; to do it: --confirm {options['group']}" if answer["dry_run"] else "\nMoved."
-        begin = f"To what was stored from {cell(answer['time_ms'], 'time_ms')} on:\n" if answer.get("time_ms") else ""
+        ending = (
+            f"\nNothing was moved; to do it: --confirm {options['group']}"
+            if answer["dry_run"]
+            else "\nMoved."
+        )
+        begin = (
+            f"To what was stored from {cell(answer['time_ms'], 'time_ms')} on:\n"
+            if answer.get("time_ms")
+            else ""
+        )
         doubt = f"\nUncertain: {answer['doubt']}." if answer.get("doubt") else ""
         self.show(answer, begin + table(["QUEUE", "BEFORE", "AFTER"], rows) + doubt + ending)
 
     def _settings(self, options) -> dict:
-        settings = {name: None if options[name] is None else options[name] == "yes" for name in ("consume_enable", "broadcast", "orderly")}
+        settings = {
+            name: None if options[name] is None else options[name] == "yes"
+            for name in ("consume_enable", "broadcast", "orderly")
+        }
         settings |= {name: options[name] for name in ("retry_queues", "retry_max_times")}
         return {name: value for name, value in settings.items() if value is not None}
 
 
 def _plan_text(plan: dict) -> str:
     """What would be sent, for people."""
-    topics = ", ".join(f"{topic['topic']} {cell(topic['messages'], 'messages')}" for topic in plan["topics"]) or "none"
+    topics = (
+        ", ".join(f"{topic['topic']} {cell(topic['messages'], 'messages')}" for topic in plan["topics"])
+        or "none"
+    )
+    at_most = "" if plan["complete"] else "at most "
+    to_send = cell(plan["to_send"], "messages")
+    of_all = "" if plan["to_send"] == plan["messages"] else " of " + cell(plan["messages"], "messages")
     lines = [
-        f"messages     {'' if plan['complete'] else 'at most '}{cell(plan['to_send'], 'messages')}{'' if plan['to_send'] == plan['messages'] else ' of ' + cell(plan['messages'], 'messages')}",
+        f"messages     {at_most}{to_send}{of_all}",
         f"sent before  {cell(plan['sent_before'], 'messages')}, which are passed over",
         f"left         {cell(plan['left'], 'messages')} beyond the limit",
         f"oldest       {cell(plan['oldest_ms'], 'oldest_ms')}",
@@ -144,12 +203,19 @@ def _plan_text(plan: dict) -> str:
         f"of topics    {topics}{'' if plan['complete'] else ', counted among the first'}",
     ]
     if plan["left_out_before"] != "0":
-        lines.insert(2, f"tried again  {cell(plan['left_out_before'], 'messages')}, which an earlier run left out")
+        lines.insert(
+            2, f"tried again  {cell(plan['left_out_before'], 'messages')}, which an earlier run left out"
+        )
     if plan["skipped"] != "0":
-        lines.append(f"left out     {cell(plan['skipped'], 'messages')} that do not say which topic they are of")
+        lines.append(
+            f"left out     {cell(plan['skipped'], 'messages')} that do not say which topic they are of"
+        )
     if plan["without_topic"] != "0":
         names = ", ".join(topic["topic"] for topic in plan["topics"] if not topic["is_taken"])
-        lines.append(f"left out     {cell(plan['without_topic'], 'messages')} of topics that do not exist or take no messages: {names}")
+        lines.append(
+            f"left out     {cell(plan['without_topic'], 'messages')} of topics that do not exist or "
+            f"take no messages: {names}"
+        )
     if plan["cannot"]:
         return "\n".join([*lines, plan["cannot"]])
     if plan["to_send"] == "0":

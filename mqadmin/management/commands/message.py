@@ -29,16 +29,28 @@ class Command(BrokerCommand):
         send.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
         send.add_argument("--queue", type=int, help="the queue; the broker chooses when absent")
         send.add_argument("--count", type=int, default=1, help="send it so many times")
-        send.add_argument("--create", action="store_true", help="make the topic first when it is not there, with 8 queues")
+        send.add_argument(
+            "--create", action="store_true", help="make the topic first when it is not there, with 8 queues"
+        )
         get = add("get", "one message by its id, or all with a key, or those at a place")
-        get.add_argument("id", nargs="?", help="message id (with --topic it is found faster) or offset message id")
+        get.add_argument(
+            "id", nargs="?", help="message id (with --topic it is found faster) or offset message id"
+        )
         get.add_argument("--topic")
         get.add_argument("--key")
         get.add_argument("--queue", type=int)
         get.add_argument("--offset", type=int)
-        get.add_argument("--from", dest="from_ms", type=moment_option, metavar="TIME", help=f"with --topic, and perhaps --key: stored from then on, oldest first: {TIME_HELP}")
+        get.add_argument(
+            "--from",
+            dest="from_ms",
+            type=moment_option,
+            metavar="TIME",
+            help=f"with --topic, and perhaps --key: stored from then on, oldest first: {TIME_HELP}",
+        )
         get.add_argument("--to", dest="to_ms", type=moment_option, metavar="TIME", help="stored up to then")
-        get.add_argument("--limit", type=int, default=32, help=f"at most so many; by key and the newest, up to {MAX_LIMIT}")
+        get.add_argument(
+            "--limit", type=int, default=32, help=f"at most so many; by key and the newest, up to {MAX_LIMIT}"
+        )
         get.add_argument("--body", action="store_true", help="write the body alone, byte for byte")
         tail = add("tail", "messages of a topic as they come, until stopped")
         tail.add_argument("topic")
@@ -47,7 +59,11 @@ class Command(BrokerCommand):
         tail.add_argument("--count", type=int, help="end after so many")
 
     def do_send(self, options) -> None:
-        message = {"tag": options["tag"], "keys": options["key"], "properties": dict(_pair(text) for text in options["property"])}
+        message = {
+            "tag": options["tag"],
+            "keys": options["key"],
+            "properties": dict(_pair(text) for text in options["property"]),
+        }
         if options["queue"] is not None:
             message["queue_id"] = options["queue"]
         messages = [message | _body(raw) for raw in _bodies(options)] * options["count"]
@@ -59,7 +75,10 @@ class Command(BrokerCommand):
                 _ensure(broker, options["topic"])
             if len(messages) == 1:
                 receipt = broker.post(path, messages[0])
-                self.show(receipt, f"{receipt['message_id']} in queue {receipt['queue_id']} at {receipt['queue_offset']}")
+                self.show(
+                    receipt,
+                    f"{receipt['message_id']} in queue {receipt['queue_id']} at {receipt['queue_offset']}",
+                )
                 return
             stored = 0
             for at in range(0, len(messages), BATCH):
@@ -67,7 +86,10 @@ class Command(BrokerCommand):
                 stored += answer["stored"]
                 if not answer["complete"]:
                     problem = next(result["problem"] for result in answer["results"] if "problem" in result)
-                    raise CommandError(f"{stored} of {len(messages)} messages are stored, then: {problem['detail']}. {problem['hint']}")
+                    raise CommandError(
+                        f"{stored} of {len(messages)} messages are stored, then: "
+                        f"{problem['detail']}. {problem['hint']}"
+                    )
         self.show({"stored": stored}, f"{stored} messages are stored.")
 
     def do_get(self, options) -> None:
@@ -92,17 +114,33 @@ class Command(BrokerCommand):
         if options["id"]:
             return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
         if topic and options["key"]:
-            return self._of_search(broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"], **times))
+            return self._of_search(
+                broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"], **times)
+            )
         if topic and options["queue"] is not None:
-            return list(_of_queue(broker, f"/topics/{segment(topic)}/queues/{options['queue']}/messages", options["offset"], options["limit"]))
+            return list(
+                _of_queue(
+                    broker,
+                    f"/topics/{segment(topic)}/queues/{options['queue']}/messages",
+                    options["offset"],
+                    options["limit"],
+                )
+            )
         if topic:
-            return self._of_search(broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"], **times))
-        raise CommandError("give an id, or --topic with --key, with --queue and --offset, with --from, or alone for the newest")
+            return self._of_search(
+                broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"], **times)
+            )
+        raise CommandError(
+            "give an id, or --topic with --key, with --queue and --offset, with --from, or alone for "
+            "the newest"
+        )
 
     def _of_search(self, answer: dict) -> list[dict]:
         """The messages; on standard error why there may be more of them, or what is unusual."""
         if answer["reason"]:
-            self.stderr.write(answer["reason"] if answer["complete"] else f"There may be more: {answer['reason']}.")
+            self.stderr.write(
+                answer["reason"] if answer["complete"] else f"There may be more: {answer['reason']}."
+            )
         return answer["messages"]
 
     def do_tail(self, options) -> None:
@@ -112,8 +150,12 @@ class Command(BrokerCommand):
             wanted = [queue for queue in queues if options["queue"] in (None, queue["queue_id"])]
             if not wanted:
                 raise CommandError(f"topic {topic} has no queue {options['queue']}")
-            places = {queue["queue_id"]: int(queue["min_offset" if options["from_start"] else "max_offset"] or 0) for queue in wanted}
-            # While some queue gave something, all are asked without waiting; when none did, each is waited on in turn.
+            places = {
+                queue["queue_id"]: int(queue["min_offset" if options["from_start"] else "max_offset"] or 0)
+                for queue in wanted
+            }
+            # While some queue gave something, all are asked without waiting; when none did, each is waited on
+            # in turn.
             idle = False
             while left is None or left > 0:
                 given = 0
@@ -180,9 +222,14 @@ def _body(raw: bytes) -> dict:
 
 
 def _raw_body(message: dict) -> bytes:
-    return message["body"].encode() if message["body_encoding"] == "utf-8" else base64.b64decode(message["body"])
+    return (
+        message["body"].encode() if message["body_encoding"] == "utf-8" else base64.b64decode(message["body"])
+    )
 
 
 def _line(message: dict) -> str:
     tag = f" [{printable(message['tag'])}]" if message["tag"] else ""
-    return f"{cell(message['store_time_ms'], 'store_time_ms')}  {message['queue_id']}/{message['queue_offset']}{tag}  {printable(message['body'][:300])}"
+    return (
+        f"{cell(message['store_time_ms'], 'store_time_ms')}  "
+        f"{message['queue_id']}/{message['queue_offset']}{tag}  {printable(message['body'][:300])}"
+    )

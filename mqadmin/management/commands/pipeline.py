@@ -1,7 +1,8 @@
 """manage.py pipeline audit|statistics|lineage|archive: Spark jobs over the stored messages.
 
-With --json --progress the standard output is lines of JSON, {"progress": ...} and at last {"result": ...}: so a process
-that must not import pyspark starts it as a child, watches it and ends it. Ended by SIGTERM, it takes its JVM along.
+With --json --progress the standard output is lines of JSON, {"progress": ...} and at last {"result": ...}: so
+a process that must not import pyspark starts it as a child, watches it and ends it. Ended by SIGTERM, it
+takes its JVM along.
 """
 
 from __future__ import annotations
@@ -21,29 +22,62 @@ from mqadmin.management.base import cell, table
 
 
 class Command(BaseCommand):
-    help = "Spark jobs over the stored messages, whether the broker runs or not. SPARK_MASTER moves them to a cluster."
+    help = (
+        "Spark jobs over the stored messages, whether the broker runs or not. SPARK_MASTER moves them to "
+        "a cluster."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
         shared = argparse.ArgumentParser(add_help=False)
-        shared.add_argument("--store", type=Path, metavar="DIR", help="the store directory; the data directory's when absent")
+        shared.add_argument(
+            "--store", type=Path, metavar="DIR", help="the store directory; the data directory's when absent"
+        )
         shared.add_argument("--data", metavar="DIR", help="the broker's data directory")
-        shared.add_argument("--cores", type=int, help="how many partitions are read at once; as many as the machine has cores when absent")
+        shared.add_argument(
+            "--cores",
+            type=int,
+            help="how many partitions are read at once; as many as the machine has cores when absent",
+        )
         shared.add_argument("--heap", default="1g", help="memory of the JVM (1g)")
         shared.add_argument("--json", action="store_true", help="print JSON")
-        shared.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+        shared.add_argument(
+            "--progress", action="store_true", help="tell how far it is, on lines of their own"
+        )
         chosen = argparse.ArgumentParser(add_help=False)
         chosen.add_argument("--topic", help="only this topic, or several with commas")
-        chosen.add_argument("--from-time", metavar="TIME", help="stored from then on: milliseconds since 1970, or 2026-11-21T10:00:00Z")
+        chosen.add_argument(
+            "--from-time",
+            metavar="TIME",
+            help="stored from then on: milliseconds since 1970, or 2026-11-21T10:00:00Z",
+        )
         chosen.add_argument("--to-time", metavar="TIME", help="stored before then")
-        audit = verbs.add_parser("audit", parents=[shared], help="check every record, queue unit and index entry against one another; ends with 1 on errors")
-        audit.add_argument("--delay-levels", metavar="LEVELS", help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default")
-        verbs.add_parser("statistics", parents=[shared, chosen], help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled")
-        lineage = verbs.add_parser("lineage", parents=[shared, chosen], help="where a key went, across topics")
+        audit = verbs.add_parser(
+            "audit",
+            parents=[shared],
+            help="check every record, queue unit and index entry against one another; ends with 1 on errors",
+        )
+        audit.add_argument(
+            "--delay-levels",
+            metavar="LEVELS",
+            help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default",
+        )
+        verbs.add_parser(
+            "statistics",
+            parents=[shared, chosen],
+            help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled",
+        )
+        lineage = verbs.add_parser(
+            "lineage", parents=[shared, chosen], help="where a key went, across topics"
+        )
         lineage.add_argument("--key", required=True, help="a key, a unique key or the id of a message")
-        archive = verbs.add_parser("archive", parents=[shared], help="bring new records into Parquet files by topic and day")
-        archive.add_argument("--out", type=Path, metavar="DIR", help="the archive; `archive` in the data directory when absent")
+        archive = verbs.add_parser(
+            "archive", parents=[shared], help="bring new records into Parquet files by topic and day"
+        )
+        archive.add_argument(
+            "--out", type=Path, metavar="DIR", help="the archive; `archive` in the data directory when absent"
+        )
 
     def handle(self, *arguments: str, **options) -> None:
         if importlib.util.find_spec("pyspark") is None:
@@ -57,8 +91,14 @@ class Command(BaseCommand):
         def tell(text: str, done: int = 0, total: int = 0, running: int = 0) -> None:
             if options["progress"]:
                 # No total is known before Spark has cut the step into partitions.
-                known = {"done": done, "total": total, "running": running, "unit": "partitions"} if total else {}
-                self.stdout.write(json.dumps({"progress": {"text": text, **known}}) if options["json"] else f"{text} {f'{done} of {total}' if total else ''}")
+                known = (
+                    {"done": done, "total": total, "running": running, "unit": "partitions"} if total else {}
+                )
+                self.stdout.write(
+                    json.dumps({"progress": {"text": text, **known}})
+                    if options["json"]
+                    else f"{text} {f'{done} of {total}' if total else ''}"
+                )
                 self.stdout.flush()
 
         def end(*_: object) -> None:
@@ -69,7 +109,9 @@ class Command(BaseCommand):
             # What is wrong with the store is told before a JVM is started for it.
             self._look(store, options)
             tell("starting Spark")
-            session = open_session(data / "cache", cores=options["cores"] and max(1, options["cores"]), heap=options["heap"])
+            session = open_session(
+                data / "cache", cores=options["cores"] and max(1, options["cores"]), heap=options["heap"]
+            )
             try:
                 result = self._run(session, store, live, data, tell, options)
             finally:
@@ -110,15 +152,39 @@ class Command(BaseCommand):
             return jobs.statistics(session, store, live, tell, **_only(options))
         levels = options["delay_levels"] or run_file.delay_levels(store, data)
         noted, last_start = run_file.noted_sizes(store, data), run_file.last_start_of(store, data)
-        return jobs.audit(session, store, live, tell, noted=noted, last_start=last_start, **({"delay_levels": levels} if levels else {}))
+        return jobs.audit(
+            session,
+            store,
+            live,
+            tell,
+            noted=noted,
+            last_start=last_start,
+            **({"delay_levels": levels} if levels else {}),
+        )
 
     def _show_audit(self, result: dict) -> None:
-        rows = ([one["severity"], one["kind"], one["file"], "" if one["offset"] is None else str(one["offset"]), one["what"]] for one in result["findings"])
+        rows = (
+            [
+                one["severity"],
+                one["kind"],
+                one["file"],
+                "" if one["offset"] is None else str(one["offset"]),
+                one["what"],
+            ]
+            for one in result["findings"]
+        )
         if result["findings"]:
             self.stdout.write(table(["SEVERITY", "KIND", "FILE", "OFFSET", "WHAT"], rows))
         verdict = "in order" if result["ok"] else f"{result['errors']} errors"
-        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result["counts"].items() if name != "log_end")
-        self.stdout.write(f"{counted}: {verdict}. Not compared: {', '.join(result['not_compared'])}; `manage.py check_store` compares them.")
+        counted = ", ".join(
+            f"{count:,} {name.replace('_', ' ')}"
+            for name, count in result["counts"].items()
+            if name != "log_end"
+        )
+        self.stdout.write(
+            f"{counted}: {verdict}. Not compared: {', '.join(result['not_compared'])}; `manage.py "
+            f"check_store` compares them."
+        )
 
     def _show_statistics(self, result: dict) -> None:
         columns = {
@@ -133,23 +199,51 @@ class Command(BaseCommand):
             "first_ms": "FIRST",
             "last_ms": "LAST",
         }
-        self.stdout.write(table(list(columns.values()), ([cell(topic[name], name) for name in columns] for topic in result["topics"])))
+        self.stdout.write(
+            table(
+                list(columns.values()),
+                ([cell(topic[name], name) for name in columns] for topic in result["topics"]),
+            )
+        )
         for file in result["index"]:
             chain = f"longest chain {file['longest_chain']}, mean {file['mean_chain']:.2f}"
-            self.stdout.write(f"index {file['file']}: {file['entries']:,} entries in {file['slots_used']:,} of {file['slots']:,} slots, {chain}")
-        self.stdout.write(f"{result['messages']:,} messages, {result['bytes']:,} bytes in {len(result['topics'])} topics.")
+            self.stdout.write(
+                f"index {file['file']}: {file['entries']:,} entries in {file['slots_used']:,} of "
+                f"{file['slots']:,} slots, {chain}"
+            )
+        self.stdout.write(
+            f"{result['messages']:,} messages, {result['bytes']:,} bytes in {len(result['topics'])} topics."
+        )
 
     def _show_lineage(self, result: dict) -> None:
-        columns = {"store_ms": "STORED", "topic": "TOPIC", "queue_id": "QUEUE", "queue_offset": "OFFSET", "log_offset": "IN THE LOG", "step": "WHAT"}
-        self.stdout.write(table(list(columns.values()), ([cell(step[name], name) for name in columns] for step in result["records"])))
-        self.stdout.write(f"{len(result['records'])} records of {result['key']}{'' if result['complete'] else ', the first of more'}.")
+        columns = {
+            "store_ms": "STORED",
+            "topic": "TOPIC",
+            "queue_id": "QUEUE",
+            "queue_offset": "OFFSET",
+            "log_offset": "IN THE LOG",
+            "step": "WHAT",
+        }
+        self.stdout.write(
+            table(
+                list(columns.values()),
+                ([cell(step[name], name) for name in columns] for step in result["records"]),
+            )
+        )
+        self.stdout.write(
+            f"{len(result['records'])} records of "
+            f"{result['key']}{'' if result['complete'] else ', the first of more'}."
+        )
 
     def _show_archive(self, result: dict) -> None:
         for begin, end in result["missing"]:
             self.stdout.write(f"missing: [{begin}, {end}) of the log was deleted before it was archived")
         if result["doubt"]:
             self.stdout.write(f"note: {result['doubt']}")
-        self.stdout.write(f"{result['records']:,} records in {result['files']} files, {result['bytes']:,} bytes; the archive holds the log up to {result['to']}.")
+        self.stdout.write(
+            f"{result['records']:,} records in {result['files']} files, {result['bytes']:,} bytes; "
+            f"the archive holds the log up to {result['to']}."
+        )
 
 
 def _only(options: dict) -> dict[str, str]:

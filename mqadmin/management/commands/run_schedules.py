@@ -1,4 +1,5 @@
-"""manage.py run_schedules: start the pipeline's scheduled runs when they are due. runbroker starts it as a child."""
+"""manage.py run_schedules: start the pipeline's scheduled runs when they are due. runbroker starts it as a
+child."""
 
 from __future__ import annotations
 

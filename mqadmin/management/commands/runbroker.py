@@ -1,7 +1,8 @@
-"""`manage.py runbroker`: broker, name server, dashboard, Redis and job workers in one go; the composition root.
+"""`manage.py runbroker`: broker, name server, dashboard, Redis and job workers in one go; the composition
+root.
 
-Order: lock (before Django was imported, see `broker_store.launch`) ─► dashboard, which shows recovery ─► store ─► ports ─►
-Redis and workers ─► READY. SIGTERM and Ctrl-C undo it in reverse, within 5 s.
+Order: lock (before Django was imported, see `broker_store.launch`) ─► dashboard, which shows recovery ─►
+store ─► ports ─► Redis and workers ─► READY. SIGTERM and Ctrl-C undo it in reverse, within 5 s.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from broker_store.garbage import LongLived
 from broker_store.slices import ask_for_long_slices, ask_for_short_slices
 from mqadmin.management.plain import PlainCommand
 
-SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
+# A busy Python thread (a page) then holds up the loop for half a millisecond, not for five
+SWITCH_INTERVAL_S = 0.0005
 PART_STOP_SECONDS = 2.0
 NEW_DATABASE = (
-    "The dashboard's database was not there, though a broker has run on this data directory: an empty one is made."
-    " Accounts, tokens, schedules, the audit trail and the list of dead letters that were left out are not in it."
+    "The dashboard's database was not there, though a broker has run on this data directory: an "
+    "empty one is made."
+    " Accounts, tokens, schedules, the audit trail and the list of dead letters that were left out "
+    "are not in it."
 )
 MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
 
@@ -68,7 +72,8 @@ def _look_with_its_own_sizes(start: launch.Launch) -> None:
 
 
 def _has_run(data: Path) -> bool:
-    """Whether a broker has started on this data directory; False where its records cannot be read, which the start of the store reports."""
+    """Whether a broker has started on this data directory; False where its records cannot be read, which the
+    start of the store reports."""
     from broker_store.engine import start_records
     from broker_store.engine.disk import Disk
 
@@ -91,7 +96,9 @@ class Run:
     async def main(self) -> int:
         """Run until a signal; the exit code."""
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="aside", initializer=ask_for_long_slices))
+        loop.set_default_executor(
+            ThreadPoolExecutor(thread_name_prefix="aside", initializer=ask_for_long_slices)
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
         starting = loop.create_task(self._begin(), name="start")
@@ -129,7 +136,8 @@ class Run:
         admin = None
         if not arguments.no_web:
             await loop.run_in_executor(None, self._prepare_database)
-            # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on meanwhile.
+            # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on
+            # meanwhile.
             admin = loop.run_in_executor(None, self._prepare_admin)
             from mqadmin import audit, clusters, tokens, web
 
@@ -158,7 +166,8 @@ class Run:
         except BrokerStoreError as error:
             if not self._arguments.inspect or self._web is None:
                 raise
-            # Just such a store one wants to look at: pages that need no more than its files work, and the others say why.
+            # Just such a store one wants to look at: pages that need no more than its files work, and the
+            # others say why.
             self._complain(f"A start would be refused: {error}")
 
     def _prepare_database(self) -> None:
@@ -199,7 +208,12 @@ class Run:
         from mqadmin import clusters, jobs
         from mqadmin.children import Children
 
-        self._children = Children(self._start.data, redis_url=os.environ.get("REDIS_URL"), redis_password=settings.REDIS_PASSWORD, manage=MANAGE)
+        self._children = Children(
+            self._start.data,
+            redis_url=os.environ.get("REDIS_URL"),
+            redis_password=settings.REDIS_PASSWORD,
+            manage=MANAGE,
+        )
         clusters.current().children = self._children.state
         for failure in await self._children.start(jobs.mark_interrupted):
             self._complain(failure)
@@ -210,13 +224,19 @@ class Run:
         if "web" in ports:
             say(f"Dashboard    {ports['web']}")
         if password is not None:
-            say(f"             first login: user admin, password {password} (for one login, which sets another)")
+            say(
+                f"             first login: user admin, password {password} (for one login, which "
+                f"sets another)"
+            )
         if self._process is None:
             return
         if "nameserver" in ports:
             say(f"Name server  {ports['nameserver']}   give this to clients")
         if "broker" in ports:
-            say(f"Broker       {ports['broker']}   clients are told {self._process.parts.address} (--advertise HOST changes it)")
+            say(
+                f"Broker       {ports['broker']}   clients are told {self._process.parts.address} "
+                f"(--advertise HOST changes it)"
+            )
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
         if self._web is not None and "broker" in ports:
             say("Try next, in another terminal:")
@@ -235,7 +255,9 @@ class Run:
             from mqadmin import jobs
 
             loop = asyncio.get_running_loop()
-            await self._limited("jobs", loop.run_in_executor(None, self._children.stop, jobs.mark_interrupted), 3.0)
+            await self._limited(
+                "jobs", loop.run_in_executor(None, self._children.stop, jobs.mark_interrupted), 3.0
+            )
         if self._process is not None:
             await self._limited("broker", self._process.stop(), None)
         if self._web is not None:

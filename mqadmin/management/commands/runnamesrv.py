@@ -28,8 +28,16 @@ class Command(PlainCommand):
         parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1")
         parser.add_argument("--insecure", action="store_true", help="allow another address than loopback")
         parser.add_argument("--port", type=int, metavar="N", help="default: 9876")
-        parser.add_argument("-c", "--config", metavar="FILE", help="a namesrv.conf in Apache's properties format")
-        parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="one of Apache's properties; see docs/SETTINGS.md")
+        parser.add_argument(
+            "-c", "--config", metavar="FILE", help="a namesrv.conf in Apache's properties format"
+        )
+        parser.add_argument(
+            "--set",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="one of Apache's properties; see docs/SETTINGS.md",
+        )
 
     def handle(self, *args, **options):
         try:
@@ -37,7 +45,9 @@ class Command(PlainCommand):
             if options["port"] is not None:
                 overrides["listenPort"] = str(options["port"])
             check_bind(options["bind"], options["insecure"])
-            settings = load_name_server_settings(Path(options["config"]) if options["config"] else None, overrides)
+            settings = load_name_server_settings(
+                Path(options["config"]) if options["config"] else None, overrides
+            )
             asyncio.run(self._run(settings, options))
         except (ConfigError, BrokerStoreError, OSError) as error:
             raise CommandError(str(error)) from error
@@ -54,7 +64,9 @@ class Command(PlainCommand):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         nameserver = build_name_server(settings, Path(options["data"]).absolute() / "namesrv")
         changes = ChangeRecords(wall_clock_ms)
-        nameserver.answered = lambda command, channel, answer: note_name_server(changes, wall_clock_ms(), command, channel, answer)
+        nameserver.answered = lambda command, channel, answer: note_name_server(
+            changes, wall_clock_ms(), command, channel, answer
+        )
         port = NameServerPort(nameserver, wall_clock_ms, settings.scan_not_active_broker_interval)
         await port.start(options["bind"], settings.listen_port)
         self.stdout.write(f"READY nameserver={options['bind']}:{port.listener.port}")

@@ -8,20 +8,39 @@ from broker_store.formats.index_file import IndexGeometry
 from broker_store.inside.directory import StoreDirectory
 from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
-from mqadmin.management.store_verbs import bytes, cache, condition, disk, files, index, journey, layout, recoveries, status, write
+from mqadmin.management.store_verbs import (
+    bytes,
+    cache,
+    condition,
+    disk,
+    files,
+    index,
+    journey,
+    layout,
+    recoveries,
+    status,
+    write,
+)
 from mqadmin.rest_client import NotRunningError
 
 MODULES = (status, condition, files, index, disk, bytes, journey, recoveries, write, cache, layout)
 
 
 class Command(BrokerCommand):
-    help = "The inside of the store. Without --store the running broker is asked; without one the data directory's store is read."
+    help = (
+        "The inside of the store. Without --store the running broker is asked; without one the data "
+        "directory's store is read."
+    )
 
     def verbs(self, add) -> None:
         def verb(name: str, help: str):
             parser = add(name, help)
-            parser.add_argument("--store", type=Path, metavar="DIR", help="a store directory, read without its broker")
-            parser.add_argument("--slots", type=int, help="slots of an index file, when it is not a fourth of its entries")
+            parser.add_argument(
+                "--store", type=Path, metavar="DIR", help="a store directory, read without its broker"
+            )
+            parser.add_argument(
+                "--slots", type=int, help="slots of an index file, when it is not a fourth of its entries"
+            )
             parser.add_argument("--entries", type=int, help="entries of an index file")
             return parser
 
@@ -34,11 +53,16 @@ class Command(BrokerCommand):
 
     def directory(self, options) -> StoreDirectory:
         """The store's files: those of --store, else of the data directory."""
-        geometry = IndexGeometry(options["slots"], options["entries"]) if options["slots"] and options["entries"] else None
+        geometry = (
+            IndexGeometry(options["slots"], options["entries"])
+            if options["slots"] and options["entries"]
+            else None
+        )
         return StoreDirectory(options["store"] or run_file.store_directory(self.data), geometry=geometry)
 
     def ask(self, options, online, offline):
-        """`online(RestClient)` of the running broker; `offline(StoreDirectory)` with --store, or when none runs."""
+        """`online(RestClient)` of the running broker; `offline(StoreDirectory)` with --store, or when none
+        runs."""
         if options["store"] is None:
             try:
                 with self.broker() as broker:

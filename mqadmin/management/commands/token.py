@@ -20,7 +20,9 @@ class Command(BrokerCommand):
         create = add("create", "make a token and print it, this once")
         create.add_argument("name", help="what uses it")
         create.add_argument("--role", choices=ROLES, default="viewer")
-        create.add_argument("--days", type=int, help=f"how long it is good, at most {tokens.MAX_DAYS:,}; for ever when absent")
+        create.add_argument(
+            "--days", type=int, help=f"how long it is good, at most {tokens.MAX_DAYS:,}; for ever when absent"
+        )
         add("revoke", "end a token").add_argument("id", type=int)
 
     def do_list(self, options) -> None:
@@ -39,7 +41,9 @@ class Command(BrokerCommand):
 
     def do_create(self, options) -> None:
         caller = Caller(f"local:{user_name()}", "admin")
-        with audited(caller, "create", "apitoken", options["name"], role=options["role"], days=options["days"]) as record:
+        with audited(
+            caller, "create", "apitoken", options["name"], role=options["role"], days=options["days"]
+        ) as record:
             try:
                 token, text = tokens.issue(options["name"], options["role"], caller.name, options["days"])
             except tokens.TooManyTokens as error:

@@ -56,7 +56,9 @@ class Command(BrokerCommand):
         with self.broker() as broker:
             changed = broker.patch(f"/topics/{segment(options['topic'])}", self._settings(options))
         self.show(
-            changed, f"Topic {changed['name']}: {changed['read_queues']} queues to read, {changed['write_queues']} to write, permission {changed['perm']}."
+            changed,
+            f"Topic {changed['name']}: {changed['read_queues']} queues to read, "
+            f"{changed['write_queues']} to write, permission {changed['perm']}.",
         )
 
     def do_delete(self, options) -> None:
@@ -67,7 +69,9 @@ class Command(BrokerCommand):
     def _settings(self, options) -> dict:
         for name in ("queues", "read_queues", "write_queues"):
             if options[name] is not None and not 1 <= options[name] <= MAX_QUEUES:
-                raise CommandError(f"--{name.replace('_', '-')} {options[name]}: a topic has from 1 to {MAX_QUEUES} queues")
+                raise CommandError(
+                    f"--{name.replace('_', '-')} {options[name]}: a topic has from 1 to {MAX_QUEUES} queues"
+                )
         settings = {
             "read_queues": options["read_queues"] or options["queues"],
             "write_queues": options["write_queues"] or options["queues"],

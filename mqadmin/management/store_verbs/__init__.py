@@ -1,1 +1,2 @@
-"""What `manage.py store` can do: a module a concern, with `add(verb)` for its parsers and VERBS, {name: function(ask, options)}."""
+"""What `manage.py store` can do: a module a concern, with `add(verb)` for its parsers and VERBS, {name:
+function(ask, options)}."""

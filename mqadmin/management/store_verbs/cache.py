@@ -3,7 +3,15 @@
 from broker_store.inside import cache as inside
 from broker_store.inside.directory import StoreDirectory
 
-FILES = {"kind": "KIND", "topic": "TOPIC", "queue_id": "QUEUE", "name": "NAME", "size": "SIZE", "resident_bytes": "IN MEMORY", "share": "SHARE"}
+FILES = {
+    "kind": "KIND",
+    "topic": "TOPIC",
+    "queue_id": "QUEUE",
+    "name": "NAME",
+    "size": "SIZE",
+    "resident_bytes": "IN MEMORY",
+    "share": "SHARE",
+}
 GROUPS = {
     "group": "GROUP",
     "cold_reads": "COLD READS",
@@ -17,9 +25,16 @@ GROUPS = {
 
 
 def add(verb) -> None:
-    cache = verb("cache", "what of the files is in memory, who reads what is not, and where each group stands")
+    cache = verb(
+        "cache", "what of the files is in memory, who reads what is not, and where each group stands"
+    )
     cache.add_argument("--topic", help="only queue files of this topic")
-    cache.add_argument("--queue-files", type=int, default=50, help="how many queue files at most, those with most in memory first")
+    cache.add_argument(
+        "--queue-files",
+        type=int,
+        default=50,
+        help="how many queue files at most, those with most in memory first",
+    )
 
 
 def cache(command, options) -> None:
@@ -30,13 +45,18 @@ def cache(command, options) -> None:
         places, _ = inside.read_positions(store, store.group_offsets(), picture["log"]["wrote"])
         return picture | {"groups": places}
 
-    found = command.ask(options, lambda broker: broker.get("/store/cache", topic=topic, queue_files=most), offline)
+    found = command.ask(
+        options, lambda broker: broker.get("/store/cache", topic=topic, queue_files=most), offline
+    )
     if command.as_json:
         command.show(found)
         return
     command.show_table(found["files"], FILES, empty="There are no files.")
     command.stdout.write("")
-    command.show_facts({**found["totals"], "memory": found["memory"]} | ({} if found["complete"] else {"not complete": found["reason"]}))
+    command.show_facts(
+        {**found["totals"], "memory": found["memory"]}
+        | ({} if found["complete"] else {"not complete": found["reason"]})
+    )
     command.stdout.write("")
     command.show_table(found["groups"], GROUPS, empty="No group has read anything.")
 

@@ -30,10 +30,20 @@ def files(command, options) -> None:
     wanted = {"kind": options["kind"], "topic": options["topic"]}
 
     def offline(store: StoreDirectory) -> list[dict]:
-        return store.with_times([file for file in store.files() if all(value in (None, file[name]) for name, value in wanted.items())])
+        return store.with_times(
+            [
+                file
+                for file in store.files()
+                if all(value in (None, file[name]) for name, value in wanted.items())
+            ]
+        )
 
     found = command.ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
-    command.show_table(found if command.as_json else [file | {"held": _held(file)} for file in found], COLUMNS, empty="There are no files.")
+    command.show_table(
+        found if command.as_json else [file | {"held": _held(file)} for file in found],
+        COLUMNS,
+        empty="There are no files.",
+    )
 
 
 def _held(file: dict) -> str | None:

@@ -8,7 +8,15 @@ from broker_store.inside.explain import explain as explain_in
 from broker_store.inside.slots import heat_map
 from mqadmin.management.base import TIME_HELP, cell, moment_option, printable
 
-COLUMNS = {"name": "NAME", "entries": "ENTRIES", "max_entries": "OF", "slots_used": "SLOTS USED", "slots": "OF", "begin_ms": "FROM", "end_ms": "TO"}
+COLUMNS = {
+    "name": "NAME",
+    "entries": "ENTRIES",
+    "max_entries": "OF",
+    "slots_used": "SLOTS USED",
+    "slots": "OF",
+    "begin_ms": "FROM",
+    "end_ms": "TO",
+}
 LEVELS = " ▁▂▃▄▅▆▇█"  # of a share, eighths
 BAR = 40  # characters of the longest
 TOLD_KEYS = 60  # characters of a key
@@ -17,18 +25,30 @@ NEVER_TOLD = {"step", "why", "us", "total_us", "counts", "message_id"}  # with t
 
 def add(verb) -> None:
     verb("index", "the index files and how full they are")
-    for name, help in (("slots", "heat map of an index file: which share of its slots is used"), ("chains", "chains of an index file by length, and the longest")):
+    for name, help in (
+        ("slots", "heat map of an index file: which share of its slots is used"),
+        ("chains", "chains of an index file by length, and the longest"),
+    ):
         verb(name, help).add_argument("file", nargs="?", help="its name, 17 digits; the newest when absent")
     explain = verb("explain", "each step of a lookup by key")
     explain.add_argument("topic")
     explain.add_argument("key")
-    explain.add_argument("--from-ms", "--from", dest="from_ms", type=moment_option, default=0, metavar="TIME", help=TIME_HELP)
+    explain.add_argument(
+        "--from-ms", "--from", dest="from_ms", type=moment_option, default=0, metavar="TIME", help=TIME_HELP
+    )
     explain.add_argument("--to-ms", "--to", dest="to_ms", type=moment_option, metavar="TIME", help=TIME_HELP)
-    explain.add_argument("--limit", type=int, default=64, help="entries that end the lookup, as maxMsgsNumBatch does (%(default)s)")
+    explain.add_argument(
+        "--limit",
+        type=int,
+        default=64,
+        help="entries that end the lookup, as maxMsgsNumBatch does (%(default)s)",
+    )
 
 
 def index(command, options) -> None:
-    files = command.ask(options, lambda broker: broker.get("/store/index")["items"], lambda store: store.index())
+    files = command.ask(
+        options, lambda broker: broker.get("/store/index")["items"], lambda store: store.index()
+    )
     command.show_table(files, COLUMNS, empty="There are no index files.")
 
 
@@ -59,12 +79,22 @@ def _newest(files: list[dict]) -> str:
 
 
 def _heat_map(picture: dict):
-    cells, columns, slots, per_cell = picture["cells"], picture["columns"], picture["slots"], picture["cell_slots"]
+    cells, columns, slots, per_cell = (
+        picture["cells"],
+        picture["columns"],
+        picture["slots"],
+        picture["cell_slots"],
+    )
     counted = picture["counted"]
-    yield f"Index file {picture['name']}: {counted:,} of {slots:,} slots are used ({counted / slots:.1%}), the header says {picture['slots_used']:,}."
     yield (
-        f"{int(picture['entries']):,} of {int(picture['max_entries']):,} entries; as many different keys would use {picture['expected_share']:.1%}."
-        f" Cells differ by {picture['spread']:.2%} (standard deviation), by chance {picture['expected_spread']:.2%}."
+        f"Index file {picture['name']}: {counted:,} of {slots:,} slots are used ({counted / slots:.1%}), "
+        f"the header says {picture['slots_used']:,}."
+    )
+    yield (
+        f"{int(picture['entries']):,} of {int(picture['max_entries']):,} entries; as many different "
+        f"keys would use {picture['expected_share']:.1%}."
+        f" Cells differ by {picture['spread']:.2%} (standard deviation), by chance "
+        f"{picture['expected_spread']:.2%}."
     )
     yield from picture["findings"]
     yield ""
@@ -77,7 +107,10 @@ def _heat_map(picture: dict):
             line += LEVELS[min(8, -(-8 * sum(cells[n] for n in pair) // room))] if room else ""
         yield line.rstrip()
     yield ""
-    yield f"A character is {2 * per_cell:,} slots: blank none used, ▁ up to an eighth, █ more than seven eighths."
+    yield (
+        f"A character is {2 * per_cell:,} slots: blank none used, ▁ up to an eighth, █ more than seven "
+        f"eighths."
+    )
     for row in picture["shares"]:
         if row["cells"]:
             yield f"{row['from']:>4.0%} to {row['to']:>4.0%}  {row['cells']:>6,} cells"
@@ -88,7 +121,8 @@ def _chains(told: dict):
     yield f"Index file {told['name']}: {entries:,} entries in {slots:,} slots, {told['mean']:.2f} a slot."
     if told["touched_by_hit"] is not None:
         yield (
-            f"A lookup of a key that is there touches {told['touched_by_hit']:.2f} entries (an even hash: {told['even_touched_by_hit']:.2f}),"
+            f"A lookup of a key that is there touches {told['touched_by_hit']:.2f} entries (an even "
+            f"hash: {told['even_touched_by_hit']:.2f}),"
             f" of one that is not {told['touched_by_miss']:.2f}."
         )
     yield from told["findings"]
@@ -100,21 +134,42 @@ def _chains(told: dict):
         length = f"{low:,}" if low == high else f"{low:,}–{high:,}"
         expected = round(BAR * row["expected"] / most)
         bar = "█" * round(BAR * have / most)
-        bar = bar.ljust(expected) + "│" if len(bar) <= expected else bar[:expected] + "│" + bar[expected + 1 :]
+        bar = (
+            bar.ljust(expected) + "│" if len(bar) <= expected else bar[:expected] + "│" + bar[expected + 1 :]
+        )
         yield f"{length:>11}  {have:>10,}  {row['expected']:>12,.1f}  {bar}"
     yield "│ marks what an even hash would give."
     for chain in told["longest"]:
         keys = "; ".join(f"{int(key['entries']):,} of {_key(key)}" for key in chain["keys"])
-        yield f"slot {int(chain['slot']):,}: {int(chain['entries']):,} entries, {int(chain['foreign']):,} of {int(chain['looked_at']):,} looked at are foreign: {keys}"
+        yield (
+            f"slot {int(chain['slot']):,}: {int(chain['entries']):,} entries, {int(chain['foreign']):,} "
+            f"of {int(chain['looked_at']):,} looked at are foreign: {keys}"
+        )
 
 
 def _key(key: dict) -> str:
-    return f"hash {int(key['hash'])}" if key["key"] is None else printable(f"{key['topic']}#{key['key']}"[:TOLD_KEYS])
+    return (
+        f"hash {int(key['hash'])}"
+        if key["key"] is None
+        else printable(f"{key['topic']}#{key['key']}"[:TOLD_KEYS])
+    )
 
 
 def explain(command, options) -> None:
-    topic, key, begin, end, limit = check_topic(options["topic"]), options["key"], options["from_ms"], options["to_ms"], options["limit"]
-    asked = {"topic": topic, "key": key, "from_ms": str(begin), "to_ms": None if end is None else str(end), "limit": limit}
+    topic, key, begin, end, limit = (
+        check_topic(options["topic"]),
+        options["key"],
+        options["from_ms"],
+        options["to_ms"],
+        options["limit"],
+    )
+    asked = {
+        "topic": topic,
+        "key": key,
+        "from_ms": str(begin),
+        "to_ms": None if end is None else str(end),
+        "limit": limit,
+    }
     steps = command.ask(
         options,
         lambda broker: broker.post("/store/index/explain", asked)["items"],
@@ -125,7 +180,11 @@ def explain(command, options) -> None:
 
 def _words(step: dict) -> str:
     """One step of a lookup for people: its name, the time it took, its numbers, and why."""
-    numbers = ", ".join(f"{name.replace('_', ' ')} {cell(value, name)}" for name, value in step.items() if name not in NEVER_TOLD)
+    numbers = ", ".join(
+        f"{name.replace('_', ' ')} {cell(value, name)}"
+        for name, value in step.items()
+        if name not in NEVER_TOLD
+    )
     why = printable(step.get("why", ""))
     return f"{step['step']:<10}{step['us']:>8,.0f} µs  {numbers}{': ' if numbers and why else ''}{why}"
 

@@ -21,10 +21,20 @@ COLUMNS = {
 
 
 def add(verb) -> None:
-    layout = verb("layout", "how messages lie in the log and what reading them again costs; of every topic when none is named")
+    layout = verb(
+        "layout",
+        "how messages lie in the log and what reading them again costs; of every topic when none is named",
+    )
     layout.add_argument("topic", nargs="?")
     layout.add_argument("--group", help="what a group reads, from where it stands")
-    layout.add_argument("--from-ms", "--from", dest="from_ms", type=moment_option, metavar="TIME", help=f"begin with what was stored then: {TIME_HELP}")
+    layout.add_argument(
+        "--from-ms",
+        "--from",
+        dest="from_ms",
+        type=moment_option,
+        metavar="TIME",
+        help=f"begin with what was stored then: {TIME_HELP}",
+    )
     layout.add_argument("--from-offset", type=int, help="begin at this place of the log")
 
 
@@ -49,7 +59,11 @@ def layout(command, options) -> None:
 
 def _row(item: dict) -> dict:
     pages, jumps = item["pages"], item["jumps"]
-    more = {"page_bytes": pages["bytes"], "page_per_byte": pages["per_byte"], "ahead_bytes": item["ahead"]["bytes"]}
+    more = {
+        "page_bytes": pages["bytes"],
+        "page_per_byte": pages["per_byte"],
+        "ahead_bytes": item["ahead"]["bytes"],
+    }
     return item | more | {f"{name}_jump": jumps[name] for name in ("mean", "p50", "p99")}
 
 

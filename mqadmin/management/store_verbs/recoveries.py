@@ -23,23 +23,35 @@ COLUMNS = {
     "redispatched": "DISPATCHED AGAIN",
     "findings": "FINDINGS",
 }
-IN_USE = "the store is in use: what came while this looked shows as dispatched again and as taken out of the index, and no start would take it out"
+IN_USE = (
+    "the store is in use: what came while this looked shows as dispatched again and as taken out of the "
+    "index, and no start would take it out"
+)
 BAR = 30
 PROGRESS_SECONDS = 0.25
 
 
 def add(verb) -> None:
     verb("recoveries", "every start that has a record, newest first")
-    verb("recovery", "what one start did, step by step; the last when none is named").add_argument("id", nargs="?")
+    verb("recovery", "what one start did, step by step; the last when none is named").add_argument(
+        "id", nargs="?"
+    )
     dry = verb("dry-run", "what a start would do now; changes nothing, on a store in use too")
     dry.add_argument("--accept-damage", action="store_true", help="as a start with --accept-damage")
-    dry.add_argument("--keep", action="store_true", help="keep the record in the data directory, as a start's")
+    dry.add_argument(
+        "--keep", action="store_true", help="keep the record in the data directory, as a start's"
+    )
     dry.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
 
 
 def recoveries(command, options) -> None:
-    # Of a directory of another broker there are none: records lie in the data directory of the broker that started.
-    found = command.ask(options, lambda broker: broker.get("/store/recoveries")["items"], lambda store: _of(store.root, command.data))
+    # Of a directory of another broker there are none: records lie in the data directory of the broker that
+    # started.
+    found = command.ask(
+        options,
+        lambda broker: broker.get("/store/recoveries")["items"],
+        lambda store: _of(store.root, command.data),
+    )
     command.show_table(found, COLUMNS, empty="No start has a record.")
 
 
@@ -52,9 +64,13 @@ def recovery(command, options) -> None:
     def offline(store):
         if id:
             return kept.one(command.data / "recoveries", id)
-        newest = next((record["id"] for record in _of(store.root, command.data) if record["purpose"] == "start"), None)
+        newest = next(
+            (record["id"] for record in _of(store.root, command.data) if record["purpose"] == "start"), None
+        )
         if newest is None:
-            raise NotFoundError("no start of this store has a record; `manage.py store dry-run` tells what one would do")
+            raise NotFoundError(
+                "no start of this store has a record; `manage.py store dry-run` tells what one would do"
+            )
         return kept.one(command.data / "recoveries", newest)
 
     _show(command, command.ask(options, online, offline))
@@ -65,8 +81,15 @@ def dry_run(command, options) -> None:
         os.nice(19)
     directory = command.directory(options)
     settings = kept.settings_for(directory, _settings(directory.root, command.data, options["accept_damage"]))
-    records = StartRecords(command.data / "recoveries", directory.root.absolute(), every_s=PROGRESS_SECONDS, keeps=options["keep"])
-    report = kept.dry_run(settings, on_change=_Teller(command) if options["progress"] else None, records=records)
+    records = StartRecords(
+        command.data / "recoveries",
+        directory.root.absolute(),
+        every_s=PROGRESS_SECONDS,
+        keeps=options["keep"],
+    )
+    report = kept.dry_run(
+        settings, on_change=_Teller(command) if options["progress"] else None, records=records
+    )
     if options["progress"]:
         command.stdout.write(json.dumps({"result": report}))
     else:
@@ -74,11 +97,16 @@ def dry_run(command, options) -> None:
 
 
 def _of(root, data) -> list[dict]:
-    return [record for record in kept.listing(data / "recoveries") if (data / (record["store"] or "")).resolve() == root.resolve()]
+    return [
+        record
+        for record in kept.listing(data / "recoveries")
+        if (data / (record["store"] or "")).resolve() == root.resolve()
+    ]
 
 
 def _settings(root, data, accept_damage: bool) -> StoreSettings:
-    """Those of the broker whose data directory this is, when the store is its; file sizes are taken from the files."""
+    """Those of the broker whose data directory this is, when the store is its; file sizes are taken from the
+    files."""
     return StoreSettings(**run_file.store_settings(root, data), accept_damage=accept_damage)
 
 
@@ -90,7 +118,12 @@ class _Teller:
         now = time.monotonic()
         if now - self._told >= PROGRESS_SECONDS:
             self._told = now
-            progress = {"text": report["step"], "done": report["scanned_bytes"], "total": report["total_bytes"], "unit": "bytes"}
+            progress = {
+                "text": report["step"],
+                "done": report["scanned_bytes"],
+                "total": report["total_bytes"],
+                "unit": "bytes",
+            }
             self._command.stdout.write(json.dumps({"progress": progress}))
             self._command.stdout.flush()
 
@@ -110,32 +143,57 @@ def _lines(report: dict):
         return cell(report[name], "bytes")
 
     took = float(report["took_ms"] or 0)
-    yield f"{report['purpose']} {report['id']}: {report['state']}, the store was {report['kind']}; took {took:,.1f} ms"
+    yield (
+        f"{report['purpose']} {report['id']}: {report['state']}, the store was {report['kind']}; took "
+        f"{took:,.1f} ms"
+    )
     if report["error"]:
         yield f"  {report['error']}"
     if report["abort_found"] is not None:
-        yield "abort       " + ("found: whoever wrote last did not close it" if report["abort_found"] else "none: it was closed in order")
+        yield "abort       " + (
+            "found: whoever wrote last did not close it"
+            if report["abort_found"]
+            else "none: it was closed in order"
+        )
     if report["start"]:
         yield f"began with  {report['start']['file']}: {report['start']['why']}"
         for tried in report["tried"]:
             if not tried["taken"]:
                 yield f"  not {tried['file']}: {tried['why']}"
-    yield f"read        {number('scanned_bytes')} bytes, {number('messages')} messages, {cell(report['scan_bytes_per_s'], 'bytes')} bytes/s, {number('crc_failures')} failed CRC"
+    yield (
+        f"read        {number('scanned_bytes')} bytes, {number('messages')} messages, "
+        f"{cell(report['scan_bytes_per_s'], 'bytes')} bytes/s, {number('crc_failures')} failed CRC"
+    )
     if report["stopped"]:
         stopped = report["stopped"]
-        yield f"stopped     in {stopped['file']} at {cell(stopped['at'], 'bytes')}: {stopped['reason']} ({stopped['verdict']})"
+        yield (
+            f"stopped     in {stopped['file']} at {cell(stopped['at'], 'bytes')}: {stopped['reason']} "
+            f"({stopped['verdict']})"
+        )
     cut = report["cut"]
     yield (
-        f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and {cell(cut['commitlog']['files'], 'bytes')} files, queues {cell(cut['consumequeue']['units'], 'bytes')} units,"
-        f" index {cell(cut['index']['entries'], 'bytes')} entries and {cell(cut['index']['files'], 'bytes')} files"
+        f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and "
+        f"{cell(cut['commitlog']['files'], 'bytes')} files, queues "
+        f"{cell(cut['consumequeue']['units'], 'bytes')} units,"
+        f" index {cell(cut['index']['entries'], 'bytes')} entries and "
+        f"{cell(cut['index']['files'], 'bytes')} files"
     )
-    if (whole := cut.get("messages")) and (int(whole["whole"]) or whole["looked_to"] is not None):  # REST gives the count as text
-        more = "" if whole["looked_to"] is None else f", and perhaps more from log offset {cell(whole['looked_to'], 'bytes')} on, which was not looked at"
+    # REST gives the count as text
+    if (whole := cut.get("messages")) and (int(whole["whole"]) or whole["looked_to"] is not None):
+        more = (
+            ""
+            if whole["looked_to"] is None
+            else f", and perhaps more from log offset {cell(whole['looked_to'], 'bytes')} on, which was "
+            f"not looked at"
+        )
         kept = ", kept in lost+found" if report["purpose"] == "start" else ""
         yield f"cut whole   {_messages(whole['whole'])}{kept}{more}{':' * bool(whole['queues'])}"
         for queue in whole["queues"]:
             to = "" if int(queue["last"]) == int(queue["first"]) else f" to {cell(queue['last'], 'bytes')}"
-            yield f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')}{to}: {_messages(queue['messages'])}"
+            yield (
+                f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')}{to}: "
+                f"{_messages(queue['messages'])}"
+            )
         if int(whole["queues_left_out"]):
             yield f"  and of {cell(whole['queues_left_out'], 'bytes')} more queues"
     yield f"dispatched  {number('redispatched')} messages again"
@@ -147,9 +205,18 @@ def _lines(report: dict):
         begin = round(BAR * float(step["at_ms"]) / took) if took else 0
         length = max(1, round(BAR * float(lasted or 0) / took)) if took else 1
         bar = (" " * min(begin, BAR - 1) + "█" * length)[:BAR]
-        yield f"{bar:<{BAR}} {'–' if lasted is None else f'{float(lasted):,.1f}':>10} ms  {step['name']}{' ' + step['file'] if step['file'] else ''}{': ' + step['detail'] if step['detail'] else ''}"
+        yield (
+            f"{bar:<{BAR}} {'–' if lasted is None else f'{float(lasted):,.1f}':>10} ms  "
+            f"{step['name']}{' ' + step['file'] if step['file'] else ''}"
+            f"{': ' + step['detail'] if step['detail'] else ''}"
+        )
     for finding in report["findings"]:
-        yield f"{finding['severity']}: {finding['file'] or ''}{'' if finding['offset'] is None else ' at ' + cell(finding['offset'], 'bytes')}: {finding['what']}"
+        yield (
+            f"{finding['severity']}: "
+            f"{finding['file'] or ''}"
+            f"{'' if finding['offset'] is None else ' at ' + cell(finding['offset'], 'bytes')}: "
+            f"{finding['what']}"
+        )
 
 
 VERBS = {"recoveries": recoveries, "recovery": recovery, "dry-run": dry_run}

@@ -1,4 +1,5 @@
-"""manage.py store dispatch, flush, write-path, exposure: the way of a send, and what a crash would take of it."""
+"""manage.py store dispatch, flush, write-path, exposure: the way of a send, and what a crash would take of
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def dispatch(command, options) -> None:
         return
     command.stdout.write(race["sentence"] + "\n")
     rows = [{"sink": name, **facts} for name, facts in race["sinks"].items()]
-    command.show_table(rows, {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "BYTES BEHIND", "behind_ms": "MS BEHIND"}, empty="")
+    command.show_table(
+        rows,
+        {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "BYTES BEHIND", "behind_ms": "MS BEHIND"},
+        empty="",
+    )
 
 
 def flush(command, options) -> None:
@@ -38,11 +43,36 @@ def write_path(command, options) -> None:
         command.show(path)
         return
     rows = [_row(name, path["stages"][name]) for name in STAGES] + [_row("all in all", path["whole"])]
-    command.stdout.write(f"{path['flush_type']}, {cell(path['groups'], 'groups')} groups since the start; microseconds of the last minute\n")
-    command.show_table(rows, {"stage": "STAGE", "mean": "MEAN", "p50": "HALF", "p99": "99 %", "p999": "99.9 %", "longest": "LONGEST EVER"}, empty="")
+    command.stdout.write(
+        f"{path['flush_type']}, {cell(path['groups'], 'groups')} groups since the start; "
+        f"microseconds of the last minute\n"
+    )
+    command.show_table(
+        rows,
+        {
+            "stage": "STAGE",
+            "mean": "MEAN",
+            "p50": "HALF",
+            "p99": "99 %",
+            "p999": "99.9 %",
+            "longest": "LONGEST EVER",
+        },
+        empty="",
+    )
     if path["refusals"]:
         command.stdout.write("")
-        command.show_table(path["refusals"], {"cause": "REFUSED", "count": "TIMES", "value": "FOUND", "limit": "LIMIT", "at_ms": "LAST", "who": "WHO"}, empty="")
+        command.show_table(
+            path["refusals"],
+            {
+                "cause": "REFUSED",
+                "count": "TIMES",
+                "value": "FOUND",
+                "limit": "LIMIT",
+                "at_ms": "LAST",
+                "who": "WHO",
+            },
+            empty="",
+        )
 
 
 def _row(stage: str, facts: dict) -> dict:

@@ -1,4 +1,5 @@
-"""The byte viewer: hex and text of any stretch of any file of the store, with its fields and where they lead."""
+"""The byte viewer: hex and text of any stretch of any file of the store, with its fields and where they
+lead."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LINE = 16
 SHOWN_BYTES = 4 << 10  # of one look on a page; more by REST and command
 COLOURS = 8
 NUMBERS = ("offset", "unit", "slot", "entry", "queue", "length")
-# Which fields of the form belong to which kind of file, in the words of page.js; the rest have only an offset.
+# Which fields of the form belong to which kind of file, in the words of page.js; the rest have only an
+# offset.
 KIND_TITLES = {
     "commitlog": "Commit log",
     "consumequeue": "Consume queue",
@@ -36,7 +38,14 @@ async def bytes_page(request):
     asked = {name: request.GET.get(name, "").strip() for name in ("kind", "topic", "name", *NUMBERS)}
     asked["kind"] = asked["kind"] or KINDS[0]
     given = {name: value for name, value in asked.items() if value}
-    context = {"tab": "bytes", "asked": asked, "kinds": KIND_TITLES.items(), "problem": "", "look": None, "rest": f"/api/v1/store/bytes?{urlencode(given)}"}
+    context = {
+        "tab": "bytes",
+        "asked": asked,
+        "kinds": KIND_TITLES.items(),
+        "problem": "",
+        "look": None,
+        "rest": f"/api/v1/store/bytes?{urlencode(given)}",
+    }
     context["command"] = "hex " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
     try:
         look = await cluster.look_at(place_of(asked), SHOWN_BYTES)
@@ -51,21 +60,30 @@ async def bytes_page(request):
 def place_of(asked: dict[str, str]) -> Place:
     """The place that a query string names. ValueError for what is no number."""
     numbers = {name: whole(asked[name], None) for name in NUMBERS}
-    return Place(asked["kind"], topic=asked["topic"], name=asked["name"], **numbers | {"queue": numbers["queue"] or 0})
+    return Place(
+        asked["kind"], topic=asked["topic"], name=asked["name"], **numbers | {"queue": numbers["queue"] or 0}
+    )
 
 
 def shown(look: dict) -> dict:
-    """What the templates inside/hex.html and inside/fields.html take: the look with addresses, and the lines of its bytes."""
+    """What the templates inside/hex.html and inside/fields.html take: the look with addresses, and the lines
+    of its bytes."""
     number = 0
     for piece in look["pieces"]:
         for field in piece["fields"]:
             # Each field once a page by a name of its own, so that its bytes and its row find each other.
-            field |= {"id": field["name"] if piece is look["pieces"][0] else f"{field['name']}-{number}", "colour": number % COLOURS}
+            field |= {
+                "id": field["name"] if piece is look["pieces"][0] else f"{field['name']}-{number}",
+                "colour": number % COLOURS,
+            }
             field |= {"href": address(field["pointer"]), "from": field["at"] - piece["at"]}
             number += 1
     places = {name: look.get(name) and address(look[name]) for name in ("before", "behind")}
     jumps = [one | {"href": address(one["pointer"])} for one in look.get("jumps", ())]
-    measured = f"Read by position at {moment_text(look.get('at_ms'))} UTC; how far the store is written, dispatched and on the disk was {look.get('source')}."
+    measured = (
+        f"Read by position at {moment_text(look.get('at_ms'))} UTC; how far the store is written, "
+        f"dispatched and on the disk was {look.get('source')}."
+    )
     first = look["pieces"][0]
     is_message = first["what"] == "record" and first["tone"] != "bad"
     return {
@@ -84,7 +102,8 @@ def address(pointer: dict | None) -> str:
 
 
 def lines(look: dict) -> list[dict]:
-    """[{"at", "runs": [{"id", "title", "colour", "href", "first", "hex", "text"}], "pad"}]: a run is the bytes of one field in one line."""
+    """[{"at", "runs": [{"id", "title", "colour", "href", "first", "hex", "text"}], "pad"}]: a run is the
+    bytes of one field in one line."""
     data, start = bytes.fromhex(look["hex"]), look["at"]
     width = len(f"{start + len(data):,}")
     owners: list[dict | None] = [None] * len(data)
@@ -104,7 +123,9 @@ def lines(look: dict) -> list[dict]:
             runs[-1]["text"] += chr(data[place]) if 0x20 <= data[place] < 0x7F else "·"
         for run in runs:
             run["hex"] = " ".join(run["hex"])
-        found.append({"at": f"{start + at:>{width},}", "runs": runs, "pad": " " * (3 * max(0, at + LINE - len(data)))})
+        found.append(
+            {"at": f"{start + at:>{width},}", "runs": runs, "pad": " " * (3 * max(0, at + LINE - len(data)))}
+        )
     return found
 
 
@@ -113,4 +134,11 @@ def _look_of(field: dict | None, begun: set[str]) -> dict:
         return {"id": ""}
     is_first = field["id"] not in begun
     begun.add(field["id"])
-    return {"id": field["id"], "title": field["title"], "colour": field["colour"], "href": field["href"], "first": is_first, "wrong": field["right"] is False}
+    return {
+        "id": field["id"],
+        "title": field["title"],
+        "colour": field["colour"],
+        "href": field["href"],
+        "first": is_first,
+        "wrong": field["right"] is False,
+    }

@@ -1,4 +1,5 @@
-"""Which pages of the store's files are in memory, where writer and readers are, and who reads what is not in memory."""
+"""Which pages of the store's files are in memory, where writer and readers are, and who reads what is not in
+memory."""
 
 from __future__ import annotations
 
@@ -25,10 +26,15 @@ async def cache(request):
 def facts(cluster) -> dict:
     """What FACTS shows. For a thread."""
     picture = for_page(cluster.cache())
-    files = {kind: [file for file in picture["files"] if file["kind"] == kind] for kind in ("commitlog", "index", "consumequeue")}
+    files = {
+        kind: [file for file in picture["files"] if file["kind"] == kind]
+        for kind in ("commitlog", "index", "consumequeue")
+    }
     return {
         "picture": picture,
-        "log_files": [_with_places(file, picture["log"]["wrote"], picture["groups"]) for file in files["commitlog"]],
+        "log_files": [
+            _with_places(file, picture["log"]["wrote"], picture["groups"]) for file in files["commitlog"]
+        ],
         "index_files": files["index"],
         "queue_files": files["consumequeue"],
         "older": picture["older"],
@@ -43,13 +49,22 @@ def facts(cluster) -> dict:
 def _with_places(file: dict, wrote: int, groups: list[dict]) -> dict:
     """A log file with who is in it: the writer, and each group at its furthest behind."""
     end = file["base"] + file["size"]
-    here = [group for group in groups if group["log_offset"] is not None and file["base"] <= group["log_offset"] < end]
+    here = [
+        group
+        for group in groups
+        if group["log_offset"] is not None and file["base"] <= group["log_offset"] < end
+    ]
     marks = [_mark(file, group["log_offset"], "reads", f"{group['group']} reads here") for group in here]
     is_written = file["base"] <= wrote < end
     if is_written:
         marks.append(_mark(file, wrote, "writes", "the log ends here"))
     names = [group["group"] for group in here]
-    return file | {"marks": marks, "is_written": is_written, "readers": names[:NAMED_READERS], "more_readers": max(0, len(names) - NAMED_READERS)}
+    return file | {
+        "marks": marks,
+        "is_written": is_written,
+        "readers": names[:NAMED_READERS],
+        "more_readers": max(0, len(names) - NAMED_READERS),
+    }
 
 
 def _mark(file: dict, log_offset: int, kind: str, title: str) -> dict:

@@ -38,7 +38,12 @@ LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the lab
 @page(takes={"retention_hours": text})
 async def disk(request):
     context = await asyncio.to_thread(facts, clusters.current(), request.GET)
-    return await drawn(request, FACTS if request.htmx else "inside/disk.html", context, status=400 if context["problem"] else 200)
+    return await drawn(
+        request,
+        FACTS if request.htmx else "inside/disk.html",
+        context,
+        status=400 if context["problem"] else 200,
+    )
 
 
 def facts(cluster, asked: QueryDict) -> dict:
@@ -49,7 +54,14 @@ def facts(cluster, asked: QueryDict) -> dict:
     except ValueError as error:
         problem = f"{error}"
     found = cluster.disk_forecast(hours)
-    losers = sorted({loss["group"] for file in found["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]})
+    losers = sorted(
+        {
+            loss["group"]
+            for file in found["files"]
+            for loss in file["losses"]
+            if loss["is_read_in_time"] is not True and file["is_full"]
+        }
+    )
     return {
         "disk": found,
         "files": [file | _shown(file) for file in found["files"]],
@@ -63,7 +75,8 @@ def facts(cluster, asked: QueryDict) -> dict:
         "marks": [mark | {"said": _said(mark, found["settings"])} for mark in found["marks"]],
         "next_mark": next((mark for mark in found["marks"] if not mark["is_reached"]), None),
         "losers": losers[:SHOWN_GROUPS],
-        "has_more_losers": len(losers) > SHOWN_GROUPS or any(
+        "has_more_losers": len(losers) > SHOWN_GROUPS
+        or any(
             # Those left out are read in time when the last that is told is.
             file["losses_left_out"] and file["is_full"] and file["losses"][-1]["is_read_in_time"] is not True
             for file in found["files"]
@@ -75,7 +88,10 @@ def facts(cluster, asked: QueryDict) -> dict:
 def _shown(of: dict) -> dict:
     """The groups that lose most by a file, and how many more do."""
     losses = of["losses"]
-    return {"losses": losses[:SHOWN_GROUPS], "more_groups": max(0, len(losses) - SHOWN_GROUPS) + of["losses_left_out"]}
+    return {
+        "losses": losses[:SHOWN_GROUPS],
+        "more_groups": max(0, len(losses) - SHOWN_GROUPS) + of["losses_left_out"],
+    }
 
 
 def _said(mark: dict, settings: dict) -> str:
@@ -91,7 +107,9 @@ def _use(facts: dict) -> list[dict]:
         name, tone = KINDS[row["kind"]]
         share = row["bytes"] * 100 / total if total else 0.0
         width = max(share, LEAST_SHARE) if row["bytes"] else 0.0
-        rows.append(row | {"name": name, "tone": tone, "share": share, "x": f"{at:.3f}", "width": f"{width:.3f}"})
+        rows.append(
+            row | {"name": name, "tone": tone, "share": share, "x": f"{at:.3f}", "width": f"{width:.3f}"}
+        )
         at += width
     return rows
 
@@ -101,7 +119,7 @@ def labels_of(percents: list[int]) -> dict:
     ends, texts = [], []
     for percent in sorted(percents):
         line = next((line for line, end in enumerate(ends) if percent - end >= LABEL_SHARE), len(ends))
-        ends[line:line + 1] = [percent]
+        ends[line : line + 1] = [percent]
         texts.append({"percent": percent, "y": LABEL_HEIGHT * (line + 1) - 2})
     return {"texts": texts, "height": LABEL_HEIGHT * len(ends) + 2}
 
@@ -117,9 +135,18 @@ def _way(facts: dict) -> dict | None:
         return f"{(point['at_ms'] - now_ms) * 1000 / span:.1f},{100 - point['used_ratio'] * 100:.2f}"
 
     lines = {name: [place(point) for point in paths[name]] for name in ("usual", "low", "high")}
-    band = " ".join([*_to_end(lines["high"]), *reversed(_to_end(lines["low"]))]) if lines["low"] and lines["high"] else ""
+    band = (
+        " ".join([*_to_end(lines["high"]), *reversed(_to_end(lines["low"]))])
+        if lines["low"] and lines["high"]
+        else ""
+    )
     ticks = [{"at_ms": now_ms + span * part // 4, "x": part * 25} for part in range(1, 5)]
-    return {"usual": " ".join(_to_end(lines["usual"])), "band": band, "ticks": ticks, "marks": [(mark["percent"], 100 - mark["percent"]) for mark in facts["marks"][:3]]}
+    return {
+        "usual": " ".join(_to_end(lines["usual"])),
+        "band": band,
+        "ticks": ticks,
+        "marks": [(mark["percent"], 100 - mark["percent"]) for mark in facts["marks"][:3]],
+    }
 
 
 def _to_end(points: list[str]) -> list[str]:

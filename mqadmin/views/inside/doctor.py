@@ -33,8 +33,18 @@ async def doctor(request, run_id=None):
         if run_id:
             raise
         runs, run, problem = [], None, error
-    context = {"tab": "doctor", "store": clusters.current().store(), "runs": runs[:MOST_RUNS], "problem": problem, "run": run and shown(run)}
-    context |= {"apply": checks.APPLY, "how": checks.OFFLINE, "rest": f"/api/v1/store/checks/{run['id']}" if run else "/api/v1/store/checks"}
+    context = {
+        "tab": "doctor",
+        "store": clusters.current().store(),
+        "runs": runs[:MOST_RUNS],
+        "problem": problem,
+        "run": run and shown(run),
+    }
+    context |= {
+        "apply": checks.APPLY,
+        "how": checks.OFFLINE,
+        "rest": f"/api/v1/store/checks/{run['id']}" if run else "/api/v1/store/checks",
+    }
     return render(request, "inside/doctor_run.html" if request.htmx else "inside/doctor.html", context)
 
 
@@ -64,12 +74,21 @@ def shown(run: dict) -> dict:
     plan = run["plan"]
     return run | {
         "over": run["state"] in jobs.OVER,
-        "share": min(100, 100 * done // total) if isinstance(done, int) and isinstance(total, int) and total > 0 else None,
+        "share": min(100, 100 * done // total)
+        if isinstance(done, int) and isinstance(total, int) and total > 0
+        else None,
         "lost": (run["grades"] or {}).get(LOST, 0),
-        "grades": [(grade, (run["grades"] or {}).get(grade, 0)) for grade in reversed(GRADES)] if run["grades"] else [],
+        "grades": [(grade, (run["grades"] or {}).get(grade, 0)) for grade in reversed(GRADES)]
+        if run["grades"]
+        else [],
         "findings": findings,
         "left_out": len(run["findings"]) - len(findings),
-        "plan": plan and plan | {"actions": [action | {"link": link_of(action)} for action in plan["actions"]], "lost": _losses(plan["lost"])},
+        "plan": plan
+        and plan
+        | {
+            "actions": [action | {"link": link_of(action)} for action in plan["actions"]],
+            "lost": _losses(plan["lost"]),
+        },
     }
 
 

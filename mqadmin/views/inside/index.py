@@ -1,4 +1,5 @@
-"""The index from inside: which slots of a file are used, how long its chains are, and each step of a lookup."""
+"""The index from inside: which slots of a file are used, how long its chains are, and each step of a
+lookup."""
 
 from __future__ import annotations
 
@@ -15,12 +16,20 @@ from mqadmin.views.messages import window
 from mqadmin.views.page import WrongField, of_field, page
 
 CHAINS = "inside/index_chains.html"
-COUNTED_AT_ONCE = 2_000_000  # entries of a file whose chains are counted with the page; a larger one's when they are asked for
+# Entries of a file whose chains are counted with the page; a larger one's when they are asked for
+COUNTED_AT_ONCE = 2_000_000
 MOST_KEY = 1_024
 ASKED = ("topic", "key", "from", "to")
 
 
-@page(takes={"file": check_name, "chains": one_of("1"), "part_of": one_of("chains"), **dict.fromkeys(ASKED, text)})
+@page(
+    takes={
+        "file": check_name,
+        "chains": one_of("1"),
+        "part_of": one_of("chains"),
+        **dict.fromkeys(ASKED, text),
+    }
+)
 async def index(request: HttpRequest):
     """`file` is shown, the newest when none is named."""
     cluster = clusters.current()
@@ -31,9 +40,18 @@ async def index(request: HttpRequest):
     context = {"files": files, "tab": "index", "chosen": chosen, "picture": None, "chains": None}
     if chosen is not None:
         picture = await cluster.index_slots(chosen)
-        context |= {"picture": picture, "place": next((number for number, file in enumerate(files) if file["name"] == chosen), 0)}
-        context["for_script"] = {name: picture[name] for name in ("name", "at_ms", "slots", "cell_slots", "columns", "rows", "cells")}
-        context["ends"] = [("Emptiest", "emptiest", picture["emptiest"]), ("Fullest", "fullest", picture["fullest"])]
+        context |= {
+            "picture": picture,
+            "place": next((number for number, file in enumerate(files) if file["name"] == chosen), 0),
+        }
+        context["for_script"] = {
+            name: picture[name]
+            for name in ("name", "at_ms", "slots", "cell_slots", "columns", "rows", "cells")
+        }
+        context["ends"] = [
+            ("Emptiest", "emptiest", picture["emptiest"]),
+            ("Fullest", "fullest", picture["fullest"]),
+        ]
         context["chains_at_once"] = picture["entries"] <= COUNTED_AT_ONCE
         if request.GET.get("chains"):
             context |= _drawn(await cluster.index_chains(chosen))
@@ -56,14 +74,22 @@ async def _lookup(cluster, request: HttpRequest) -> dict:
     told = {"asked": asked, "steps": None, "outcome": None, "problem": "", "errors": {}}
     if not (asked["topic"] and asked["key"]):
         if asked["topic"] or asked["key"]:
-            told["errors"] = {"key" if asked["topic"] else "topic": "A lookup needs both: the index knows a key only together with its topic."}
+            told["errors"] = {
+                "key"
+                if asked["topic"]
+                else "topic": "A lookup needs both: the index knows a key only together with its topic."
+            }
         return told
     try:
         begin_ms, end_ms = window(asked)
         with of_field("topic"):
             topic = names.check_topic(asked["topic"])
         if len(asked["key"]) > MOST_KEY:
-            raise WrongField("key", f"A key that is looked for has at most {MOST_KEY:,} characters; this has {len(asked['key']):,}.")
+            raise WrongField(
+                "key",
+                f"A key that is looked for has at most {MOST_KEY:,} characters; this has "
+                f"{len(asked['key']):,}.",
+            )
     except WrongField as error:
         return told | {"errors": {error.field: str(error)}}
     *steps, outcome = await cluster.explain(topic, asked["key"], begin_ms, end_ms)

@@ -8,7 +8,13 @@ from mqadmin.views.inside.bytes import address
 from mqadmin.views.page import draw, page
 
 # How a state is shown: the tone of its pill, and the word in it.
-STATES = {"done": ("good", "done"), "waiting": ("warn", "waiting"), "absent": ("", "not there"), "unknown": ("", "not known"), "wrong": ("bad", "wrong")}
+STATES = {
+    "done": ("good", "done"),
+    "waiting": ("warn", "waiting"),
+    "absent": ("", "not there"),
+    "unknown": ("", "not known"),
+    "wrong": ("bad", "wrong"),
+}
 # What the picture calls a stop, where its title is too long for it.
 SHORT = {"disk": "On disk", "queue": "Queue", "index": "Index", "group": "Readers", "trace": "Traces"}
 # Of several stops of a kind the picture shows one, in the worst of their states.
@@ -38,7 +44,8 @@ def journey_context(found: dict) -> dict:
 
 
 def picture(stops: list[dict]) -> list[dict]:
-    """[{"title", "state", "tone", "word", "took_ms", "count"}]: a dot for each kind of stop; `took_ms` from the dot before that has a time."""
+    """[{"title", "state", "tone", "word", "took_ms", "count"}]: a dot for each kind of stop; `took_ms` from
+    the dot before that has a time."""
     dots: list[dict] = []
     for one in stops:
         title = SHORT.get(one["stop"], one["title"])
@@ -48,7 +55,17 @@ def picture(stops: list[dict]) -> list[dict]:
             if _WORST.index(one["state"]) < _WORST.index(last["state"]):
                 last |= {"state": one["state"], "tone": one["tone"], "word": one["word"]}
             continue
-        dots.append({"title": title, "state": one["state"], "tone": one["tone"], "word": one["word"], "at_ms": one["at_ms"], "took_ms": None, "count": 1})
+        dots.append(
+            {
+                "title": title,
+                "state": one["state"],
+                "tone": one["tone"],
+                "word": one["word"],
+                "at_ms": one["at_ms"],
+                "took_ms": None,
+                "count": 1,
+            }
+        )
     timed = [dot for dot in dots if dot["at_ms"] and dot["title"] != SHORT["trace"]]
     for before, dot in zip(timed, timed[1:], strict=False):
         dot["took_ms"] = dot["at_ms"] - before["at_ms"] if dot["at_ms"] >= before["at_ms"] else None

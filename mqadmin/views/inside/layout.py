@@ -32,11 +32,17 @@ async def layout(request):
         context = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
         return await drawn(request, FACTS, context)
-    return await drawn(request, "inside/layout.html", context | {"topics": cluster.offered_topics()}, status=400 if context["is_unreadable"] else 200)
+    return await drawn(
+        request,
+        "inside/layout.html",
+        context | {"topics": cluster.offered_topics()},
+        status=400 if context["is_unreadable"] else 200,
+    )
 
 
 def facts(cluster, asked: QueryDict) -> dict:
-    """What FACTS shows of a topic, of what a group reads or of all topics, without a start of the asker's. For a thread."""
+    """What FACTS shows of a topic, of what a group reads or of all topics, without a start of the asker's.
+    For a thread."""
     context = _as_asked(asked)
     try:
         topic, group, _, _ = _choice(context["asked"])
@@ -46,12 +52,22 @@ def facts(cluster, asked: QueryDict) -> dict:
 
 
 def _as_asked(asked: QueryDict) -> dict:
-    return {"asked": {name: asked.get(name, "").strip() for name in ASKED}, "tab": "layout", "problem": "", "is_unreadable": False, "one": None, "each": None}
+    return {
+        "asked": {name: asked.get(name, "").strip() for name in ASKED},
+        "tab": "layout",
+        "problem": "",
+        "is_unreadable": False,
+        "one": None,
+        "each": None,
+    }
 
 
 def _choice(asked: dict) -> tuple[str | None, str | None, int | None, int | None]:
     start = moment_of(asked["from"], None), whole(asked["offset"], None)
-    topic, group = asked["topic"] and names.check_topic(asked["topic"]), asked["group"] and names.check_group(asked["group"])
+    topic, group = (
+        asked["topic"] and names.check_topic(asked["topic"]),
+        asked["group"] and names.check_group(asked["group"]),
+    )
     check(topic or None, group or None, *start)
     return topic or None, group or None, *start
 
@@ -59,7 +75,10 @@ def _choice(asked: dict) -> tuple[str | None, str | None, int | None, int | None
 def _pictures(both: dict) -> dict:
     found = for_page(both)
     one, each = found["one"], found["each"]
-    return found | {"one": one and _pictured(one, one["log"]), "rows": [_pictured(row, each["log"]) for row in each["items"]]}
+    return found | {
+        "one": one and _pictured(one, one["log"]),
+        "rows": [_pictured(row, each["log"]) for row in each["items"]],
+    }
 
 
 def _problem(error: Exception) -> dict:
@@ -69,7 +88,8 @@ def _problem(error: Exception) -> dict:
 
 
 def _pictured(found: dict, log: dict) -> dict:
-    """With a shade a cell: the root of its share, so that a topic of one message in a hundred can be seen beside one of half the log."""
+    """With a shade a cell: the root of its share, so that a topic of one message in a hundred can be seen
+    beside one of half the log."""
     cells = found["cell_bytes"]
     room = max(1.0, (log["end"] - log["begin"]) / max(1, len(cells)))
     shares = [min(1.0, size / room) for size in cells]

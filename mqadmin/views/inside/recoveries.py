@@ -23,14 +23,28 @@ async def recovery(request):
     if request.htmx and request.GET.get("part_of") == "facts":
         return render(request, "recovery_facts.html", {"recovery": found})
     starts = slice_of(await asyncio.to_thread(kept.listing), request, 20)
-    context = {"recovery": found, "starts": starts, "tab": "recovery", "says_so_itself": clusters.current().state()["state"] in ("opening", "recovering")}
+    context = {
+        "recovery": found,
+        "starts": starts,
+        "tab": "recovery",
+        "says_so_itself": clusters.current().state()["state"] in ("opening", "recovering"),
+    }
     return render(request, "recovery.html", context)
 
 
 @page()
 async def record(request, recovery_id):
     found = await asyncio.to_thread(kept.one, recovery_id)
-    return render(request, "recovery_facts.html" if request.htmx else "recovery_record.html", {"recovery": found, "tab": "recovery", "rest": f"/api/v1/store/recoveries/{recovery_id}", "command": f"recovery {recovery_id}"})
+    return render(
+        request,
+        "recovery_facts.html" if request.htmx else "recovery_record.html",
+        {
+            "recovery": found,
+            "tab": "recovery",
+            "rest": f"/api/v1/store/recoveries/{recovery_id}",
+            "command": f"recovery {recovery_id}",
+        },
+    )
 
 
 @page("operator")
@@ -40,7 +54,12 @@ async def dry_run(request):
         return HttpResponseNotAllowed(["POST"])
     try:
         async with aaudited(request.caller, "start", "job", "dry_run") as record:
-            row = await asyncio.to_thread(jobs.start, "dry_run", {"accept_damage": request.POST.get("accept_damage") == "on"}, request.caller)
+            row = await asyncio.to_thread(
+                jobs.start,
+                "dry_run",
+                {"accept_damage": request.POST.get("accept_damage") == "on"},
+                request.caller,
+            )
             record["id"] = row["id"]
     except Problem as problem:
         messages.error(request, f"{problem}")

@@ -18,7 +18,12 @@ def picture(facts: dict) -> dict:
     """The context of inside/timeline.html."""
     begin, end = facts["from_ms"], facts["to_ms"]
     is_drawn = begin is not None and end is not None and end > begin
-    queues = [queue | {"said": VERDICTS[queue["cliff"]["verdict"]]} | (_places(queue, begin, end) if is_drawn else {}) for queue in facts["queues"]]
+    queues = [
+        queue
+        | {"said": VERDICTS[queue["cliff"]["verdict"]]}
+        | (_places(queue, begin, end) if is_drawn else {})
+        for queue in facts["queues"]
+    ]
     said, tone = VERDICTS[facts["cliff"]["verdict"]]
     return {
         "timeline": facts,
@@ -43,8 +48,17 @@ def _places(queue: dict, begin: int, end: int) -> dict:
         return {}
     first, last = place(queue["earliest_ms"]), place(queue["latest_ms"])
     at = last if queue["position_ms"] is None else place(queue["position_ms"])
-    strips = {"kept": (first, last), "unread": (at, last) if queue["lag"] else None, "goes": (first, place(queue["goes_next_ms"])) if queue["goes_next_ms"] else None}
-    found = {f"{name}_strip": None if ends is None else {"x": f"{ends[0]:.3f}", "width": f"{max(LEAST_SHARE, ends[1] - ends[0]):.3f}"} for name, ends in strips.items()}
+    strips = {
+        "kept": (first, last),
+        "unread": (at, last) if queue["lag"] else None,
+        "goes": (first, place(queue["goes_next_ms"])) if queue["goes_next_ms"] else None,
+    }
+    found = {
+        f"{name}_strip": None
+        if ends is None
+        else {"x": f"{ends[0]:.3f}", "width": f"{max(LEAST_SHARE, ends[1] - ends[0]):.3f}"}
+        for name, ends in strips.items()
+    }
     return found | {"at_x": f"{min(at, 99.6):.3f}"}
 
 
@@ -66,7 +80,11 @@ def _history(facts: dict) -> dict | None:
             lines.append([])
         else:
             lines[-1].append(f"{x(point['at_ms']):.1f},{97 - point['lag'] * 92 / most:.2f}")
-    marks = [{"x": f"{x(event['at_ms']):.1f}", "kind": event["kind"], "said": _event(event)} for event in facts["events"] if begin <= event["at_ms"] <= end]
+    marks = [
+        {"x": f"{x(event['at_ms']):.1f}", "kind": event["kind"], "said": _event(event)}
+        for event in facts["events"]
+        if begin <= event["at_ms"] <= end
+    ]
     return {
         "lines": [" ".join(line) for line in lines if len(line) > 1],
         "dots": [line[0].split(",") for line in lines if len(line) == 1],
@@ -82,7 +100,10 @@ def _event(event: dict) -> str:
         return f"{event['topic']}, queue {event['queue_id']}: set from {before} to {event['after']:,}"
     came = [f"{who} came" for who in _named(event["joined"], event["came"])]
     went = [f"{who} went" for who in _named(event["left"], event["went"])]
-    return ", ".join([*came, *went]) + f"; {event['clients'] or 'nobody is'} {'left' if not event['clients'] else 'connected'}"
+    return (
+        ", ".join([*came, *went])
+        + f"; {event['clients'] or 'nobody is'} {'left' if not event['clients'] else 'connected'}"
+    )
 
 
 def _named(named: list[str], count: int) -> list[str]:

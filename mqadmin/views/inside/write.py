@@ -1,4 +1,5 @@
-"""Where the time of a send goes, how large groups and syncs are, what the writer waited for, and what was refused."""
+"""Where the time of a send goes, how large groups and syncs are, what the writer waited for, and what was
+refused."""
 
 from __future__ import annotations
 
@@ -10,24 +11,66 @@ from mqadmin.templatetags import units
 from mqadmin.views.page import page
 
 STAGES = {
-    "gather": ("Gather", "From the turn of the loop in which the first send of the group was read until the group goes to the store. A turn that is busy with other things makes this long."),
-    "append": ("Append", "The compiled call that describes the messages, gives them their offsets and writes their records into the mapped log."),
-    "dispatch": ("Dispatch", "The compiled call that writes queue units and index entries. With SYNC_FLUSH it follows the sync."),
-    "flush": ("Flush wait", "Until the log is on the disk, with SYNC_FLUSH; a sync covers all groups that came while the one before ran. With ASYNC_FLUSH nobody waits."),
-    "answer": ("Answer", "Counting the group, encoding its answers, and handing them to the system, one piece a connection."),
-}  # fmt: skip
+    "gather": (
+        "Gather",
+        "From the turn of the loop in which the first send of the group was read until the group "
+        "goes to the store. A turn that is busy with other things makes this long.",
+    ),
+    "append": (
+        "Append",
+        "The compiled call that describes the messages, gives them their offsets and writes their "
+        "records into the mapped log.",
+    ),
+    "dispatch": (
+        "Dispatch",
+        "The compiled call that writes queue units and index entries. With SYNC_FLUSH it follows the sync.",
+    ),
+    "flush": (
+        "Flush wait",
+        "Until the log is on the disk, with SYNC_FLUSH; a sync covers all groups that came while "
+        "the one before ran. With ASYNC_FLUSH nobody waits.",
+    ),
+    "answer": (
+        "Answer",
+        "Counting the group, encoding its answers, and handing them to the system, one piece a connection.",
+    ),
+}
 WAITS = {
-    "log_roll": ("Next log file", "The log's file is full. The next is mostly ready; when it is not, the writer makes it."),
+    "log_roll": (
+        "Next log file",
+        "The log's file is full. The next is mostly ready; when it is not, the writer makes it.",
+    ),
     "log_room": ("Blocks of the log", "The preallocator had not given the file its next blocks in time."),
-    "queue_room": ("Room in a queue", "The next blocks or file of a consume queue. Part of it is made at each first message of a queue."),
+    "queue_room": (
+        "Room in a queue",
+        "The next blocks or file of a consume queue. Part of it is made at each first message of a queue.",
+    ),
     "index_room": ("Room in the index", "The next entries or file of the index."),
 }
 HISTOGRAMS = (
-    ("whole", "A send, all in all", "micros", "From its group's first byte to the answers of all of it", "Nothing was sent"),
-    ("sync", "Duration of a sync", "micros", "Each time the log is brought to the disk", "Nothing was synced"),
+    (
+        "whole",
+        "A send, all in all",
+        "micros",
+        "From its group's first byte to the answers of all of it",
+        "Nothing was sent",
+    ),
+    (
+        "sync",
+        "Duration of a sync",
+        "micros",
+        "Each time the log is brought to the disk",
+        "Nothing was synced",
+    ),
     ("group_bytes", "Bytes a group", "size", "As records in the log", "Nothing was sent"),
     ("sync_bytes", "Bytes a sync", "size", "What it had to bring there", "Nothing was synced"),
-    ("group_messages", "Messages a group", "count", "Sends that came in one turn of the loop are one group", "Nothing was sent"),
+    (
+        "group_messages",
+        "Messages a group",
+        "count",
+        "Sends that came in one turn of the loop are one group",
+        "Nothing was sent",
+    ),
 )
 
 
@@ -40,10 +83,24 @@ async def write(request):
     context = {
         "path": path,
         "refusals": path["refusals"],
-        "stages": [path["stages"][name] | {"name": name, "title": title, "meaning": meaning} for name, (title, meaning) in STAGES.items()],
-        "waits": [path["waits"][name] | {"name": name, "title": title, "meaning": meaning} for name, (title, meaning) in WAITS.items()],
+        "stages": [
+            path["stages"][name] | {"name": name, "title": title, "meaning": meaning}
+            for name, (title, meaning) in STAGES.items()
+        ],
+        "waits": [
+            path["waits"][name] | {"name": name, "title": title, "meaning": meaning}
+            for name, (title, meaning) in WAITS.items()
+        ],
         "histograms": [
-            {"name": name, "title": title, "unit": unit, "lead": lead, "none": none, "facts": path[name], "rows": list(_rows(path[name], unit))}
+            {
+                "name": name,
+                "title": title,
+                "unit": unit,
+                "lead": lead,
+                "none": none,
+                "facts": path[name],
+                "rows": list(_rows(path[name], unit)),
+            }
             for name, title, unit, lead, none in HISTOGRAMS
         ],
         "measured_a_second": MEASURED_A_SECOND,
@@ -54,9 +111,13 @@ async def write(request):
 
 def _rows(histogram: dict, unit: str):
     """The places of a histogram with their bounds in words."""
-    text = {"micros": units.micros_text, "size": units.bytes_text, "count": lambda number: f"{number:,.0f}"}[unit]
+    text = {"micros": units.micros_text, "size": units.bytes_text, "count": lambda number: f"{number:,.0f}"}[
+        unit
+    ]
     bounds, places = histogram["bounds"], histogram["places"]
-    for number, (lately, since_start, share) in enumerate(zip(places["lately"], places["since_start"], places["shares"], strict=True)):
+    for number, (lately, since_start, share) in enumerate(
+        zip(places["lately"], places["since_start"], places["shares"], strict=True)
+    ):
         if number == 0:
             label = "1" if unit == "count" else f"below {text(bounds[0])}"
         elif number == len(bounds):
