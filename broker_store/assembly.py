@@ -20,7 +20,7 @@ from broker_store.config import NameServerSettings, Settings, properties_of
 from broker_store.engine import samples
 from broker_store.engine.disk import Disk, StoreLock
 from broker_store.engine.samples import SampleFiles
-from broker_store.engine.start_records import StartRecords
+from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.config import Settings, StoreSettings, load_settings
-from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk, StoreLock
+from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import ConfigError, StoreError, StoreLockedError
 
 RUN_FILE = "broker.json"
 _DIRECTORIES = ("run", "logs", "cache")
-_SIZES = frozenset(field.name for field in dataclasses.fields(CheckSizes))
+_SIZES = frozenset(field.name for field in dataclasses.fields(FileSizes))
 _OF_THE_STORE = ("delay_levels", "store_settings")  # in the run file
 
 

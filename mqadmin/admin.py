@@ -34,7 +34,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 
 from broker_store.errors import BrokerStoreError, StoreClosedError
 from broker_store.formats import moment
-from broker_store.server.problems import problem_of
+from broker_store.rest.problems import problem_of
 from mqadmin import audit, clusters, queue_pages, roles, tokens
 from mqadmin.admin_site import unavailable
 from mqadmin.store_models import Group, Topic

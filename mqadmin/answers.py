@@ -1,5 +1,5 @@
 """Answers of Django that are sent in pieces, so that a large one leaves the broker's loop to others after
-each turn (`server/turns.py`)."""
+each turn (`turns.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from broker_store.server.turns import in_turns
+from broker_store.turns import in_turns
 
 PIECE_BYTES = 256 << 10
 

@@ -27,8 +27,8 @@ from django.core.handlers.asgi import ASGIHandler
 from django.template.loader import get_template
 from django.urls import reverse
 
-from broker_store.server.http import HotRoutes
-from broker_store.server.problems import Problem
+from broker_store.rest.http import HotRoutes
+from broker_store.rest.problems import Problem
 from broker_store.slices import ask_for_long_slices
 from mqadmin import clusters, tokens
 from mqadmin.gateway import REPEATS, ClusterGateway

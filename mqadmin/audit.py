@@ -21,9 +21,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
+from broker_store.rest.http import Caller
+from broker_store.rest.problems import problem_of
 from broker_store.server.change_records import ChangeRecord
-from broker_store.server.http import Caller
-from broker_store.server.problems import problem_of
 
 FLAGS = {"create": ADDITION, "update": CHANGE, "delete": DELETION}
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}

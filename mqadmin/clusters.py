@@ -50,7 +50,7 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
     fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id",
                     "level", "checks", "group",
                   "recalls"} of a message that is on its way, None of any other
-    disk(), disk_forecast(hours)  see inside/disk.py; timeline(group, hours), inside/timeline.py
+    disk(), disk_forecast(hours)  see facts/disk.py; timeline(group, hours), facts/timeline.py
     Found        what the message searches give
 """
 
@@ -69,27 +69,27 @@ from typing import Any
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
+from broker_store.facts import dispatch, exposure, write_path
+from broker_store.facts.bytes import MAX_BYTES, Place, Viewer
+from broker_store.facts.chains import chains
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.explain import explain
+from broker_store.facts.journey import journey
+from broker_store.facts.knowing import FromFiles, Knowing
+from broker_store.facts.slots import header_of, heat_map
 from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.compression import inflate
 from broker_store.formats.index_file import FOR_EVER_MS, IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
-from broker_store.inside import dispatch, exposure, write_path
-from broker_store.inside.bytes import MAX_BYTES, Place, Viewer
-from broker_store.inside.chains import chains
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.explain import explain
-from broker_store.inside.journey import journey
-from broker_store.inside.knowing import FromFiles, Knowing
-from broker_store.inside.slots import header_of, heat_map
 from broker_store.messages import LOOPBACK_HOST, DamagedRecord, GetRequest, GetStatus, Message, damage_doubt
 from broker_store.protocol.command import VERSION
+from broker_store.rest.http import MAX_LIMIT, NewMessage
+from broker_store.rest.problems import BROKERS_OWN_HINT, Problem, problem_of_put
 from broker_store.server.admin import Admin
-from broker_store.server.http import MAX_LIMIT, NewMessage
-from broker_store.server.problems import BROKERS_OWN_HINT, Problem, problem_of_put
 from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
-from broker_store.server.turns import in_turns
+from broker_store.turns import in_turns
 from mqadmin import condition, dead_letters, waiting
 from mqadmin.inside import cache, layout, recoveries, signs, write_routes
 from mqadmin.inside.forecast import Forecasts
@@ -392,11 +392,11 @@ class EmbeddedCluster:
         return FromFiles(self.directory()) if parts is None else FromBroker(parts, self.call)
 
     async def look_at(self, place: Place, most: int = MAX_BYTES) -> dict:
-        """A stretch of a file of the store with its fields: see broker_store/inside/bytes.py."""
+        """A stretch of a file of the store with its fields: see broker_store/facts/bytes.py."""
         return await self._in_thread(lambda: Viewer(self.directory(), self.knowing(), most).look(place))
 
     def journey(self, log_offset: int) -> dict:
-        """The stops of one message: see broker_store/inside/journey.py. In a thread."""
+        """The stops of one message: see broker_store/facts/journey.py. In a thread."""
         return journey(self.directory(), self.knowing(), log_offset)
 
     async def journey_of(self, log_offset: int) -> dict:
@@ -424,18 +424,18 @@ class EmbeddedCluster:
     async def explain(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64
     ) -> list[dict]:
-        """The steps of a key lookup, see inside/explain.py."""
+        """The steps of a key lookup, see facts/explain.py."""
         end_ms, positions = FOR_EVER_MS if end_ms is None else end_ms, self._parts.store.positions()
         return await self._in_thread(
             explain, self.directory(), topic, key, begin_ms, end_ms, limit, positions
         )
 
     async def index_slots(self, name: str) -> dict:
-        """The slots of an index file, folded into cells, see inside/slots.py."""
+        """The slots of an index file, folded into cells, see facts/slots.py."""
         return await self._in_thread(heat_map, self.directory(), name)
 
     async def index_chains(self, name: str) -> dict:
-        """The chains of an index file by length, see inside/chains.py."""
+        """The chains of an index file by length, see facts/chains.py."""
         return await self._in_thread(self.watched_chains, name)
 
     def watched_chains(self, name: str) -> dict:
@@ -459,7 +459,7 @@ class EmbeddedCluster:
         return self._parts.store.cancel_rebuild()
 
     def race(self) -> dict:
-        """How far each step behind the log's end has come (broker_store/inside/dispatch.py); unknown
+        """How far each step behind the log's end has come (broker_store/facts/dispatch.py); unknown
         positions while it starts."""
         return dispatch.of(self._store) if self._is_open else dispatch.race(_UNKNOWN_STORE["positions"], {})
 
@@ -467,7 +467,7 @@ class EmbeddedCluster:
         return dispatch.flush(self._parts.store)
 
     def write_path(self) -> dict:
-        """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause.
+        """Where the time of sends goes (broker_store/facts/write_path.py), and what was refused, by cause.
         Any thread."""
         parts, refused, loop = self.call(
             lambda: (self._parts, self.refusals(), self._parts.pauses.document())
@@ -483,7 +483,7 @@ class EmbeddedCluster:
 
     def exposure(self) -> dict:
         """What a crash now would take, and what the start after it would do
-        (broker_store/inside/exposure.py). For a thread: it reads files."""
+        (broker_store/facts/exposure.py). For a thread: it reads files."""
         store = self.call(lambda: self._parts.store)
         directory = self.directory()
         if self._scan_rate is None:

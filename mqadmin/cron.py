@@ -19,8 +19,8 @@ from redis import Redis
 from rq.cron import CronScheduler
 from rq.utils import now
 
-from broker_store.server.http import Caller
-from broker_store.server.problems import Problem
+from broker_store.rest.http import Caller
+from broker_store.rest.problems import Problem
 from mqadmin import audit, jobs, roles, schedules
 from mqadmin.schedules import PipelineSchedule
 from mqadmin.tokens import ApiToken

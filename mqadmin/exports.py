@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from broker_store.engine.disk import Disk
-from broker_store.server.http import MAX_LIMIT
+from broker_store.rest.http import MAX_LIMIT
 from mqadmin.rest_client import RestClient
 
 FORMS = ("jsonl", "csv")

@@ -15,7 +15,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest
 
 from broker_store.errors import StoreError
-from broker_store.server.repeated_log import RepeatedLog
+from broker_store.repeated_log import RepeatedLog
 from mqadmin.first_start import wrong_kind
 from mqadmin.web import count_refusal
 

@@ -1,6 +1,6 @@
 """The cluster as the hot routes need it: what it answers, as values for orjson and as JSON in pieces.
 
-`ClusterGateway(cluster)` is a broker_store.server.http.Gateway; Django's twins of the two routes use it too,
+`ClusterGateway(cluster)` is a broker_store.rest.http.Gateway; Django's twins of the two routes use it too,
 so both ways answer the same. A large request is worked on in pieces with a turn of the loop between, since
 every client of the broker waits for that loop too.
 """
@@ -11,10 +11,10 @@ import asyncio
 
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
-from broker_store.server.documents import messages_json
-from broker_store.server.http import NewMessage
-from broker_store.server.problems import Problem
-from broker_store.server.repeats import Repeats
+from broker_store.rest.documents import messages_json
+from broker_store.rest.http import NewMessage
+from broker_store.rest.problems import Problem
+from broker_store.rest.repeats import Repeats
 
 AT_ONCE = 64  # messages: about a millisecond
 REPEATS = Repeats()  # one for both ways a send can come

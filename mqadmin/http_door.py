@@ -30,8 +30,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from broker_store.server.http import MAX_FORM_BYTES, most_body_bytes
-from broker_store.server.problems import MEDIA_TYPE, Problem
+from broker_store.rest.http import MAX_FORM_BYTES, most_body_bytes
+from broker_store.rest.problems import MEDIA_TYPE, Problem
 from mqadmin.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
 
 MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven

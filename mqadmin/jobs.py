@@ -47,9 +47,9 @@ from broker_store.client import ClientError
 from broker_store.errors import LookupNameError, MisuseError, NameError_
 from broker_store.formats import moment, names
 from broker_store.lab.experiment import MOST_MESSAGES, Experiment
-from broker_store.server.documents import time_text
-from broker_store.server.http import Caller
-from broker_store.server.problems import Problem
+from broker_store.rest.documents import time_text
+from broker_store.rest.http import Caller
+from broker_store.rest.problems import Problem
 from mqadmin import children, dead_letters, exports, pipeline, run_file
 from mqadmin.inside.recovery_paths import without_paths
 from mqadmin.left_out import LeftOut

@@ -3,7 +3,7 @@
 A broker may have 100,000 topics and groups, and whoever opens a page shares one loop with those who send. So
 a page costs what it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are
 made only of the names shown, and what needs a number of every group or queue walks over them in turns
-(broker_store/server/turns.py). Orders are made in a thread from numbers that were collected before.
+(broker_store/turns.py). Orders are made in a thread from numbers that were collected before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from broker_store.server.turns import in_turns
+from broker_store.turns import in_turns
 
 KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
 GROUPS_A_LOOK = 50  # whose lag is measured for one overview

@@ -48,7 +48,7 @@ from django.db import DatabaseError
 from broker_store.errors import BrokerStoreError, LookupNameError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
 from broker_store.pace import Pace, at_pace
-from broker_store.server.problems import Problem, problem_of
+from broker_store.rest.problems import Problem, problem_of
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD

@@ -26,7 +26,7 @@ from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import audit, roles
 from mqadmin.failures import DATABASE_TITLE, database_failure, database_sentence, note_database_failure
 from mqadmin.problem_responses import problem_response

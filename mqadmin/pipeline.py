@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.formats import moment, names
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 
 MAX_KEY_BYTES = 1_024
 MAX_TIME_MS = 1 << 53

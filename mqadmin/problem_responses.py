@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 
-from broker_store.server.problems import MEDIA_TYPE, Problem
+from broker_store.rest.problems import MEDIA_TYPE, Problem
 
 
 def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> HttpResponse:

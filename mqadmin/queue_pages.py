@@ -33,7 +33,7 @@ from rq.job import JobStatus
 
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import audit, jobs, roles
 from mqadmin.admin_site import OF_QUEUES, unavailable
 from mqadmin.views.asked import refusal_alone, refusals

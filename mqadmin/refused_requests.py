@@ -2,7 +2,7 @@
 many at once.
 
 The rule of ALLOWED_HOSTS holds for every address, those that are answered before Django
-(broker_store/server/http.py) among them: else a page of another site could reach this one under a name of its
+(broker_store/rest/http.py) among them: else a page of another site could reach this one under a name of its
 own (DNS rebinding). Django finds such a request after its first layers and writes a traceback for each; here
 it is answered 400 and counted.
 """
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from broker_store.server.problems import MEDIA_TYPE, Problem
+from broker_store.rest.problems import MEDIA_TYPE, Problem
 from mqadmin.web import count_refusal
 
 Application = Callable[

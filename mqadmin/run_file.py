@@ -10,10 +10,15 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
+from broker_store.engine.file_sizes import FileSizes
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.engine.start_records import LastStart, last_start, levels_of_last_start, sizes_of_last_start
+from broker_store.engine.start.start_records import (
+    LastStart,
+    last_start,
+    levels_of_last_start,
+    sizes_of_last_start,
+)
 
 
 def read(data: Path) -> dict | None:
@@ -55,19 +60,15 @@ def store_settings(store: Path, data: Path) -> dict:
     return given if isinstance(given, dict) else {}
 
 
-def noted_sizes(store: Path, data: Path) -> CheckSizes:
+def noted_sizes(store: Path, data: Path) -> FileSizes:
     """The file sizes that the last broker on `store` used: of one that runs or was killed by its run file,
     else by the record of its start."""
     known = store_settings(store, data)
     told = {
-        field.name: known[field.name]
-        for field in fields(CheckSizes)
-        if isinstance(known.get(field.name), int)
+        field.name: known[field.name] for field in fields(FileSizes) if isinstance(known.get(field.name), int)
     }
     return (
-        CheckSizes(**told)
-        if told
-        else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
+        FileSizes(**told) if told else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
     )
 
 

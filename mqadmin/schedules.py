@@ -14,9 +14,9 @@ from croniter import croniter
 from django.db import models
 from rq.cron import CronJob
 
-from broker_store.server.documents import time_text
-from broker_store.server.http import Caller
-from broker_store.server.problems import Problem
+from broker_store.rest.documents import time_text
+from broker_store.rest.http import Caller
+from broker_store.rest.problems import Problem
 from mqadmin import pipeline
 
 MAX_SCHEDULES = 50

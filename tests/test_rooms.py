@@ -17,19 +17,34 @@ MAY_IMPORT = {
     "kernels": {"formats"},
     "protocol": {"formats"},
     "engine": {"formats", "kernels", "pace", "processes"},
-    "inside": {"formats", "kernels", "engine", "pace"},
+    "check": {"formats", "kernels", "engine", "pace"},
+    "facts": {"formats", "kernels", "engine", "check", "pace"},
     "broker": {"formats", "kernels", "engine", "protocol", "pace"},
     "nameserver": {"formats", "protocol"},
     "client": {"formats", "protocol"},
-    "pipeline": {"formats", "kernels", "engine", "client", "processes"},
-    "server": {"formats", "kernels", "engine", "protocol", "broker", "nameserver", "pace"},
-    "assembly": {"formats", "kernels", "engine", "protocol", "broker", "nameserver", "server"},
+    "pipeline": {"formats", "kernels", "engine", "check", "client", "processes"},
+    "rest": {"formats", "broker", "repeated_log"},
+    "server": {
+        "formats",
+        "kernels",
+        "engine",
+        "protocol",
+        "broker",
+        "nameserver",
+        "rest",
+        "pace",
+        "turns",
+        "repeated_log",
+    },
+    "assembly": {"formats", "kernels", "engine", "protocol", "broker", "nameserver", "server", "turns"},
     "launch": {"formats", "engine"},
-    "lab": {"formats", "engine"},
+    "lab": {"formats", "engine", "check"},
     "garbage": set(),
     "pace": set(),
     "processes": set(),
+    "repeated_log": set(),
     "slices": set(),
+    "turns": set(),
 }
 # Package -> the only rooms that may import it.
 KEPT_TO = {
@@ -38,7 +53,7 @@ KEPT_TO = {
     "pyspark": {"pipeline"},
     "pyarrow": {"pipeline"},
 }
-WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "inside", "protocol", "broker"}
+WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "check", "facts", "protocol", "broker"}
 
 
 def imports() -> Iterator[tuple[Path, str, str]]:

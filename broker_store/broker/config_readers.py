@@ -1,5 +1,5 @@
 """How a start reads each file of config/ that the broker keeps: the store check uses the same
-(engine/check.py)."""
+(check/walk.py)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     send with TIMER_*  ──► record in rmq_sys_wheel_timer, with its second in TIMER_OUT_MS and its real place
                        in REAL_*
     step(now) enqueues ──► a unit of the timer log, in the slot of its second
-                           (engine/timer_files.py)
+                           (engine/timer/timer_files.py)
               loads    ──► the units of a second that is near, with what each message says  (`_Slot`)
               delivers ──► the message at its real place, or in the timer topic again when it was only rolled
 
@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 from broker_store.broker.pace import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, TIMER_TOPIC
-from broker_store.engine.timed import NO_NUMBER, Timed, read_timed
-from broker_store.engine.timer_files import WheelEntry
+from broker_store.engine.timer.timed import NO_NUMBER, Timed, read_timed
+from broker_store.engine.timer.timer_files import WheelEntry
 from broker_store.errors import DiskFullError, StoreError
 from broker_store.formats import properties, record, timer_log
 from broker_store.formats.config_json import DataVersion

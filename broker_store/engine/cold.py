@@ -16,10 +16,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk, Reader
-from broker_store.engine.unproved import is_sound as is_file_sound
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.start.unproved import is_sound as is_file_sound
 from broker_store.errors import StoreError
 from broker_store.formats.queue_unit import SCHEDULE_TOPIC, QueueUnit
 from broker_store.kernels import of_unit

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from broker_store.engine.disk import Disk
 from broker_store.engine.file_facts import kept_directory
-from broker_store.engine.report import RecoveryReport
+from broker_store.engine.start.report import RecoveryReport
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import config_json
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import MAX_QUEUE_ID, ConsumeQueue
-from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.queue.consume_queue import MAX_QUEUE_ID, ConsumeQueue
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError, FormatError, NameError_
 from broker_store.formats import names, queue_unit, record

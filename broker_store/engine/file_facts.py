@@ -17,11 +17,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from broker_store.engine import samples
-from broker_store.engine.commit_log import POPULATE_STEP, CommitLog
-from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk
-from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.commit_log import POPULATE_STEP, CommitLog
 from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.errors import StoreError
 from broker_store.formats import timer_log, timer_wheel
 

@@ -15,9 +15,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 MIN_MAJORITY = 2  # one file alone may be the one that is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """The sizes a store is made with, as the files show them; None where there is no file to see it from."""
+
+    mapped_file_size_commit_log: int | None = None
+    mapped_file_size_consume_queue: int | None = None
+    max_hash_slot_num: int | None = None
+    max_index_num: int | None = None
 
 
 class NamedFile(NamedTuple):

@@ -6,9 +6,9 @@ Two workers, so that a group of sends never waits behind thousands of queue file
 * `LogFlusher` brings the log to the disk. With SYNC_FLUSH each append hands over to it; all sends that
   arrived while it synced are covered by its next sync (group commit).
 * `RoundFlusher` captures the dispatched position P, its store time and where each queue ends, syncs every
-  queue and index file, then the record of these ends (`engine/ends.py`), and only then sets the checkpoint's
-  stamps to that time. So a stamp never claims what is not on disk, and below the stamps every queue's end is
-  known. Files that are full do not wait for the round.
+  queue and index file, then the record of these ends (`engine/start/ends.py`), and only then sets the
+  checkpoint's stamps to that time. So a stamp never claims what is not on disk, and below the stamps every
+  queue's end is known. Files that are full do not wait for the round.
 
 A failed sync is final: the error leaves the step, the worker ends, the store turns read-only.
 """
@@ -20,14 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, Region
-from broker_store.engine.end_sums import index_ends, queue_change
-from broker_store.engine.ends import EndsFile
-from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.write_path import WritePath
+from broker_store.engine.queue.consume_queue import ConsumeQueues
 from broker_store.engine.rows import WriterContext
-from broker_store.engine.write_path import WritePath
+from broker_store.engine.start.end_sums import index_ends, queue_change
+from broker_store.engine.start.ends import EndsFile
 from broker_store.errors import DiskFullError, StoreError
 from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint

@@ -23,13 +23,13 @@ from itertools import pairwise
 
 from broker_store.config import StoreSettings
 from broker_store.engine.cold import ColdReads, LogReaders, agrees, is_sound
-from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
-from broker_store.engine.hash_index import HashIndex, IndexWalk
+from broker_store.engine.index.hash_index import HashIndex, IndexWalk
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.store_times import StoreTimes, TimeOrder
 from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.engine.store_times import StoreTimes, TimeOrder
 from broker_store.errors import FormatError, MapLimitError, StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import FOR_EVER_MS, asked_times

@@ -176,8 +176,8 @@ class WriterContext:
         return found
 
     def changed_ends(self) -> list[tuple[int, int]]:
-        """(address, next unit) of queue rows whose next unit is not the recorded one (engine/ends.py). Any
-        thread."""
+        """(address, next unit) of queue rows whose next unit is not the recorded one (engine/start/ends.py).
+        Any thread."""
         found: list[tuple[int, int]] = []
         for rows, address in self._queue_rows.tables():
             following = rows[:, c.Q_DISPATCHED].copy()

@@ -21,16 +21,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from broker_store.config import StoreSettings
-from broker_store.engine.appender import Appender
-from broker_store.engine.check_report import CheckSizes
-from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.config_files import DIRECTORY as CONFIG
 from broker_store.engine.config_files import ConfigFiles, read_sound
-from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.ends import FILE_NAME as ENDS
-from broker_store.engine.ends import EndsFile
 from broker_store.engine.file_facts import (
     LOST_AND_FOUND,
     hung_facts,
@@ -39,25 +33,31 @@ from broker_store.engine.file_facts import (
     log_file_facts,
     queue_file_facts,
 )
+from broker_store.engine.file_sizes import FileSizes
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
-from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.index.rebuild import FRESH, OLD, IndexRebuild, remove_directory
 from broker_store.engine.live_page import LivePage
-from broker_store.engine.log_begin import holds_nothing
+from broker_store.engine.log.appender import Appender
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.log.store_times import StoreTimes
+from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.reads import Reads
-from broker_store.engine.rebuild import FRESH, OLD, IndexRebuild, remove_directory
-from broker_store.engine.recovery import Recovery
-from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
-from broker_store.engine.start_records import LastStart, StartRecords, store_gone
-from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
-from broker_store.engine.store_times import StoreTimes
-from broker_store.engine.timer_files import TimerFiles
-from broker_store.engine.tombstones import Tombstones
-from broker_store.engine.unproved import Unproved
+from broker_store.engine.start.ends import FILE_NAME as ENDS
+from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.start.log_begin import holds_nothing
+from broker_store.engine.start.recovery import Recovery
+from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.start.start_records import LastStart, StartRecords, store_gone
+from broker_store.engine.start.unproved import Unproved
+from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.engine.worker import Worker
-from broker_store.engine.write_path import WritePath
 from broker_store.errors import (
     DamagedStoreError,
     DiskFullError,
@@ -178,7 +178,7 @@ class MessageStore:
         self.report = RecoveryReport(
             clock(),
             purpose="inspect" if settings.inspect and purpose == "start" else purpose,
-            sizes={field.name: getattr(settings, field.name) for field in fields(CheckSizes)},
+            sizes={field.name: getattr(settings, field.name) for field in fields(FileSizes)},
             delay_levels=settings.message_delay_level,
             flush_disk_type=settings.flush_disk_type,
         )

@@ -138,7 +138,7 @@ Q_READ_RESIDENCY = 19  # address of what is known about its pages
 Q_AGREED = 20  # in recovery: number behind the last unit that was compared and agreed, 0 none
 Q_FLUSHED = 21  # units before it are on the disk
 Q_LEFT = 22  # 1: after a crash, nothing behind the units and no name is known to be on the disk
-Q_RECORDED = 23  # the next unit as the record of ends has it (engine/ends.py)
+Q_RECORDED = 23  # the next unit as the record of ends has it (engine/start/ends.py)
 Q_WORDS = 24
 
 # A topic's row ------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ S_AGREEMENT = 12  # address of the words below, 0 when nothing is compared (any 
 S_TIMES = 14  # address of the words of steps back, 0 when they are not noted
 S_WORDS = 16
 
-# Steps back of store times that a scan finds (engine/store_times.py).
+# Steps back of store times that a scan finds (engine/log/store_times.py).
 T_STEP_LAST_MS = 0  # in and out: store time of the record before, 0 for none
 T_STEP_COUNT = 1  # out: steps found, running; the newest T_STEP_ROOM of them are kept
 T_STEP_ROOM = 2

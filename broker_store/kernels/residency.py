@@ -10,7 +10,7 @@ A kernel touches a page of older log only when it was in memory in this round; f
 Python ask. A record of older log is checked when it is first read; it is longer than 64 bytes, so that a bit
 speaks of one.
 
-`fold_pages` is for those who look at whole files from outside (inside/cache.py).
+`fold_pages` is for those who look at whole files from outside (facts/cache.py).
 """
 
 from __future__ import annotations

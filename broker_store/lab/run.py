@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.engine.check import check_store
-from broker_store.engine.report import RecoveryReport
-from broker_store.engine.start_records import StartRecords
+from broker_store.check.walk import check_store
+from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.store import MessageStore
 from broker_store.errors import MisuseError
 from broker_store.formats import record

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_store.engine import check_rules
-from broker_store.engine.check import StoreCheck
-from broker_store.engine.check_places import good_record
-from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckSizes
+from broker_store.check import rules
+from broker_store.check.places import good_record
+from broker_store.check.report import ERROR, NOTE, WARNING
+from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk import Disk
-from broker_store.engine.start_records import LastStart
+from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import splits
 from broker_store.pipeline.batches import TORN
@@ -75,7 +76,7 @@ def audit(
     tell,
     delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
     partition_bytes: int = PARTITION_BYTES,
-    noted: CheckSizes | None = None,
+    noted: FileSizes | None = None,
     last_start: LastStart | None = None,
 ) -> dict:
     """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...},
@@ -96,7 +97,7 @@ class _Audit:
         tell,
         delay_levels_ms,
         partition_bytes: int,
-        noted: CheckSizes | None,
+        noted: FileSizes | None,
         last_start: LastStart | None,
     ):
         self.spark, self.store, self.live_page, self.tell = spark, store, live_page, tell
@@ -109,7 +110,7 @@ class _Audit:
         self.disk = Disk()
         self.live = splits.position_of(live_page, self.disk)
         self.is_unclean = self.disk.exists(store / "abort")
-        self.behind = check_rules.late_severity(self.live is not None or self.is_unclean)
+        self.behind = rules.late_severity(self.live is not None or self.is_unclean)
         self.findings: list[dict] = []
         self.kinds: dict[str, int] = {}
         self.counts: dict[str, int] = {}
@@ -284,14 +285,14 @@ class _Audit:
         self.findings = [
             one
             for one in self.findings
-            if not one["kind"].startswith("index-") and one["kind"] != check_rules.NO_INDEX
+            if not one["kind"].startswith("index-") and one["kind"] != rules.NO_INDEX
         ]
         self.kinds = {
             kind: count
             for kind, count in self.kinds.items()
-            if not kind.startswith("index-") and kind != check_rules.NO_INDEX
+            if not kind.startswith("index-") and kind != rules.NO_INDEX
         }
-        self.add(NOTE, check_rules.INDEX_REBUILT, self.store / "index", None, check_rules.INDEX_WAS_REBUILT)
+        self.add(NOTE, rules.INDEX_REBUILT, self.store / "index", None, rules.INDEX_WAS_REBUILT)
 
     def _check_names(self) -> list[tuple[int, int]]:
         """The gaps of the log, where the files that there are do not follow one another; all queues."""
@@ -323,30 +324,28 @@ class _Audit:
             if self.walk.index.files:  # none has an entry
                 path, _, _ = self.walk.index.files[-1]
                 begin = min(one.first_time[0] for one in found if one.first_time is not None)
-                self.add(
-                    self.behind, "index-behind", path, None, check_rules.keys_not_in_index(keys, begin), keys
-                )
+                self.add(self.behind, "index-behind", path, None, rules.keys_not_in_index(keys, begin), keys)
             else:
                 self.add(
                     WARNING,
-                    check_rules.NO_INDEX,
+                    rules.NO_INDEX,
                     self.store / "index",
                     None,
-                    check_rules.keys_without_index(keys),
+                    rules.keys_without_index(keys),
                 )
         last_ms: int | None = None
         for one in found:
             if one.first_time is not None:
                 at, first_ms = one.first_time
                 if last_ms is not None and first_ms < last_ms:
-                    self._tell_time(at, check_rules.time_goes_back(last_ms - first_ms))
+                    self._tell_time(at, rules.time_goes_back(last_ms - first_ms))
                 last_ms = one.last_ms
             for at, back_ms in one.times_back:
-                self._tell_time(at, check_rules.time_goes_back(back_ms))
+                self._tell_time(at, rules.time_goes_back(back_ms))
             if one.times_back_more:
                 self._tell_time(
                     one.times_back[-1][0],
-                    check_rules.times_go_back_more(one.times_back_more),
+                    rules.times_go_back_more(one.times_back_more),
                     one.times_back_more,
                 )
             for at, _, problem in one.damaged:
@@ -366,7 +365,7 @@ class _Audit:
         self._add_zeros_before(joined)
         for (kind, _, _), fault in sorted(joined.items(), key=lambda item: item[0]):
             if fault.count:
-                if kind == check_rules.QUEUE_OFFSET:
+                if kind == rules.QUEUE_OFFSET:
                     self._tell_headers(fault)
                 elif kind == GIVEN_AGAIN:
                     self._tell_given_again(fault)
@@ -395,7 +394,7 @@ class _Audit:
 
     def _tell_time(self, at: int, what: str, count: int = 1) -> None:
         path, base, _ = self._file_of(at)
-        self.add(NOTE, check_rules.STORE_TIME, path, at - base, what, count)
+        self.add(NOTE, rules.STORE_TIME, path, at - base, what, count)
 
     def _tell_damage(self, at: int, problem: str) -> None:
         path, base, _ = self._file_of(at)
@@ -457,17 +456,15 @@ class _Audit:
         _, (at, _, _), _ = fault.first
         path, base, _ = self._file_of(at)
         first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
-        what = check_rules.offsets_in_no_record(first, last, f"{fault.topic}/{fault.queue_id}")
-        self.add(ERROR, check_rules.QUEUE_OFFSET, path, at - base, what, fault.count)
+        what = rules.offsets_in_no_record(first, last, f"{fault.topic}/{fault.queue_id}")
+        self.add(ERROR, rules.QUEUE_OFFSET, path, at - base, what, fault.count)
 
     def _tell_given_again(self, fault: Fault) -> None:
         """Records that state a place to which a unit of another good record leads."""
         number, (unit_at, _, _), (at, _, _) = fault.first
         path, base, _ = self._file_of(at)
-        what = check_rules.offsets_given_again(
-            fault.count, number, f"{fault.topic}/{fault.queue_id}", unit_at
-        )
-        self.add(ERROR, check_rules.QUEUE_OFFSET, path, at - base, what, fault.count)
+        what = rules.offsets_given_again(fault.count, number, f"{fault.topic}/{fault.queue_id}", unit_at)
+        self.add(ERROR, rules.QUEUE_OFFSET, path, at - base, what, fault.count)
 
     def _tell_units(self, fault: Fault) -> None:
         queue = next(
@@ -483,7 +480,7 @@ class _Audit:
         if fault.kind == "unit-missing":
             at_end = queue is None or not queue.files or first >= queue.files[-1].end
             what, kind = "missing, the log has the records", "unit-missing"
-            severity = check_rules.missing_severity(self.behind, at_end, self.is_unclean)
+            severity = rules.missing_severity(self.behind, at_end, self.is_unclean)
         elif fault.kind == "unit-behind":
             what, kind, severity = "pointing behind the end of the log", "unit-extra", self.walk.beyond
         elif fault.kind == "unit-extra":
@@ -550,7 +547,7 @@ class _Audit:
                     severity, at, what = (
                         ERROR,
                         geometry.entry_at(place),
-                        check_rules.points_back(there, wanted),
+                        rules.points_back(there, wanted),
                     )
                 elif fault.kind == "index-chain":
                     loops = "; the chain loops" if there >= place else ""
@@ -581,7 +578,7 @@ class _Audit:
                     "index-entry",
                     file.path,
                     file.geometry.entry_at(index_file.FIRST_ENTRY),
-                    check_rules.points_back(first, before),
+                    rules.points_back(first, before),
                 )
             before = last
             is_last = file is self.index[-1]
@@ -591,18 +588,16 @@ class _Audit:
             if [first, last] != [header.begin_offset, header.end_offset]:
                 self.add(
                     severity,
-                    check_rules.INDEX_HEADER,
+                    rules.INDEX_HEADER,
                     file.path,
                     index_file.HEADER.offset["begin_offset"],
-                    check_rules.WRONG_ENDS,
+                    rules.WRONG_ENDS,
                 )
             for name, offset in zip(("begin_timestamp", "end_timestamp"), (first, last), strict=True):
                 stored_ms, stated_ms = self._store_ms(offset), getattr(header, name)
                 if stored_ms is not None and stored_ms != stated_ms:
-                    what = check_rules.wrong_stamp(name, stated_ms, stored_ms)
-                    self.add(
-                        severity, check_rules.INDEX_HEADER, file.path, index_file.HEADER.offset[name], what
-                    )
+                    what = rules.wrong_stamp(name, stated_ms, stored_ms)
+                    self.add(severity, rules.INDEX_HEADER, file.path, index_file.HEADER.offset[name], what)
 
     def _store_ms(self, offset: int) -> int | None:
         """Store time of the good record at a log offset; None when there is none."""

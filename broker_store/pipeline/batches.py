@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_store.engine.check import REASONS
+from broker_store.check.walk import REASONS
 from broker_store.engine.disk import Disk, Reader
-from broker_store.engine.record_room import FieldRoom, Room
+from broker_store.engine.log.record_room import FieldRoom, Room
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import properties, queue_unit, record
 from broker_store.formats.java_hash import java_text

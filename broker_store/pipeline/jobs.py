@@ -24,8 +24,8 @@ from broker_store.pipeline.splits import log_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from broker_store.engine.check_report import CheckSizes
-    from broker_store.engine.start_records import LastStart
+    from broker_store.engine.file_sizes import FileSizes
+    from broker_store.engine.start.start_records import LastStart
 
 NAMES = ("audit", "statistics", "lineage", "archive")
 MAX_LINEAGE = 10_000
@@ -64,7 +64,7 @@ def audit(
     live_page: Path | None = None,
     tell: Tell = quiet,
     *,
-    noted: CheckSizes | None = None,
+    noted: FileSizes | None = None,
     last_start: LastStart | None = None,
     **options: object,
 ) -> dict:

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.engine.disk import Disk, Reader
-from broker_store.engine.ends import FILE_NAME as ENDS
-from broker_store.engine.ends import EndsFile
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
-from broker_store.engine.store_times import StoreTimes
+from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.log.store_times import StoreTimes
+from broker_store.engine.start.ends import FILE_NAME as ENDS
+from broker_store.engine.start.ends import EndsFile
 from broker_store.errors import FormatError, MisuseError, NotFoundError, StoreError
 from broker_store.formats import config_json, queue_unit, record
 from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
@@ -244,9 +244,9 @@ def _within_times(
     """The stretches without those that hold no record of the time that is asked for.
 
     The first store times of a stretch and of the next bound those between only where it is known that times
-    do not go back there (engine/store_times.py). All others are read: of a store without that note every one.
-    Two first times that go back although nothing was noted are those of a record that changed since. The last
-    stretch has no next one, so it is read.
+    do not go back there (engine/log/store_times.py). All others are read: of a store without that note every
+    one. Two first times that go back although nothing was noted are those of a record that changed since. The
+    last stretch has no next one, so it is read.
     """
     least, most = bounds(tests, "store_time")
     if not any(name == "store_time" for name, _, _ in tests):

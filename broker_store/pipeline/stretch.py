@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from broker_store.engine import check_rules
-from broker_store.engine.check_index import ENTRY, SLOT
+from broker_store.check import rules
+from broker_store.check.index import ENTRY, SLOT
 from broker_store.engine.disk import Disk, Reader
-from broker_store.engine.record_room import ColumnRoom
+from broker_store.engine.log.record_room import ColumnRoom
 from broker_store.engine.rows import name_hash
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import index_file, properties, queue_unit, record
@@ -45,7 +45,7 @@ UNITS = 1 << 20
 ENTRIES = 64 << 10  # read at once
 LINKS = 1_000  # wrong links of a file told with their place
 DAMAGED = 1_000  # stretches without a record that a task tells one by one
-# Kind of fault: a record states the place of another record; reported as check_rules.QUEUE_OFFSET
+# Kind of fault: a record states the place of another record; reported as rules.QUEUE_OFFSET
 GIVEN_AGAIN = "given-again"
 RUNS = 100  # of a queue, for each kind
 
@@ -335,7 +335,7 @@ class _Units:
         wrong = ~absent & ~good
         again = np.zeros(len(rows), dtype=bool)
         for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[
-            : check_rules.MOST_CONTRADICTED
+            : rules.MOST_CONTRADICTED
         ]:
             unit = queue_unit.QueueUnit(*_values(units[place]))
             again[place] = is_record_of(
@@ -459,7 +459,7 @@ class _Units:
             )
         behind &= ~check.in_damage(offsets)
         contradicted = np.zeros(len(units), dtype=bool)
-        for place in np.flatnonzero(extra & ~nonsense)[: check_rules.MOST_CONTRADICTED]:
+        for place in np.flatnonzero(extra & ~nonsense)[: rules.MOST_CONTRADICTED]:
             contradicted[place] = self._states_nothing_else(queue_unit.QueueUnit(*_values(units[place])))
         # A good record of that size there states another place: its header is wrong, and the unit is not.
         if not queue.topic.startswith(queue_unit.LIGHT_QUEUE):
@@ -469,7 +469,7 @@ class _Units:
         for kind, chosen in (
             ("unit-behind", behind),
             ("unit-extra", extra),
-            (check_rules.QUEUE_OFFSET, contradicted),
+            (rules.QUEUE_OFFSET, contradicted),
         ):
             if chosen.any():
                 first = int(np.argmax(chosen))
@@ -651,7 +651,7 @@ class _Entries:
         offsets = entries["log_offset"].astype(np.int64)
         row_at = np.minimum(np.searchsorted(rows[:, k.ROW_LOG_OFFSET], offsets), len(rows) - 1)
         begin_ms = int(self._context[compare.E_BEGIN_MS])
-        wanted = check_rules.entry_seconds(rows[row_at, k.ROW_STORE_MS], begin_ms)
+        wanted = rules.entry_seconds(rows[row_at, k.ROW_STORE_MS], begin_ms)
         places = self._place + np.arange(at, at + count, dtype=np.int64)
         is_first = (places & 0xFFFFFFFF) == index_file.FIRST_ENTRY
         wrong = (rows[row_at, k.ROW_LOG_OFFSET] == offsets) & ~is_first & (entries["seconds"] != wanted)

@@ -38,7 +38,7 @@ from broker_store.server import runtime_info, topic_attributes
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel, RequestTimeout
-from broker_store.server.turns import in_turns, steps_in_turns
+from broker_store.turns import in_turns, steps_in_turns
 
 FORWARD_TIMEOUT_S = 10.0
 STATUS_TIMEOUT_S = 5.0

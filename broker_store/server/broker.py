@@ -30,7 +30,7 @@ from broker_store.server.produce import Group
 from broker_store.server.registration import Registration
 from broker_store.server.router import Router
 from broker_store.server.transport import Channel, Listener, bind, listen
-from broker_store.server.turns import StepsInTurn
+from broker_store.turns import StepsInTurn
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from broker_store.broker.topics import (
     TooManyTopicsError,
     TopicConfig,
 )
-from broker_store.engine.write_path import Lap
+from broker_store.engine.log.write_path import Lap
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
 from broker_store.formats.message_id import UniqueId, encode_unique_id, host_text

@@ -28,6 +28,7 @@ from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.repeated_log import RepeatedLog
 from broker_store.server import audited_requests
 from broker_store.server.admin import Admin
 from broker_store.server.client_handlers import ClientHandlers
@@ -36,7 +37,6 @@ from broker_store.server.locks import Locks
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
-from broker_store.server.repeated_log import RepeatedLog
 from broker_store.server.replies import Replies
 from broker_store.server.retries import Retries
 from broker_store.server.timer import TimerHandlers

@@ -10,7 +10,7 @@ unit and syntax; docs/COMPATIBILITY.md lists those keys. What is not known is -1
 from __future__ import annotations
 
 from broker_store.broker.statistics import MINUTE_MS, Meter
-from broker_store.engine.write_path import WHOLE
+from broker_store.engine.log.write_path import WHOLE
 from broker_store.formats import record
 from broker_store.protocol.command import VERSION
 from broker_store.server.parts import BrokerParts

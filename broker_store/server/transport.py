@@ -40,7 +40,7 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import frame_head
-from broker_store.server.repeated_log import RepeatedLog
+from broker_store.repeated_log import RepeatedLog
 
 log = logging.getLogger(__name__)
 

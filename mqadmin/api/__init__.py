@@ -2,7 +2,7 @@
 
 One shape for success (the schemas) and one for failure (problem documents). What touches the store is async
 and runs on the broker's loop; what touches Redis or the database runs in Django's thread. The two hot routes
-are served by broker_store/server/http.py before Django is asked; the same two stand in `messages.py` for a
+are served by broker_store/rest/http.py before Django is asked; the same two stand in `messages.py` for a
 browser's session and for the contract.
 """
 
@@ -23,7 +23,7 @@ from ninja.openapi.docs import Swagger
 
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError, StoreError
-from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
+from broker_store.rest.problems import MEDIA_TYPE, Problem, problem_of
 from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared

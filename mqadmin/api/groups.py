@@ -12,8 +12,8 @@ from ninja import Query, Router, Status
 from broker_store.errors import NotFoundError
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
-from broker_store.server.documents import time_text
-from broker_store.server.problems import Problem
+from broker_store.rest.documents import time_text
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, dead_letters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from django.http import FileResponse, HttpRequest
 from ninja import Router, Status
 
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import audit, jobs
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need

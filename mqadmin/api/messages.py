@@ -11,10 +11,10 @@ from ninja import Query, Router
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
-from broker_store.server import http
-from broker_store.server.documents import message_json, messages_json, time_text
-from broker_store.server.problems import Problem
-from broker_store.server.repeats import MAX_KEY_CHARACTERS, read_key
+from broker_store.rest import http
+from broker_store.rest.documents import message_json, messages_json, time_text
+from broker_store.rest.problems import Problem
+from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
 from mqadmin.answers import cut, in_pieces
 from mqadmin.api import schemas

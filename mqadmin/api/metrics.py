@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from broker_store import __version__
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.api.auth import LocalSocket, Token
 from mqadmin.api.parameters import problem_of_query

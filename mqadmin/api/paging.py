@@ -12,8 +12,8 @@ import binascii
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker_store.server.http import MAX_LIMIT
-from broker_store.server.problems import Problem
+from broker_store.rest.http import MAX_LIMIT
+from broker_store.rest.problems import Problem
 
 DEFAULT_LIMIT = MAX_LIMIT  # whoever gives no limit gets as much as there may be
 MAX_CURSOR = 1_024

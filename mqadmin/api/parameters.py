@@ -10,7 +10,7 @@ from typing import Any
 
 from django.http import HttpRequest, QueryDict
 
-from broker_store.server.problems import Problem, repeated_parameters, unknown_parameters
+from broker_store.rest.problems import Problem, repeated_parameters, unknown_parameters
 
 
 def declared(operation: Any) -> frozenset[str]:

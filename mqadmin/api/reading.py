@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 
 from broker_store.excerpts import text_excerpt
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 
 
 class OneValueParser(Parser):

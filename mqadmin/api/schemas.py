@@ -9,7 +9,7 @@ from ninja import Schema
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from broker_store.formats import moment
-from broker_store.server.documents import time_text
+from broker_store.rest.documents import time_text
 from mqadmin.tokens import MAX_DAYS
 
 

@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from broker_store import __version__
-from broker_store.server.http import Caller
-from broker_store.server.problems import Problem
+from broker_store.rest.http import Caller
+from broker_store.rest.problems import Problem
 from mqadmin import audit, clusters, tokens
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need

@@ -9,7 +9,7 @@ from ninja import Query, Router, Status
 
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need

@@ -1,2 +1,2 @@
 """What the inside view asks of the broker of this process: a module a view that needs more than
-`broker_store.inside`."""
+`broker_store.facts`."""

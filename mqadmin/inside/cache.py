@@ -3,8 +3,8 @@ all who ask within some seconds."""
 
 from __future__ import annotations
 
-from broker_store.inside import cache
-from broker_store.inside.directory import GroupOffsets
+from broker_store.facts import cache
+from broker_store.facts.directory import GroupOffsets
 from mqadmin.inside.shared import SharedLooks
 
 LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
@@ -32,7 +32,7 @@ class CacheLooks:
         self._looks = SharedLooks(LEAST_REST)
 
     def look(self) -> dict:
-        """broker_store.inside.cache.residency, and "groups": [{"group", "topics", SUMS, "log_offset",
+        """broker_store.facts.cache.residency, and "groups": [{"group", "topics", SUMS, "log_offset",
         "behind_bytes", "behind_messages", "topic", "queue_id"}], "reads": {"gets", "cold_gets", "cold_bytes",
         "cold_ms"}; who reads most cold first."""
         return self._looks.of(None, self._measure)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_store.inside.doctor import HARMLESS
-from broker_store.server.problems import Problem
+from broker_store.check.doctor import HARMLESS
+from broker_store.rest.problems import Problem
 from mqadmin import jobs
 
 KIND = "check_store"

@@ -15,11 +15,11 @@ from broker_store.config import StoreSettings
 from broker_store.engine import samples
 from broker_store.engine.samples import SampleFiles
 from broker_store.errors import NotFoundError
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk import HOUR_MS, DiskView, Rules, offsets_of
+from broker_store.facts.positions import Positions
+from broker_store.facts.timeline import Timeline
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.disk import HOUR_MS, DiskView, Rules, offsets_of
-from broker_store.inside.positions import Positions
-from broker_store.inside.timeline import Timeline
 from mqadmin.inside.shared import SharedLooks
 
 LEAST_REST = 20  # times what a look took: thousands of queues may not take more than a twentieth of a core
@@ -50,7 +50,7 @@ class Forecasts:
         return self._looks.of(("forecast", retention_hours), lambda: self._disk(retention_hours, make))
 
     def timeline(self, group: str, hours: int = 6) -> dict:
-        """A group's queues over time, see inside/timeline.py."""
+        """A group's queues over time, see facts/timeline.py."""
 
         def make() -> dict:
             now_ms = self.parts.clock()

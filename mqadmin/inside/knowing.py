@@ -1,4 +1,4 @@
-"""What the broker of this process knows of its store beyond the files: see broker_store/inside/knowing.py."""
+"""What the broker of this process knows of its store beyond the files: see broker_store/facts/knowing.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.record import StoredMessage
-from broker_store.inside.directory import StoreDirectory
 from mqadmin import waiting
 
 

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 
 from broker_store.errors import LookupNameError, NotFoundError
+from broker_store.facts.directory import GroupOffsets, StoreDirectory
+from broker_store.facts.layout import Layout, Start
 from broker_store.formats import names
-from broker_store.inside.directory import GroupOffsets, StoreDirectory
-from broker_store.inside.layout import Layout, Start
 from mqadmin.inside.shared import SharedLooks
 
 LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_store.engine.start_records import ID
+from broker_store.engine.start.start_records import ID
 from broker_store.errors import LookupNameError
-from broker_store.inside import recoveries
+from broker_store.facts import recoveries
 from mqadmin.inside.recovery_paths import directory, without_paths
 
 

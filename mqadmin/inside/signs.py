@@ -16,8 +16,8 @@ from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
 from broker_store.engine import samples
 from broker_store.engine.samples import Sample
 from broker_store.errors import BrokerStoreError
-from broker_store.inside.progress import LEAST_MS, SPEED_MS, recent
-from broker_store.server.problems import Problem
+from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
+from broker_store.rest.problems import Problem
 from mqadmin import failures, jobs
 from mqadmin.condition import Growth, Refusal, Signs
 from mqadmin.inside import checks, write_routes
@@ -162,7 +162,7 @@ def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
 
 
 def refusal_of(disk: dict) -> Refusal | None:
-    """The mark from which sends are refused, of the facts of inside/disk.py."""
+    """The mark from which sends are refused, of the facts of facts/disk.py."""
     for mark in disk["marks"]:
         if mark["what"] == "refused":
             return Refusal(mark["percent"], mark["is_reached"], mark["at_ms"])

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.slots import Tally, follow, header_of, picture_of, tally_of
 from broker_store.formats.index_file import IndexHeader
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.slots import Tally, follow, header_of, picture_of, tally_of
 
 REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
 MOST_FILES = 8

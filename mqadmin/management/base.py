@@ -22,7 +22,7 @@ from django.core.management.base import CommandError, CommandParser
 from broker_store.errors import BrokerStoreError, NameError_
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic, in_words
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin.management import hints
 from mqadmin.management.plain import PlainCommand
 from mqadmin.rest_client import NotRunningError, RestClient, RestError

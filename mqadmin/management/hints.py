@@ -3,7 +3,7 @@ become."""
 
 from __future__ import annotations
 
-from broker_store.server.problems import BROKERS_OWN_HINT
+from broker_store.rest.problems import BROKERS_OWN_HINT
 
 HINTS = {
     "invalid": "see --help for what this command takes",

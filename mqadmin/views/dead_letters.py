@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.shortcuts import redirect, render
 
 from broker_store.formats import names
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, dead_letters, jobs
 from mqadmin.audit import aaudited
 from mqadmin.left_out import of_group

@@ -11,9 +11,9 @@ from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from broker_store.engine.check_report import WORDS_OF_COUNTS
+from broker_store.check.report import WORDS_OF_COUNTS
 from broker_store.errors import NameError_
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin import jobs as background
 from mqadmin.audit import aaudited

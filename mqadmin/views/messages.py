@@ -9,11 +9,11 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from broker_store.errors import NotFoundError
+from broker_store.facts.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
+from broker_store.facts.bytes import record_view
 from broker_store.formats import moment, names
 from broker_store.formats.message_id import host_text
-from broker_store.inside.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
-from broker_store.inside.bytes import record_view
-from broker_store.server.http import MAX_LIMIT
+from broker_store.rest.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.answers import cut, in_pieces
 from mqadmin.views.asked import one_of, text, whole

@@ -22,7 +22,7 @@ from django.shortcuts import render
 
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError, StoreError
 from broker_store.formats import names
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, roles
 from mqadmin.failures import note_store_failure
 from mqadmin.views.asked import Reader, refusals, refused, whole

@@ -13,7 +13,7 @@ from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 
 from broker_store.errors import NameError_
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, jobs, pipeline, run_file, schedules
 from mqadmin.audit import aaudited
 from mqadmin.templatetags import units

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from broker_store.facts.chains import chains
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.slots import heat_map
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
-from broker_store.inside.chains import chains
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.slots import heat_map
 from broker_store.kernels.index import link_slots
 
 FULL = IndexGeometry(5_000_000, 20_000_000)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from broker_store.inside.cache import residency
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.layout import Layout, Start
+from broker_store.facts.cache import residency
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.layout import Layout, Start
 
 GIB = 1 << 30
 QUEUES = [(f"topic{number % 4}", number // 4) for number in range(16)]

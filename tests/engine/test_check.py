@@ -6,10 +6,12 @@ import struct
 
 import pytest
 
-from broker_store.engine import check, check_index
-from broker_store.engine.check import check_store
-from broker_store.engine.check_report import CheckReport, CheckSizes
+from broker_store.check import index as check_index
+from broker_store.check import walk as check
+from broker_store.check.report import CheckReport
+from broker_store.check.walk import check_store
 from broker_store.engine.disk import Reader
+from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
@@ -54,7 +56,7 @@ def test_a_store_of_the_real_broker_is_sound_and_shows_its_sizes(name, tmp_path)
     report = check_store(root)
     assert (report.ok, report.findings) == (True, [])
     sizes = stores.SIZES[name]
-    assert report.sizes == CheckSizes(
+    assert report.sizes == FileSizes(
         sizes.mapped_file_size_commit_log,
         sizes.mapped_file_size_consume_queue,
         sizes.max_hash_slot_num,

@@ -10,16 +10,16 @@ import pytest
 
 from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.report import ERROR, NOTE, WARNING
+from broker_store.check.walk import StoreCheck
 from broker_store.config import BrokerSettings, StoreSettings
-from broker_store.engine import tombstones
-from broker_store.engine.check import StoreCheck
-from broker_store.engine.check_report import ERROR, NOTE, WARNING
 from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.disk import Disk, InspectDisk
-from broker_store.engine.report import RecoveryReport
-from broker_store.engine.tombstones import Tombstones
+from broker_store.engine.queue import tombstones
+from broker_store.engine.queue.tombstones import Tombstones
+from broker_store.engine.start.report import RecoveryReport
 from broker_store.errors import DamagedStoreError
-from broker_store.inside.repair import Repair, make_plan
 from broker_store.server.parts import build_parts
 from tests.support.crash_states import choices, disk_of
 from tests.support.hand_store import Clock, HandStore, message, small_settings

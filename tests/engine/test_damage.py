@@ -6,15 +6,15 @@ import random
 import pytest
 
 from broker_store import processes
-from broker_store.engine.check import StoreCheck, check_store
-from broker_store.engine.consume_queue import UNIT
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.walk import StoreCheck, check_store
 from broker_store.engine.disk import Disk
-from broker_store.engine.ends import EndsFile
-from broker_store.engine.start_records import LastStart, StartRecords, last_start
+from broker_store.engine.queue.consume_queue import UNIT
+from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.start.start_records import LastStart, StartRecords, last_start
 from broker_store.errors import DamagedStoreError
+from broker_store.facts.recoveries import dry_run
 from broker_store.formats import record
-from broker_store.inside.recoveries import dry_run
-from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest, Message
 from tests.support.hand_store import Clock, HandStore, message, opened, small_settings
 

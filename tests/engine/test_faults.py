@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from broker_store.engine.check import check_store
+from broker_store.check.walk import check_store
 from broker_store.errors import BrokerStoreError, DiskFullError, StoreError, SyncError
 from broker_store.formats import record
 from broker_store.messages import GetRequest, Message, PutStatus

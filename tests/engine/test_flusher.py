@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine.disk import Disk
-from broker_store.engine.ends import EndsFile
 from broker_store.engine.flusher import CheckpointFile, RoundFlusher
 from broker_store.engine.rows import WriterContext
+from broker_store.engine.start.ends import EndsFile
 from broker_store.kernels import context as c
 from tests.support.hand_store import message
 

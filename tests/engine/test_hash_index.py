@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.engine import hash_index
+from broker_store.engine.index import hash_index
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.index_file import IndexGeometry
 from tests.support.hand_store import HandStore, message, small_settings

@@ -7,12 +7,12 @@ import struct
 
 import pytest
 
-from broker_store.engine.check import StoreCheck
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk import Disk
-from broker_store.engine.ends import EndsFile, FileEnd, QueueChange
+from broker_store.engine.start.ends import EndsFile, FileEnd, QueueChange
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
-from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest
 from tests.support.hand_store import HandStore, message, small_settings
 

@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 
-from broker_store.engine.check import StoreCheck
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk import Disk
-from broker_store.engine.ends import EndsFile
+from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record
-from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file, tree
 from tests.support.hand_store import HandStore, small_settings

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker_store.engine.check import StoreCheck
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.walk import StoreCheck
 from broker_store.errors import DamagedStoreError
-from broker_store.inside.repair import Repair, make_plan
 from tests.support.hand_store import HandStore, message, small_settings
 
 KINDS = {

@@ -6,15 +6,16 @@ import shutil
 
 import pytest
 
-from broker_store.engine import recovery, whole_records
 from broker_store.engine.disk import Disk
-from broker_store.engine.report import time_text
+from broker_store.engine.log import whole_records
+from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.start import recovery
+from broker_store.engine.start.report import time_text
 from broker_store.engine.store import MessageStore
-from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
+from broker_store.facts.recoveries import dry_run
 from broker_store.formats import checkpoint, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.inside.recoveries import dry_run
 from broker_store.messages import GetRequest, PutStatus
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, findings, message, small_settings

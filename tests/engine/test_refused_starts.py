@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from broker_store.engine.check import StoreCheck
-from broker_store.engine.recovery import Recovery
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.walk import StoreCheck
+from broker_store.engine.start.recovery import Recovery
 from broker_store.errors import DamagedStoreError
-from broker_store.inside.repair import Repair, make_plan
 from tests.engine.test_known_ends import assert_served, filled, flip, poke, queue_file, tree
 from tests.support.hand_store import HandStore, message, small_settings
 

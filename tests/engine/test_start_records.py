@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from broker_store.config import load_settings
-from broker_store.engine import start_records
 from broker_store.engine.disk import Disk
-from broker_store.engine.report import MAX_FINDINGS, MAX_STEPS, RecoveryReport
-from broker_store.engine.start_records import StartRecords, names, parsed
+from broker_store.engine.start import start_records
+from broker_store.engine.start.report import MAX_FINDINGS, MAX_STEPS, RecoveryReport
+from broker_store.engine.start.start_records import StartRecords, names, parsed
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, StoreError
 from tests.support import plain_recovery, stores
@@ -177,7 +177,7 @@ def test_a_start_that_is_killed_in_the_middle_is_a_record_too(tmp_path):
     program = f"""
 import os, signal
 from pathlib import Path
-from broker_store.engine.start_records import StartRecords
+from broker_store.engine.start.start_records import StartRecords
 from tests.support.hand_store import HandStore, small_settings
 root = Path({str(tmp_path)!r}) / "store"
 def on_step(report):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_store.engine.check import check_store
+from broker_store.check.walk import check_store
 from broker_store.formats import record
 from broker_store.formats.java_hash import java_hash
 from broker_store.messages import GetRequest, GetStatus, PutStatus

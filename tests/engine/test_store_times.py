@@ -8,7 +8,7 @@ import json
 import pytest
 
 from broker_store.engine.disk import Disk
-from broker_store.engine.store_times import FILE_NAME
+from broker_store.engine.log.store_times import FILE_NAME
 from broker_store.formats import record
 from broker_store.messages import Message
 from broker_store.pipeline.splits import time_doubt
@@ -159,7 +159,7 @@ def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says
 
 
 def test_more_steps_than_are_kept_leave_the_older_part_unknown(open_store, clock, monkeypatch):
-    monkeypatch.setattr("broker_store.engine.store_times.MAX_STEPS", 4)
+    monkeypatch.setattr("broker_store.engine.log.store_times.MAX_STEPS", 4)
     store = open_store()
     places = []
     for _ in range(20):

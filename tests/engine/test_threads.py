@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from broker_store.engine.check import check_store
+from broker_store.check.walk import check_store
 from broker_store.engine.disk import Disk, Usage
 from broker_store.engine.store import MessageStore
 from broker_store.formats import record

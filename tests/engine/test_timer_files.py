@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.check import check_store
+from broker_store.check.walk import check_store
 from broker_store.engine.disk import Disk
-from broker_store.engine.start_records import StartRecords
-from broker_store.engine.timer_files import TimerFiles, WheelEntry
+from broker_store.engine.start.start_records import StartRecords
+from broker_store.engine.timer.timer_files import TimerFiles, WheelEntry
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record, timer_check, timer_log, timer_wheel
 from broker_store.formats.timer_check import TimerCheck

@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from broker_store.engine import end_sums
+from broker_store.check.walk import StoreCheck
 from broker_store.engine import store as store_module
-from broker_store.engine.check import StoreCheck
+from broker_store.engine.start import end_sums
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import record
 from broker_store.kernels import context as c

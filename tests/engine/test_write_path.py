@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from broker_store.engine import write_path as w
-from broker_store.engine.write_path import Lap, WritePath
+from broker_store.engine.log import write_path as w
+from broker_store.engine.log.write_path import Lap, WritePath
 from broker_store.messages import PutStatus
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, message, small_settings

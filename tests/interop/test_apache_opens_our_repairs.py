@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.check import StoreCheck
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.walk import StoreCheck
 from broker_store.formats.record import StoredMessage
-from broker_store.inside.repair import Repair, make_plan
 from tests.interop import clients
 from tests.interop.apache_store import said_by_apache
 from tests.support import stores

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_store.engine.object_layout import message_layout
+from broker_store.engine.log.object_layout import message_layout
 from broker_store.errors import MisuseError
 from broker_store.formats import record
 from broker_store.kernels import context as c
@@ -159,6 +159,6 @@ def test_the_layout_names_each_field_once():
 
 
 def test_an_interpreter_with_other_objects_is_refused(monkeypatch):
-    monkeypatch.setattr("broker_store.engine.object_layout.BYTES_DATA", bytes.__basicsize__ - 3)
+    monkeypatch.setattr("broker_store.engine.log.object_layout.BYTES_DATA", bytes.__basicsize__ - 3)
     with pytest.raises(MisuseError, match="CPython 3.11 to 3.13"):
         message_layout()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.broker import timer
-from broker_store.engine.timed import NO_NUMBER, read_timed
+from broker_store.engine.timer.timed import NO_NUMBER, read_timed
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.timer_log import TIMER_TOPIC

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, tokens
 from mqadmin.api.reading import OneValueParser
 from tests.support.fake_cluster import FakeCluster

@@ -13,8 +13,8 @@ from django.test import Client
 from redis.exceptions import ConnectionError as NoRedis
 
 from broker_store.errors import DiskFullError
+from broker_store.rest.problems import Problem
 from broker_store.server.change_records import ChangeRecord
-from broker_store.server.problems import Problem
 from mqadmin import audit, roles
 from mqadmin.api.system import _audit_page
 

@@ -12,9 +12,9 @@ import pytest
 
 from broker_store.config import BrokerSettings
 from broker_store.engine.store import wall_clock_ms
+from broker_store.facts.bytes import Place, Viewer
+from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.inside.bytes import Place, Viewer
-from broker_store.inside.directory import StoreDirectory
 from broker_store.server.parts import build_parts
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.views.inside.bytes import lines, place_of, shown

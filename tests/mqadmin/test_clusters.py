@@ -13,19 +13,19 @@ from types import SimpleNamespace
 import pytest
 
 from broker_store.broker.topics import TopicConfig
+from broker_store.check.walk import check_store
 from broker_store.config import BrokerSettings, StoreSettings
-from broker_store.engine.check import check_store
+from broker_store.engine.log.store_times import StepBack
 from broker_store.engine.store import MessageStore, wall_clock_ms
-from broker_store.engine.store_times import StepBack
 from broker_store.errors import DamagedStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import record
 from broker_store.formats.names import check_topic
 from broker_store.messages import Message
 from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
+from broker_store.rest.http import NewMessage
+from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
-from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
-from broker_store.server.problems import Problem
 from mqadmin import clusters, exports
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.gateway import ClusterGateway

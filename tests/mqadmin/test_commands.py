@@ -15,11 +15,11 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import DataError, IntegrityError, OperationalError
 
+from broker_store.check.repair import Repair
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
-from broker_store.engine.start_records import StartRecords
-from broker_store.inside.repair import Repair
+from broker_store.engine.start.start_records import StartRecords
 from broker_store.messages import Message
 from mqadmin import audit, clusters, tokens, web
 from mqadmin.management import plain

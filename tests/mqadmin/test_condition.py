@@ -14,8 +14,8 @@ from broker_store.broker.pauses import Pause
 from broker_store.broker.topics import TopicConfig
 from broker_store.engine.samples import Sample, SampleFiles, maximum_of, position_of
 from broker_store.errors import StoreError
-from broker_store.server.http import NewMessage
-from broker_store.server.problems import Problem
+from broker_store.rest.http import NewMessage
+from broker_store.rest.problems import Problem
 from mqadmin import condition, failures, jobs
 from mqadmin.condition import Growth, Refusal, Signs, judge
 from mqadmin.inside import checks, signs

@@ -17,7 +17,7 @@ from broker_store.formats import properties
 from broker_store.formats.names import check_topic, dead_letter_topic
 from broker_store.messages import Message
 from broker_store.protocol.bodies import QueueData, TopicRoute
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import audit, dead_letters, jobs
 from mqadmin.left_out import LeftOut, of_group, within
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
@@ -350,8 +350,8 @@ async def test_a_run_with_the_limit_of_its_plan_sends_what_the_plan_says(cluster
 
 
 async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_out_before(
-    cluster,
-    monkeypatch,  # noqa: F811
+    cluster,  # noqa: F811
+    monkeypatch,
 ):
     _give_up(cluster, 5, RETRY_TOPIC="payments")
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)

@@ -13,14 +13,14 @@ from django.db import OperationalError
 from django.test import AsyncClient
 
 from broker_store.errors import StoreError
-from broker_store.server.problems import CODES, problem_of
-from broker_store.server.repeated_log import RepeatedLog
+from broker_store.repeated_log import RepeatedLog
+from broker_store.rest.problems import CODES, problem_of
 from mqadmin import failures, middleware
 from mqadmin.condition import judge
 from mqadmin.gateway import ClusterGateway
 from mqadmin.schedules import PipelineSchedule
 from tests.mqadmin.test_condition import QUIET
-from tests.server.test_http import World
+from tests.rest.test_http import World
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,7 +18,7 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NotFoundError
-from broker_store.inside.directory import StoreDirectory
+from broker_store.facts.directory import StoreDirectory
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from mqadmin import clusters, live

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 import pytest
 from django.conf import settings
 
-from broker_store.server.http import MAX_FORM_BYTES
+from broker_store.rest.http import MAX_FORM_BYTES
 from mqadmin import http_door, web
 from mqadmin.trusted_proxies import LOOPBACK, connection_site, proxies_of
 

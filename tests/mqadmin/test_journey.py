@@ -10,12 +10,12 @@ import pytest
 from broker_store.broker import filters
 from broker_store.broker.topics import SCHEDULE_TOPIC, TopicConfig
 from broker_store.errors import NotFoundError
+from broker_store.facts import whereabouts
+from broker_store.facts.bytes import Place
 from broker_store.formats import index_file, properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
-from broker_store.inside import whereabouts
-from broker_store.inside.bytes import Place
 from broker_store.messages import Message
-from broker_store.server.http import NewMessage
+from broker_store.rest.http import NewMessage
 from mqadmin import live
 from mqadmin.views.inside.journey import journey_context
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 
-from broker_store.inside.body_view import SHOWN_KEYS
-from broker_store.inside.bytes import Place
-from broker_store.server.http import NewMessage
+from broker_store.facts.body_view import SHOWN_KEYS
+from broker_store.facts.bytes import Place
+from broker_store.rest.http import NewMessage
 from mqadmin.api import schemas
 from mqadmin.views.inside import journey as view
 from mqadmin.views.inside.journey import journey_context
@@ -29,9 +29,9 @@ async def test_the_journey_of_many_keys_looks_up_the_first_and_counts_the_others
 
 
 async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_in_a_thread(
-    cluster,
+    cluster,  # noqa: F811
     rf,
-    monkeypatch,  # noqa: F811
+    monkeypatch,
 ):
     (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
     threads = []

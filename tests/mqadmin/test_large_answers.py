@@ -18,8 +18,8 @@ from django.test import Client
 from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.rest.http import NewMessage
 from broker_store.server.broker import Broker
-from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
 from mqadmin import clusters, web
 from mqadmin.clusters import EmbeddedCluster

@@ -15,7 +15,7 @@ from django.test import Client
 
 from broker_store import pace
 from broker_store.errors import NameError_, StoreClosedError
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import jobs, live, parts, web
 from mqadmin.middleware import MUST_SET_PASSWORD
 from tests.support import fake_runs

@@ -12,7 +12,7 @@ from django.urls import reverse
 from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.clusters import Found
 from tests.support.fake_cluster import FakeCluster

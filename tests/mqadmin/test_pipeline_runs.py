@@ -19,7 +19,7 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from broker_store.errors import NameError_
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import children, jobs, pipeline
 from mqadmin.views import pipeline as pipeline_pages
 from tests.mqadmin import test_jobs

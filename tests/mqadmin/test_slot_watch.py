@@ -7,10 +7,10 @@ import random
 
 import pytest
 
+from broker_store.facts import slots
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.slots import heat_map
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.inside import slots
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.slots import heat_map
 from mqadmin.inside import slot_watch
 from mqadmin.inside.slot_watch import SlotWatch
 from tests.support.hand_store import Clock, message, opened
@@ -21,7 +21,7 @@ GEOMETRY = IndexGeometry(500, 2000)
 @pytest.fixture
 def now(monkeypatch):
     now = [1_764_000_000.0]
-    for module in (slot_watch, __import__("broker_store.inside.slots", fromlist=["time"])):
+    for module in (slot_watch, __import__("broker_store.facts.slots", fromlist=["time"])):
         monkeypatch.setattr(module.time, "time", lambda: now[0])
     return now
 

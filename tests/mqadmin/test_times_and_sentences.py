@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError
 from rq.job import Job
 
-from broker_store.server.problems import CODES
+from broker_store.rest.problems import CODES
 from mqadmin import jobs
 from mqadmin.api import wrong
 from mqadmin.management import hints

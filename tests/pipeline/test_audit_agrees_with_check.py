@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.check import StoreCheck, check_store
-from broker_store.engine.check_report import CheckSizes
+from broker_store.check.doctor import MEANINGS
+from broker_store.check.walk import StoreCheck, check_store
 from broker_store.engine.disk import Disk
-from broker_store.engine.start_records import LastStart
+from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import record
-from broker_store.inside.doctor import MEANINGS
 from broker_store.pipeline import audit, splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from tests.engine.test_known_ends import filled, poke
@@ -195,7 +195,7 @@ def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_
         for one in StoreCheck(root, small_settings(root), last_start=known).run().findings
     }
     assert ("warning", "stale-tail") in checked
-    result = audited(root, noted=CheckSizes(16384, 400, 16, 64), last_start=known)
+    result = audited(root, noted=FileSizes(16384, 400, 16, 64), last_start=known)
     assert {(one["severity"], one["kind"]) for one in result["findings"]} - {("note", "log-start")} == {
         one for one in checked if one[1] not in NOT_COMPARED
     }
@@ -291,7 +291,7 @@ def test_what_is_near_to_a_fault_is_named_alike(name, case, tmp_path):
     root = stores.unpack(name, tmp_path)
     NEAR[case](root)
     sizes = stores.SIZES[name]
-    noted = CheckSizes(
+    noted = FileSizes(
         sizes.mapped_file_size_commit_log,
         sizes.mapped_file_size_consume_queue,
         sizes.max_hash_slot_num,
@@ -316,7 +316,7 @@ def test_a_zeroed_unit_of_a_record_that_retention_removed_is_named_alike(number,
     root = store.root
     first = min((root / "consumequeue/T/0").iterdir())
     poke(first, number * 20, bytes(20))
-    noted = CheckSizes(16384, 400, 16, 64)
+    noted = FileSizes(16384, 400, 16, 64)
     checked = {
         (one.severity, one.kind, one.offset)
         for one in StoreCheck(root, noted=noted).run().findings
@@ -364,7 +364,7 @@ def test_what_is_known_of_the_last_start_counts_alike(hurt, known, tmp_path):
         path.write_bytes(raw)
     check = StoreCheck(root, small_settings(root), last_start=LAST_STARTS[known])
     report = check.run()
-    result = audited(root, noted=CheckSizes(16384, 400, 16, 64), last_start=LAST_STARTS[known])
+    result = audited(root, noted=FileSizes(16384, 400, 16, 64), last_start=LAST_STARTS[known])
     told = {(one["severity"], one["kind"]) for one in result["findings"] if one["kind"] not in NOT_COMPARED}
     assert told == {(one.severity, one.kind) for one in report.findings if one.kind not in NOT_COMPARED}
     proves = LAST_STARTS[known] is not None and (hurt == "all gone" or LAST_STARTS[known].units_prove_records)

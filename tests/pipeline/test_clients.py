@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 
 import pyarrow.parquet as pq
 
-from broker_store.engine.check import check_store
+from broker_store.check.walk import check_store
 from broker_store.pipeline import jobs
 from tests.interop import clients
 from tests.interop.brokers import OurBroker

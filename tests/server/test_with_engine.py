@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from broker_store.check.walk import check_store
 from broker_store.config import load_settings
-from broker_store.engine.check import check_store
 from broker_store.engine.disk import Reader, Region
 from broker_store.engine.store import MessageStore
 from broker_store.formats import config_json, record

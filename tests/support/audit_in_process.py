@@ -3,8 +3,8 @@ Spark."""
 
 from pathlib import Path
 
-from broker_store.engine.check_report import CheckSizes
-from broker_store.engine.start_records import LastStart
+from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import queue_unit
 from broker_store.pipeline import audit
 from broker_store.pipeline.options import PARTITION_BYTES
@@ -20,7 +20,7 @@ class InOneProcess(audit._Audit):
 def audited(
     root: Path,
     partition_bytes: int = PARTITION_BYTES,
-    noted: CheckSizes | None = None,
+    noted: FileSizes | None = None,
     last_start: LastStart | None = None,
 ) -> dict:
     return InOneProcess(

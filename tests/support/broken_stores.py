@@ -50,19 +50,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from unittest.mock import patch
 
+from broker_store.check.losses import Losses
+from broker_store.check.repair import Repair, make_plan
+from broker_store.check.report import ERROR
+from broker_store.check.walk import StoreCheck
 from broker_store.config import StoreSettings
 from broker_store.engine import store as store_module
-from broker_store.engine.check import StoreCheck
-from broker_store.engine.check_report import ERROR, CheckSizes
-from broker_store.engine.consume_queue import UNIT
-from broker_store.engine.ends import EndsFile
-from broker_store.engine.report import RecoveryReport
-from broker_store.engine.start_records import LastStart
+from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.queue.consume_queue import UNIT
+from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.start.start_records import LastStart
 from broker_store.errors import StoreError
 from broker_store.formats import record
 from broker_store.formats.record import StoredMessage
-from broker_store.inside.losses import Losses
-from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest, GetStatus, PutStatus
 from tests.support import stores
 from tests.support.audit_in_process import NOT_COMPARED, audited
@@ -1034,9 +1035,9 @@ def _judge_new_offsets(store: HandStore, broken: Broken, cut_at: int | None) -> 
             )
 
 
-def _noted(original: Original) -> CheckSizes:
+def _noted(original: Original) -> FileSizes:
     """The sizes that the record of the last start has: none of a store on which no broker of ours ran."""
-    return CheckSizes() if original.name == APACHE else CheckSizes(**asdict(original.sizes))
+    return FileSizes() if original.name == APACHE else FileSizes(**asdict(original.sizes))
 
 
 def judge_repair(root: Path, broken: Broken) -> Judgement:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+from broker_store.check.walk import check_store
 from broker_store.engine import store as store_module
-from broker_store.engine.check import check_store
-from broker_store.engine.rebuild import FRESH, OLD
+from broker_store.engine.index.rebuild import FRESH, OLD
 from broker_store.errors import SyncError
 from broker_store.formats import index_file, record
 from broker_store.kernels import context as c

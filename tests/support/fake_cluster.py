@@ -20,16 +20,16 @@ from pathlib import Path
 from asgiref.sync import async_to_sync
 
 from broker_store.broker.names import by_letters
-from broker_store.engine.report import CutMessages, RecoveryReport, Step
-from broker_store.engine.write_path import LOG_ROLL, Lap, WritePath
+from broker_store.engine.log.write_path import LOG_ROLL, Lap, WritePath
+from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
 from broker_store.errors import NotFoundError, StoreClosedError
+from broker_store.facts import dispatch, exposure, write_path
+from broker_store.facts.bytes import MAX_BYTES, Viewer
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.fields import to_log
+from broker_store.facts.journey import stop
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
-from broker_store.inside import dispatch, exposure, write_path
-from broker_store.inside.bytes import MAX_BYTES, Viewer
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.fields import to_log
-from broker_store.inside.journey import stop
 from broker_store.messages import DamagedRecord, Message, damage_doubt
 from mqadmin.clusters import STARTING, Found, Traces
 from mqadmin.condition import Refusal, Signs, judge, judge_state

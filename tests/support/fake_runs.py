@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckReport, Finding
-from broker_store.inside.doctor import GRADES, findings_of
-from broker_store.server.problems import Problem
+from broker_store.check.doctor import GRADES, findings_of
+from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport, Finding
+from broker_store.rest.problems import Problem
 from mqadmin import jobs, pipeline
 
 HOUR_MS = 3_600_000

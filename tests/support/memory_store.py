@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from broker_store.engine.appender import NewFiles
-from broker_store.engine.timer_files import TimerFiles
-from broker_store.engine.write_path import WritePath
+from broker_store.engine.log.appender import NewFiles
+from broker_store.engine.log.write_path import WritePath
+from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.messages import (

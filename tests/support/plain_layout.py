@@ -1,6 +1,6 @@
 """The slow obvious reader of how messages lie in the log: struct, lists and sets over the files of a store.
 
-`laid(root, wanted, ...)` gives what broker_store/inside/layout.py gives of the same queues, but for what is
+`laid(root, wanted, ...)` gives what broker_store/facts/layout.py gives of the same queues, but for what is
 in memory.
 """
 

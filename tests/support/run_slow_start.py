@@ -28,7 +28,7 @@ def main() -> None:
 
     from broker_store.assembly import BrokerProcess
     from broker_store.config import load_settings
-    from broker_store.engine.start_records import StartRecords
+    from broker_store.engine.start.start_records import StartRecords
     from broker_store.engine.store import MessageStore
     from mqadmin import clusters, web
     from tests.support.hand_store import HandStore, message, small_settings

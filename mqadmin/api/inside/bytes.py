@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from broker_store.inside.bytes import KINDS, MAX_BYTES, Place
+from broker_store.facts.bytes import KINDS, MAX_BYTES, Place
 from mqadmin import clusters
 from mqadmin.api import schemas
 

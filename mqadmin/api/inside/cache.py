@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Query, Router
 
+from broker_store.facts import cache
 from broker_store.formats.names import check_topic
-from broker_store.inside import cache
 from mqadmin import clusters
 from mqadmin.api import schemas
 from mqadmin.api.topics import found_topic

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from broker_store.formats.names import check_group, check_topic
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.api import schemas
 from mqadmin.inside import layout as inside

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from broker_store.check.report import WORDS_OF_COUNTS
 from broker_store.config import delay_levels_ms
-from broker_store.engine.check_report import WORDS_OF_COUNTS, CheckSizes
+from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file
 from mqadmin.management.plain import PlainCommand
 
 if TYPE_CHECKING:
-    from broker_store.inside.losses import Losses
-    from broker_store.inside.repair import Plan
+    from broker_store.check.losses import Losses
+    from broker_store.check.repair import Plan
 
 PROGRESS_SECONDS = 0.25
 MOST_QUEUES_SHOWN = 20  # in one sentence
@@ -67,8 +68,8 @@ class Command(PlainCommand):
 
     def handle(self, *arguments, **options) -> None:
         # They bring NumPy and the kernels along, which no other command of this program needs.
+        from broker_store.check.repair import Repair
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
-        from broker_store.inside.repair import Repair
 
         data = options["data"].absolute()
         root = options["store"] or run_file.store_directory(data)
@@ -192,13 +193,13 @@ class Command(PlainCommand):
             )
 
 
-def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
+def examine(root: Path, with_plan: bool, noted: FileSizes, **given) -> tuple[dict, object]:
     """(the report of a check, the plan of a repair or None). `noted` are the file sizes that the last broker
     used."""
     from broker_store.broker.config_readers import READERS
-    from broker_store.engine.check import StoreCheck
-    from broker_store.inside.doctor import GRADES, findings_of
-    from broker_store.inside.repair import make_plan
+    from broker_store.check.doctor import GRADES, findings_of
+    from broker_store.check.repair import make_plan
+    from broker_store.check.walk import StoreCheck
 
     def told(done: int, total: int, step: str) -> None:
         found = sum(check.report.kinds.values())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from broker_store.inside.directory import StoreDirectory
+from broker_store.facts.directory import StoreDirectory
 from mqadmin import dead_letters
 from mqadmin.inside.forecast import timeline_of
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from broker_store.server.http import MAX_LIMIT
+from broker_store.rest.http import MAX_LIMIT
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, moment_option, printable
 from mqadmin.rest_client import RestClient, RestError, segment
 

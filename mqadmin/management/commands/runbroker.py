@@ -60,8 +60,8 @@ class Command(PlainCommand):
 
 def _look_with_its_own_sizes(start: launch.Launch) -> None:
     """A store that is only looked at has the file sizes that its files have, whoever made it."""
-    from broker_store.inside.directory import StoreDirectory
-    from broker_store.inside.recoveries import settings_for
+    from broker_store.facts.directory import StoreDirectory
+    from broker_store.facts.recoveries import settings_for
 
     store = start.settings.store
     try:
@@ -74,8 +74,8 @@ def _look_with_its_own_sizes(start: launch.Launch) -> None:
 def _has_run(data: Path) -> bool:
     """Whether a broker has started on this data directory; False where its records cannot be read, which the
     start of the store reports."""
-    from broker_store.engine import start_records
     from broker_store.engine.disk import Disk
+    from broker_store.engine.start import start_records
 
     try:
         return bool(start_records.names(Disk(), (data / "recoveries").absolute()))

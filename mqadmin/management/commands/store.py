@@ -4,8 +4,8 @@ from pathlib import Path
 
 from django.utils.text import capfirst
 
+from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.inside.directory import StoreDirectory
 from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
 from mqadmin.management.store_verbs import (

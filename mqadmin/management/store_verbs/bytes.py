@@ -1,10 +1,10 @@
 """manage.py store hex: the bytes of any file of the store, with their fields."""
 
 from broker_store.errors import FormatError
+from broker_store.facts.bytes import KINDS, MAX_BYTES, Place, Viewer
+from broker_store.facts.directory import StoreDirectory, hex_dump
 from broker_store.formats import record
-from broker_store.inside.bytes import KINDS, MAX_BYTES, Place, Viewer
-from broker_store.inside.directory import StoreDirectory, hex_dump
-from broker_store.server.documents import message_document
+from broker_store.rest.documents import message_document
 
 
 def add(verb) -> None:

@@ -1,7 +1,7 @@
 """manage.py store cache: what of the files is in memory."""
 
-from broker_store.inside import cache as inside
-from broker_store.inside.directory import StoreDirectory
+from broker_store.facts import cache as inside
+from broker_store.facts.directory import StoreDirectory
 
 FILES = {
     "kind": "KIND",

@@ -1,6 +1,6 @@
 """manage.py store files."""
 
-from broker_store.inside.directory import StoreDirectory
+from broker_store.facts.directory import StoreDirectory
 
 COLUMNS = {
     "kind": "KIND",

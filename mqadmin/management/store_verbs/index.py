@@ -1,11 +1,11 @@
 """manage.py store index, slots, chains, explain: the hash index."""
 
 from broker_store.errors import NotFoundError
+from broker_store.facts.chains import chains as chains_of
+from broker_store.facts.explain import explain as explain_in
+from broker_store.facts.slots import heat_map
 from broker_store.formats.index_file import FOR_EVER_MS, check_name
 from broker_store.formats.names import check_topic
-from broker_store.inside.chains import chains as chains_of
-from broker_store.inside.explain import explain as explain_in
-from broker_store.inside.slots import heat_map
 from mqadmin.management.base import TIME_HELP, cell, moment_option, printable
 
 COLUMNS = {

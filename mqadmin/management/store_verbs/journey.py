@@ -2,10 +2,10 @@
 
 from urllib.parse import quote
 
-from broker_store.inside import journey as inside
-from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.knowing import FromFiles
-from broker_store.server.problems import Problem
+from broker_store.facts import journey as inside
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.knowing import FromFiles
+from broker_store.rest.problems import Problem
 from mqadmin.management.base import cell
 
 STATES = {

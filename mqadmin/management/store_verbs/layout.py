@@ -2,7 +2,7 @@
 
 from django.core.management.base import CommandError
 
-from broker_store.inside.directory import StoreDirectory
+from broker_store.facts.directory import StoreDirectory
 from mqadmin.inside.layout import check, look
 from mqadmin.management.base import TIME_HELP, moment_option
 

@@ -5,9 +5,9 @@ import os
 import time
 
 from broker_store.config import StoreSettings
-from broker_store.engine.start_records import StartRecords
+from broker_store.engine.start.start_records import StartRecords
 from broker_store.errors import NotFoundError
-from broker_store.inside import recoveries as kept
+from broker_store.facts import recoveries as kept
 from mqadmin import run_file
 from mqadmin.management.base import cell
 

@@ -4,8 +4,8 @@ it."""
 from __future__ import annotations
 
 from broker_store.errors import StoreClosedError
-from broker_store.inside import exposure
-from broker_store.inside.dispatch import of_files
+from broker_store.facts import exposure
+from broker_store.facts.dispatch import of_files
 from mqadmin.management.base import cell
 
 ONLY_RUNNING = "only a running broker knows it: leave --store out, and start the broker"

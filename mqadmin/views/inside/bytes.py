@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from broker_store.errors import FieldError, NameError_, NotFoundError
-from broker_store.inside.bytes import KINDS, Place
+from broker_store.facts.bytes import KINDS, Place
 from mqadmin import clusters
 from mqadmin.templatetags.units import moment_text
 from mqadmin.views.asked import one_of, text, whole

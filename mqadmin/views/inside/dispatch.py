@@ -7,7 +7,7 @@ import asyncio
 
 from django.shortcuts import render
 
-from broker_store.inside.dispatch import SINKS
+from broker_store.facts.dispatch import SINKS
 from mqadmin import clusters, live
 from mqadmin.views.page import page
 

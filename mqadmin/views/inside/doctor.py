@@ -11,8 +11,8 @@ from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from broker_store.inside.doctor import GRADES, LOST
-from broker_store.server.problems import Problem
+from broker_store.check.doctor import GRADES, LOST
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, jobs
 from mqadmin.audit import aaudited
 from mqadmin.inside import checks

@@ -7,7 +7,7 @@ import asyncio
 from django.shortcuts import redirect, render
 
 from broker_store.lab.experiment import FLUSHES, MOST_MESSAGES, POINTS, POWER_CUTS
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import jobs
 from mqadmin.audit import aaudited
 from mqadmin.inside import recoveries

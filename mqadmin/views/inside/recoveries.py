@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 
-from broker_store.server.problems import Problem
+from broker_store.rest.problems import Problem
 from mqadmin import clusters, jobs
 from mqadmin.audit import aaudited
 from mqadmin.inside import recoveries as kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from django.shortcuts import render
 
-from broker_store.engine.write_path import MEASURED_A_SECOND
+from broker_store.engine.log.write_path import MEASURED_A_SECOND
 from mqadmin import clusters
 from mqadmin.templatetags import units
 from mqadmin.views.page import page

@@ -1,0 +1,74 @@
+"""What a check of a store gives: findings, each with its file and place, and how much was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker_store.engine.file_sizes import FileSizes
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+MOST_TOLD_OF_A_KIND = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it must be; `offset` counts in the file, None when it is about the whole
+    file."""
+
+    severity: str
+    kind: str
+    file: str
+    offset: int | None
+    what: str
+    queue: tuple[str, int] | None = None  # topic and number, when it is about one queue
+
+    def __str__(self) -> str:
+        place = self.file if self.offset is None else f"{self.file} at {self.offset}"
+        return f"{self.severity}: {place}: {self.what}"
+
+
+# The names of counts in the words of a report, where the name alone would mislead.
+WORDS_OF_COUNTS = {"log_bytes": "bytes of log files, which are made with room for records to come"}
+
+
+@dataclass
+class CheckReport:
+    """What was found and how much was looked at. `kinds` counts every finding, also those not told."""
+
+    findings: list[Finding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
+    bad_queues: set[tuple[str, int]] = field(default_factory=set)  # those with an error, told or not
+    sizes: FileSizes = FileSizes()
+    log_end: int = 0
+    stopped: bool = False
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == ERROR]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the whole store was looked at and nothing is wrong."""
+        return not self.stopped and not self.errors
+
+    def add(
+        self,
+        severity: str,
+        kind: str,
+        file: str,
+        offset: int | None,
+        what: str,
+        *,
+        queue: tuple[str, int] | None = None,
+    ) -> None:
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        if queue is not None and severity == ERROR:
+            self.bad_queues.add(queue)
+        if self.kinds[kind] <= MOST_TOLD_OF_A_KIND:
+            self.findings.append(Finding(severity, kind, file, offset, what, queue))
+        elif severity == ERROR and not self.errors:
+            self.findings.append(Finding(severity, kind, file, offset, what, queue))
+
+    def count(self, name: str, more: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + more

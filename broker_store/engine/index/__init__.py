@@ -1,0 +1,1 @@
+"""The index over keys, and building it again."""

@@ -1,0 +1,526 @@
+"""The writer: messages into the log, a group by one kernel call, and what the kernel stops for.
+
+    put, put_many, put_batch, put_waited ──► append kernel ──► log (──► queues, index with ASYNC_FLUSH)
+                                                └── stops ──► room in the log, a queue, the index; a queue to
+                                                              open; a message to make plain
+
+Loop thread. Every message of a group has a row of its own in the kernel's rows; its results are read there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from broker_store.config import StoreSettings
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.object_layout import message_layout
+from broker_store.engine.log.write_path import INDEX_ROOM, LOG_ROLL, LOG_ROOM, QUEUE_ROOM, Lap, WritePath
+from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.errors import DiskFullError, MapLimitError, NameError_, StoreError, SyncError
+from broker_store.formats import names, record
+from broker_store.kernels import context as c
+from broker_store.kernels.append import append_group, append_on, append_waited, record_offsets
+from broker_store.kernels.waited import MOST_ADDED
+from broker_store.messages import Message, MovedOn, PutResult, PutStatus
+
+NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
+LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
+_GROUP = 1024  # rows a kernel call; larger groups are appended in several
+_MOST_OFFSETS = 4096
+_RESULT = struct.Struct("=5q").unpack_from
+_RESULT_AT = c.D_LOG_OFFSET * 8
+_RESULTS = struct.Struct(f"{_RESULT_AT}x5q")
+_ROW_BYTES = c.D_WORDS * 8
+_INTEGERS = (
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "reconsume_times",
+    "prepared_transaction_offset",
+)
+_OK = PutStatus.PUT_OK
+_REFUSED = 100  # D_STATUS of a row that Python refused: this plus the PutStatus
+_STATUS = {
+    c.D_BAD_BATCH: PutStatus.MESSAGE_ILLEGAL,
+    c.D_BAD_PROPERTIES: PutStatus.MESSAGE_ILLEGAL,
+    c.D_PROPERTIES_TOO_LONG: PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    c.D_TOO_LARGE: PutStatus.MESSAGE_ILLEGAL,
+    c.D_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
+    c.D_NO_PLACE: PutStatus.MESSAGE_ILLEGAL,
+} | {_REFUSED + status: status for status in PutStatus}
+_PUT_OFF = _REFUSED + PutStatus.PUT_OFF
+_WAITS = {
+    c.LOG_FILE_FULL: LOG_ROLL,
+    c.LOG_NOT_ALLOCATED: LOG_ROOM,
+    c.QUEUE_NOT_ALLOCATED: QUEUE_ROOM,
+    c.KEYS_NOT_ALLOCATED: INDEX_ROOM,
+}
+T = TypeVar("T")
+
+
+class PutResults(Sequence):
+    """Results of a group, one a message; a `PutResult` is made when it is asked for."""
+
+    __slots__ = ("_now_ms", "_rows")
+
+    def __init__(self, rows: bytes, now_ms: int):
+        self._rows, self._now_ms = rows, now_ms
+
+    def __len__(self) -> int:
+        return len(self._rows) // _ROW_BYTES
+
+    def __getitem__(self, number):
+        if number.__class__ is slice:
+            return [self[at] for at in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        return self._result(_RESULT(self._rows, number % len(self) * _ROW_BYTES + _RESULT_AT))
+
+    def __iter__(self):
+        now_ms = self._now_ms
+        for log_offset, queue_offset, size, records, status in _RESULTS.iter_unpack(self._rows):
+            if status:
+                yield PutResult(_STATUS[status])
+            else:
+                yield PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records)
+
+    def _result(self, row: tuple[int, int, int, int, int]) -> PutResult:
+        log_offset, queue_offset, size, records, status = row
+        if status:
+            return PutResult(_STATUS[status])
+        return PutResult(_OK, log_offset, queue_offset, self._now_ms, log_offset + size, records)
+
+
+class _Waited:
+    """Records that waited, in the place of a group's messages; `times` and `room` are held here while the
+    kernel works."""
+
+    def __init__(
+        self,
+        records: bytes,
+        count: int,
+        topic: int,
+        times: np.ndarray | None,
+        room: np.ndarray,
+        forbidden: Collection[str],
+    ):
+        self._records, self._count, self._topic, self._times, self._room, self.forbidden = (
+            records,
+            count,
+            topic,
+            times,
+            room,
+            forbidden,
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, context: int, now_ms: int) -> int:
+        times = 0 if self._times is None else self._times.ctypes.data
+        return append_waited(
+            context,
+            self._records,
+            len(self._records),
+            self._count,
+            now_ms,
+            self._topic,
+            times,
+            self._room.ctypes.data,
+        )
+
+
+class Surroundings(Protocol):
+    """What the writer asks of the store around it."""
+
+    def check_disk(self) -> None:
+        """Before a new log file is made. Raises DiskFullError."""
+
+    def log_rolled(self) -> None:
+        """The log goes on in a new file."""
+
+    def settle(self, stopped: int) -> None:
+        """Do what the dispatch kernel stopped for and let it go on."""
+
+    def trouble(self, flag: str, cause: str) -> None:
+        """Raise a running flag."""
+
+    def sync_failed(self, cause: str) -> None:
+        """A sync failed, which is final."""
+
+    def confirm(self, position: int) -> None:
+        """Dispatch what was appended below `position`, and tell who waits for it."""
+
+    def appended(self, needs_blocks: bool) -> None:
+        """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to
+        prepare."""
+
+
+@dataclass(slots=True)
+class NewFiles:
+    """How long puts may make files of queues that have none: each takes up to a millisecond of the caller's
+    thread.
+
+    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts these since
+    the start.
+    """
+
+    until_s: float = math.inf
+    put_off: int = 0
+
+
+class Appender:
+    """`refusal` is why puts are refused now, None while they are taken; the store keeps it."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        clock: Callable[[], int],
+        around: Surroundings,
+        write_path: WritePath,
+    ):
+        self._settings, self._context, self._log, self._queues, self._index = (
+            settings,
+            context,
+            log,
+            queues,
+            index,
+        )
+        self._clock, self._around, self._write_path = clock, around, write_path
+        self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
+        self.refused: dict[str, int] = {}
+        self.last_ms = 0  # store time of the last group
+        self.new_files = NewFiles()
+        self.busy_until_ms = 0
+        self.busy_took_ms = 0
+        self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
+        self._nudge_at = 0
+        self._syncs_first = settings.flush_disk_type == "SYNC_FLUSH"
+        # What a group needs, made once.
+        self._view, self._address = context.view, context.address
+        self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
+        self._row_bytes = memoryview(self._rows).cast("B")
+        self._row_hosts = np.zeros(_GROUP * c.HOST_ROOM, dtype=np.uint8)
+        self._layout = message_layout()
+        self._offsets = Words(_MOST_OFFSETS)
+        self._room = np.empty(0, dtype=np.uint8)
+        self._view[c.DESCRIPTORS] = self._rows.ctypes.data
+        self._view[c.ROW_HOSTS] = self._row_hosts.ctypes.data
+        self._view[c.LAYOUT] = self._layout.address
+        self._view[c.SYNC_FIRST] = int(self._syncs_first)
+        self._view[c.MAX_BODY] = settings.max_message_size
+        self._view[c.MAX_RECORD] = settings.max_message_size + record.MAX_BEYOND_BODY
+        self._view[c.INDEX_ENABLED] = int(settings.message_index_enable)
+        self._view[c.RECORD_CRC] = int(settings.enabled_append_prop_crc)
+
+    @property
+    def store_host(self) -> tuple[bytes, int]:
+        """(address, port) that messages without one get."""
+        return self._store_host
+
+    @store_host.setter
+    def store_host(self, host: tuple[bytes, int]) -> None:
+        self._store_host = (bytes(host[0]), int(host[1]))
+        self._view[c.STORE_HOST] = id(self._store_host)
+
+    # Putting --------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message; with ASYNC_FLUSH it is dispatched when this returns."""
+        if self.refusal is not None:
+            return PutResult(self._count_refusal(self.refusal))
+        now_ms = self._append_group((message,))
+        log_offset, queue_offset, size, _, status = _RESULT(self._row_bytes, _RESULT_AT)
+        if status:
+            return PutResult(_STATUS[status])
+        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size)
+
+    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages in order, each on its own: a refused one does not hold up the rest."""
+        if self.refusal is not None:
+            return [PutResult(self._count_refusal(self.refusal)) for _ in messages]
+        if len(messages) <= _GROUP:
+            now_ms = self._append_group(tuple(messages))
+            return PutResults(bytes(self._row_bytes[: len(messages) * _ROW_BYTES]), now_ms)
+        results: list[PutResult] = []
+        for start in range(0, len(messages), _GROUP):
+            results += self.put_many(messages[start : start + _GROUP])
+        return results
+
+    def put_batch(self, message: Message) -> PutResult:
+        """Append an encoded batch (docs/spec/store-format.md section 2.6): all of its messages with
+        consecutive queue offsets, or none.
+
+        The properties of `message` are written behind each inner message's own.
+        """
+        if self.refusal is not None:
+            return PutResult(self._count_refusal(self.refusal))
+        if message.sys_flag & record.SYS_TRANSACTION_MASK:
+            return PutResult(self._count_refusal(PutStatus.MESSAGE_ILLEGAL))
+        now_ms = self._append_group((message,), is_batch=1)
+        log_offset, queue_offset, size, records, status = _RESULT(self._row_bytes, _RESULT_AT)
+        if status:
+            return PutResult(_STATUS[status])
+        file = self._log.file_at(log_offset)
+        if records > len(self._offsets.array):
+            self._offsets = Words(records)
+        record_offsets(file.address + log_offset - file.base, size, log_offset, self._offsets.address)
+        log_offsets = tuple(self._offsets.array[:records].tolist())
+        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
+
+    def put_waited(
+        self,
+        records: bytes,
+        count: int,
+        topic: str,
+        forbidden: Collection[str],
+        written_ms: Sequence[int] | None = None,
+    ) -> MovedOn:
+        """Append records that waited in `topic`, back to back and at most 1,024, where their REAL_TOPIC and
+        REAL_QID say.
+
+        Those that do not say it, or name a forbidden topic, are MESSAGE_ILLEGAL. With `written_ms`, a time
+        each, their properties tell when they were put on the timer wheel and taken off.
+        """
+        if self.refusal is not None:
+            return MovedOn([self._count_refusal(self.refusal) for _ in range(count)])
+        times = None if written_ms is None else np.array(written_ms, dtype=np.int64)
+        if times is not None and len(self._room) < len(records) + count * MOST_ADDED:
+            self._room = np.empty(len(records) + count * MOST_ADDED, dtype=np.uint8)
+        self._append_group(
+            _Waited(records, count, self._context.topics[topic].row.address, times, self._room, forbidden)
+        )
+        rows = self._rows[:count]
+        if not self._view[c.REFUSED_ROWS]:
+            statuses = [_OK] * count
+        else:
+            statuses = [_STATUS[status] if status else _OK for status in rows[:, c.D_STATUS].tolist()]
+        totals: dict[int, list[int]] = {}
+        log_end = 0
+        for status, (queue, _, length), (log_offset, _, size) in zip(
+            statuses,
+            rows[:, c.D_QUEUE : c.D_BODY_LENGTH + 1].tolist(),
+            rows[:, c.D_LOG_OFFSET : c.D_SIZE + 1].tolist(),
+            strict=True,
+        ):
+            if status is _OK:
+                total = totals.setdefault(queue, [0, 0])
+                total[0] += 1
+                total[1] += length
+                log_end = log_offset + size
+        return MovedOn(
+            statuses,
+            log_end,
+            [
+                (self._queues.by_row(queue).topic, messages, size)
+                for queue, (messages, size) in totals.items()
+            ],
+        )
+
+    def put_apart(self, put: Callable[[], T], lap: Lap) -> T:
+        """What `put` gives, which puts a group by the doors above; how long appending and dispatching it took
+        goes to `lap`.
+
+        The kernel is told to wait with the dispatch, as for a sync, and that follows in a call of its own.
+        """
+        view, seconds = self._view, self._write_path.seconds
+        stored_bytes = view[c.STORED_BYTES]
+        view[c.SYNC_FIRST] = 1
+        try:
+            given = put()
+        finally:
+            view[c.SYNC_FIRST] = int(self._syncs_first)
+            lap.appended_s = seconds()
+            lap.size = view[c.STORED_BYTES] - stored_bytes
+            if lap.size and not self._syncs_first:
+                self._around.confirm(self._log.wrote)
+                lap.dispatch_s = seconds() - lap.appended_s
+        return given
+
+    def _append_group(self, messages: tuple[Message, ...] | _Waited, is_batch: int = 0) -> int:
+        """Run the kernel until all of `messages` are in or refused; returns their store time."""
+        view = self._view
+        now_ms = self._clock()
+        if now_ms < self.last_ms:
+            # The clock stepped back: store times never decrease along the log, or recovery would start too
+            # late.
+            now_ms = self.last_ms
+        stopped = (
+            append_group(self._address, messages, now_ms, is_batch)
+            if messages.__class__ is tuple
+            else messages.append(self._address, now_ms)
+        )
+        while stopped:
+            if stopped >= c.LOG_FILE_END:
+                self._around.settle(stopped)
+                break
+            if stopped >= c.QUEUE_NOT_OPEN:
+                self._help_describe(stopped, messages)
+            else:
+                self._make_room(stopped, messages)
+            stopped = append_on(self._address)
+        self.last_ms = now_ms
+        took_ms = self._clock() - now_ms
+        if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
+            # The disk cannot take what is written: let it breathe for as long as it held us up.
+            self.busy_until_ms, self.busy_took_ms = now_ms + 2 * took_ms, took_ms
+            self._around.trouble("page_cache_busy", f"an append took {took_ms} ms")
+        if view[c.REFUSED_ROWS]:
+            for status in self._rows[: len(messages), c.D_STATUS].tolist():
+                if status and status != _PUT_OFF:
+                    self._count_refusal(_STATUS[status])
+        at = view[c.LOG_AT]
+        needs_blocks = at >= self._nudge_at
+        if needs_blocks:
+            self._nudge_at = at + NUDGE_BYTES
+        if needs_blocks or self._syncs_first or view[c.ARRIVAL_COUNT]:
+            self._around.appended(needs_blocks)
+        return now_ms
+
+    def _count_refusal(self, status: PutStatus) -> PutStatus:
+        self.refused[status.name] = self.refused.get(status.name, 0) + 1
+        return status
+
+    # What the kernel stops for --------------------------------------------------------------------
+
+    def _help_describe(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
+        """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
+        number = self._view[c.DESCRIBED]
+        try:
+            if messages.__class__ is not tuple:
+                fits = self._open_real_queue(self._rows[number], messages.forbidden)
+            elif stopped == c.QUEUE_NOT_OPEN:
+                fits = self._open_queue(messages[number].topic, messages[number].queue_id)
+            else:
+                fits = _make_plain(messages[number])
+        except (NameError_, ValueError):
+            fits = False
+        if not fits:
+            self._rows[number, c.D_STATUS] = _REFUSED + PutStatus.MESSAGE_ILLEGAL
+            self._view[c.DESCRIBED] = number + 1
+            if messages.__class__ is not tuple:
+                self._view[c.WAITED_AT] += int(self._rows[number, c.D_SIZE])
+
+    def _open_real_queue(self, row: np.ndarray, forbidden: Collection[str]) -> bool:
+        """The place that a record names which waited. As `_open_queue`."""
+        topic = ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH])).decode()
+        if topic in forbidden or not self._open_queue(topic, int(row[c.D_QUEUE_OFFSET])):
+            return False
+        self._context.topics[topic].row[c.T_IS_REAL] = 1
+        return True
+
+    def _open_queue(self, topic: str, queue_id: int) -> bool:
+        """False for a name that no message may have. Raises NameError_ and ValueError."""
+        length = len(topic.encode())
+        if (
+            length > names.MAX_TOPIC
+            and not topic.startswith(names.RETRY_PREFIX)
+            or length > names.MAX_RETRY_TOPIC
+        ):
+            return False
+        self._queues.open(topic, queue_id)
+        self._context.topics[topic].row[c.T_TAKES] = 1
+        return True
+
+    def _make_room(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
+        """Give the row that stopped the kernel what it lacks, or refuse it."""
+        view = self._view
+        number = view[c.DESCRIPTOR_DONE]
+        row = self._rows[number]
+        status = PutStatus.SERVICE_NOT_AVAILABLE
+        began_s = self._write_path.seconds()
+        try:
+            if stopped == c.LOG_FILE_FULL:
+                self._around.check_disk()
+                self._log.roll()
+                self._nudge_at = 0
+                self._around.log_rolled()
+            elif stopped == c.LOG_NOT_ALLOCATED:
+                self._log.give_room(0)
+            elif stopped == c.QUEUE_NOT_ALLOCATED:
+                queue = self._queues.by_row(int(row[c.D_QUEUE]))
+                if not queue.files and began_s > self.new_files.until_s:
+                    self.new_files.put_off += 1
+                    self._refuse(row, number, PutStatus.PUT_OFF)
+                    return
+                if not queue.files and queue.disk.spare_maps() <= 0:
+                    raise MapLimitError(
+                        "so many files are mapped that a queue without one gets no message; delete "
+                        "topics, or raise vm.max_map_count and start again"
+                    )
+                queue.give_room(int(row[c.D_COUNT]))
+            else:
+                self._index.adopt_prepared()
+                self._index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(row, messages))
+                view[c.KEY_ROOM_GRANTED] = number
+            self._write_path.waited(_WAITS[stopped], self._write_path.seconds() - began_s)
+            return
+        except DiskFullError as error:
+            self._around.trouble("no_room", str(error))
+        except MapLimitError as error:
+            self._around.trouble("map_limit", str(error))
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        except SyncError as error:
+            self._around.sync_failed(str(error))
+        except StoreError as error:
+            self._around.trouble("no_room", str(error))
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        self._refuse(row, number, status)
+
+    def _refuse(self, row: np.ndarray, number: int, status: PutStatus) -> None:
+        row[c.D_STATUS] = _REFUSED + status
+        self._view[c.REFUSED_ROWS] += 1
+        self._view[c.DESCRIPTOR_DONE] = number + 1
+
+    def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | _Waited) -> int:
+        """Index entries the row's records will get, counted as dispatch will count them."""
+        if not row[c.D_BATCH]:
+            return HashIndex.keys_of(
+                ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH]))
+            )
+        message = messages[0]
+        keys = at = 0
+        while at < len(message.body):
+            (size,) = struct.unpack_from(">i", message.body, at)
+            (body_length,) = struct.unpack_from(">i", message.body, at + 16)
+            own = message.body[at + 22 + body_length : at + size]
+            joint = b"\x02" if own and not own.endswith(b"\x02") else b""
+            keys += HashIndex.keys_of(own + joint + message.properties)
+            at += size
+        return keys
+
+
+def _make_plain(message: Message) -> bool:
+    """Turn the fields into exactly str, bytes, int and (bytes, int); False when kernels cannot have them even
+    so."""
+    message.topic = str(message.topic)
+    message.body, message.properties = bytes(message.body), bytes(message.properties)
+    for name in _INTEGERS:
+        setattr(message, name, int(getattr(message, name)))
+    hosts = [host for host in (message.born_host, message.store_host) if host is not None]
+    message.born_host = _plain_host(message.born_host)
+    message.store_host = _plain_host(message.store_host) if message.store_host is not None else None
+    return (
+        message.topic.isascii()
+        and all(abs(getattr(message, name)) < 1 << 63 for name in _INTEGERS)
+        and all(len(address) in (4, 16) and abs(port) < 1 << 63 for address, port in hosts)
+    )
+
+
+def _plain_host(host: tuple[bytes, int]) -> tuple[bytes, int]:
+    address, port = host
+    return bytes(address), int(port)

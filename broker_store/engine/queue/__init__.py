@@ -1,0 +1,1 @@
+"""Consume queues, and the topics that were deleted."""

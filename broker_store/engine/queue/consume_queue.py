@@ -1,0 +1,446 @@
+"""Consume queues: for every topic and queue a sequence of 20-byte units that point into the log
+(docs/spec/store-format.md section 4).
+
+    consumequeue/<topic>/<queueId>/<20 digits>      unit n of the queue at byte n * 20 of the sequence
+
+A queue never appends by itself: the append kernel takes queue offsets only as far as `Q_APPEND_LIMIT`, for
+which blocks were given beforehand, and the dispatch kernel fills the units in. Only the file in which units
+are written is mapped; older ones are read by position.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Container
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.mapped_file import QUEUE_SIZE, Hole, MappedFile, load_up_to_hole
+from broker_store.engine.rows import Row, WriterContext
+from broker_store.engine.start.ends import FileEnd
+from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.formats import names, queue_unit
+from broker_store.kernels import context as c
+
+UNIT = queue_unit.SIZE
+_FIRST_STRIDE = 64 << 10
+_LARGEST_STRIDE = 1 << 20
+MAX_QUEUE_ID = 65535
+
+
+class ConsumeQueue:
+    """One queue. Positions are unit numbers, which are queue offsets."""
+
+    def __init__(self, disk: Disk, directory: Path, topic: str, queue_id: int, file_size: int, row: Row):
+        self.disk, self.directory, self.topic, self.queue_id, self.row = disk, directory, topic, queue_id, row
+        self.file_size = file_size
+        self.units_a_file = file_size // UNIT
+        self.files: list[MappedFile] = []
+        self.hole: Hole | None = None  # found by `load`
+        self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
+        # By base: files of a recorded sum that were not read since (`engine/start/unproved.py`)
+        self.unproved: dict[int, FileEnd] = {}
+        # By base, of files that are not as recorded: where their last record ends in the log
+        self.damaged: dict[int, int] = {}
+        self.closed = False
+        self._new_names = False
+        self._has_new_directory = False
+        self._stride = _FIRST_STRIDE
+
+    @property
+    def maximum(self) -> int:
+        """The next unit to be written: what readers may see ends before it."""
+        return self.row[c.Q_DISPATCHED]
+
+    @property
+    def minimum(self) -> int:
+        """The first unit that readers may see."""
+        return self.row[c.Q_MINIMUM]
+
+    @minimum.setter
+    def minimum(self, unit: int) -> None:
+        self.row[c.Q_MINIMUM] = unit
+
+    @property
+    def flushed_units(self) -> int:
+        """Units before it are on the disk."""
+        return self.row[c.Q_FLUSHED]
+
+    @flushed_units.setter
+    def flushed_units(self, unit: int) -> None:
+        self.row[c.Q_FLUSHED] = unit
+
+    def load(self, delete: bool = True, leave_out: Container[Path] = ()) -> None:
+        """Find the files, but those of `leave_out`. Those from a hole on are left to recovery (`hole`), which
+        makes the units again from the log.
+
+        DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot
+        make.
+        """
+        self.files, self.hole = load_up_to_hole(
+            self.disk, self.directory, self.file_size, QUEUE_SIZE, delete, leave_out
+        )
+        if self.hole is not None and not self.is_made_from_log:
+            raise self.hole.error
+
+    @property
+    def is_made_from_log(self) -> bool:
+        """Whether dispatch writes its units; those of light queues only Apache's broker does."""
+        return not self.topic.startswith(queue_unit.LIGHT_QUEUE)
+
+    def file_of(self, unit: int) -> MappedFile | None:
+        if not self.files:
+            return None
+        number = unit // self.units_a_file - self.files[0].base // self.file_size
+        return self.files[number] if 0 <= number < len(self.files) else None
+
+    def start_at(self, unit: int) -> None:
+        """The next unit is `unit`; files wholly behind it are gone."""
+        row = self.row
+        row[c.Q_NEXT] = row[c.Q_DISPATCHED] = unit
+        self.flushed_units = unit
+        for file in self.files:
+            file.wrote = file.flushed = file.allocated = file.size
+        file = self.file_of(unit)
+        if file is not None:
+            file.wrote = file.flushed = file.allocated = unit * UNIT - file.base
+        row[c.Q_FILE_ADDRESS] = row[c.Q_FILE_FIRST] = row[c.Q_FILE_END] = 0
+        row[c.Q_APPEND_LIMIT] = unit
+        if not self.files:
+            self.minimum = unit
+
+    def compare_in(self, file: MappedFile) -> None:
+        """Recovery: let the scan compare units of `file`; `start_at` ends it."""
+        self.row[c.Q_FILE_ADDRESS], self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = (
+            file.address,
+            file.base // UNIT,
+            file.end // UNIT,
+        )
+
+    def leave_unsynced(self, unit: int) -> None:
+        """After a crash: nothing from `unit` on, no zero behind the end and no name is known to be on the
+        disk."""
+        self.flushed_units = min(self.flushed_units, unit)
+        for file in self.files:
+            file.flushed = min(file.flushed, max(0, unit * UNIT - file.base))
+        self._new_names, self.row[c.Q_LEFT] = True, 1
+
+    def _enter(self, file: MappedFile) -> None:
+        """Let the dispatch kernel write into `file`, as far as it has blocks."""
+        self.row[c.Q_FILE_ADDRESS] = file.address
+        self.row[c.Q_FILE_FIRST] = file.base // UNIT
+        self.row[c.Q_FILE_END] = min(file.end // UNIT, self.row[c.Q_APPEND_LIMIT])
+
+    def give_room(self, units: int) -> None:
+        """Blocks for `units` units behind Q_NEXT. Raises DiskFullError; then nothing has changed that
+        counts."""
+        needed = self.row[c.Q_NEXT] + units
+        while self.row[c.Q_APPEND_LIMIT] < needed:
+            limit = self.row[c.Q_APPEND_LIMIT]
+            file = self.file_of(limit)
+            if file is None:
+                if not self.files:
+                    # Its names are synced with the first units: a thousand new queues would wait here for two
+                    # thousand syncs.
+                    self.disk.make_directory(self.directory.parent.parent)
+                    self.disk.make_directory(self.directory, sync=False)
+                    self._has_new_directory = True
+                base = limit // self.units_a_file * self.file_size
+                file = MappedFile.create(self.disk, self.directory, base, self.file_size)
+                # A large folio at the first unit would cost 2 to 10 ms of the loop, and each sync of it
+                # megabytes of zeros.
+                file.map().fault_singly()
+                self.files.append(file)
+                self._new_names = True
+            at = limit * UNIT - file.base
+            file.allocated = max(file.allocated, at)
+            file.allocate(min(file.size, at + max(self._stride, (needed - limit) * UNIT)))
+            self._stride = min(2 * self._stride, _LARGEST_STRIDE)
+            self.row[c.Q_APPEND_LIMIT] = (file.base + file.allocated) // UNIT
+
+    def advance(self) -> None:
+        """The dispatch kernel came to the end of the room it knows: enter the file of the next unit."""
+        unit = self.row[c.Q_DISPATCHED]
+        if self.row[c.Q_APPEND_LIMIT] <= unit:
+            # Only in recovery: in normal running append has given the room.
+            self.row[c.Q_NEXT] = max(self.row[c.Q_NEXT], unit)
+            self.give_room(1)
+        self._enter(self.file_of(unit))
+
+    def begin_behind(self, unit: int) -> None:
+        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units
+        (docs/spec/store-format.md section 4)."""
+        self.row[c.Q_NEXT] = self.row[c.Q_DISPATCHED] = self.row[c.Q_APPEND_LIMIT] = unit
+        self.minimum = unit
+        first = unit // self.units_a_file * self.units_a_file
+        if unit == first:
+            self.row[c.Q_FILE_ADDRESS] = self.row[c.Q_FILE_FIRST] = self.row[c.Q_FILE_END] = 0
+            return
+        self.row[c.Q_APPEND_LIMIT] = first  # what lies before `unit` in its file needs blocks too
+        self.give_room(1)
+        file = self.file_of(unit)
+        file.map().write(0, queue_unit.PRE_BLANK * (unit - first))
+        self._enter(file)
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def read_units(self, unit: int, count: int) -> bytes:
+        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any
+        thread.
+
+        Raises StoreError; DamagedStoreError for a file that became shorter and does not hold the first of
+        them.
+        """
+        maximum = self.maximum
+        file = self.file_of(unit)
+        if file is None or unit < self.minimum:
+            return b""
+        count = min(count, maximum - unit, file.end // UNIT - unit)
+        if count <= 0:
+            return b""
+        with self.disk.open_reader(file.path) as reader:
+            raw = reader.read(unit * UNIT - file.base, count * UNIT)
+        if len(raw) < UNIT and unit >= self.minimum and not self.closed:
+            raise DamagedStoreError(
+                f"ends before unit {unit:,}: it was made shorter while the store is open",
+                file=str(file.path),
+                advice="Stop the broker, and move the file out of the store: the next start makes it again "
+                "from the log.",
+            )
+        return raw
+
+    def enter_for_reading(self, unit: int) -> bool:
+        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such
+        file, or it is not known to be as recorded. Loop thread."""
+        file = self.file_of(unit)
+        if file is None or file.base in self.unproved or file.base in self.damaged:
+            return False
+        self.row[c.Q_READ_ADDRESS] = file.address
+        self.row[c.Q_READ_FIRST] = file.base // UNIT
+        self.row[c.Q_READ_END] = file.end // UNIT
+        self.row[c.Q_READ_RESIDENCY] = file.residency.address
+        self.read_file = file
+        return True
+
+    def unit(self, number: int) -> queue_unit.QueueUnit | None:
+        raw = self.read_units(number, 1)
+        return queue_unit.decode(raw) if len(raw) == UNIT else None
+
+    def unit_in_files(self, number: int) -> queue_unit.QueueUnit | None:
+        """What lies at a unit's place, also behind the maximum; None without a file. For recovery: it maps
+        the file."""
+        file = self.file_of(number)
+        return None if file is None else queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
+
+    # Syncing and cleaning -------------------------------------------------------------------------
+
+    @property
+    def has_full_unsynced(self) -> bool:
+        """Whether a file was filled since the last sync."""
+        return self.maximum // self.units_a_file > self.flushed_units // self.units_a_file
+
+    def sync(self) -> bool:
+        """Bring all units dispatched so far to the disk; False when there were none. Raises SyncError.
+
+        Called in the flusher's thread: the loop may delete the topic meanwhile, and then there is nothing to
+        sync.
+        """
+        try:
+            return self._sync()
+        except StoreError:
+            if self.closed:
+                return False
+            raise
+
+    def _sync(self) -> bool:
+        to = self.maximum
+        was_left, self.row[c.Q_LEFT] = self.row[c.Q_LEFT] == 1, 0
+        if to <= self.flushed_units and not was_left:
+            return False
+        for file in list(self.files):
+            if file.end // UNIT <= self.flushed_units:
+                continue
+            if file.base >= to * UNIT:
+                break
+            file.sync(min(to * UNIT, file.end) - file.base, through_end=was_left)
+        if self._new_names:
+            self._new_names = False
+            if was_left or self._has_new_directory:
+                self._has_new_directory = False
+                self.disk.sync_directory(self.directory.parent.parent)
+                self.disk.sync_directory(self.directory.parent)
+            self.disk.sync_directory(self.directory)
+        self.flushed_units = to
+        return True
+
+    def unmap_full(self) -> None:
+        """Let go of the maps of files that are full and on disk. Loop thread."""
+        for file in self.files:
+            mapped = file.region is not None and file.flushed == file.size
+            if mapped and file.address != self.row[c.Q_FILE_ADDRESS]:
+                self._unmap(file)
+
+    def _unmap(self, file: MappedFile) -> None:
+        if file is self.read_file:
+            self.read_file = None
+            self.row[c.Q_READ_ADDRESS] = 0
+        file.unmap()
+
+    def drop(self, file: MappedFile) -> None:
+        """Forget a file whose name is gone. Loop thread."""
+        self.files.remove(file)
+        self.unproved.pop(file.base, None)
+        self.damaged.pop(file.base, None)
+        self._unmap(file)
+
+    def correct_minimum(self, log_minimum: int) -> None:
+        """The minimum is the first unit whose record is still in the log (docs/spec/store-behaviour.md
+        section 4.5)."""
+        low, high = self.minimum, self.maximum
+        if self.files:
+            low = max(low, self.files[0].base // UNIT)
+        # Only in the first files: a damaged unit further on must not lead the search past messages.
+        for following in self.files[1:]:
+            first = self.unit(following.base // UNIT)
+            if (
+                first is not None
+                and first.is_data
+                and not first.is_pre_blank
+                and first.log_offset >= log_minimum
+            ):
+                high = min(high, following.base // UNIT)
+                break
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and unit.log_offset >= log_minimum and unit.size != queue_unit.PRE_BLANK_SIZE:
+                high = middle
+            else:
+                low = middle + 1
+        self.minimum = low
+
+    def files_before(self, log_minimum: int) -> list[MappedFile]:
+        """Leading files that only point below the log's minimum, never the last one.
+
+        The file that is then the first begins with a unit below the minimum, too. So a queue whose first unit
+        is of a record that the log still holds has lost a file, and a start makes it again.
+        """
+        expired = 0
+        for number, following in enumerate(self.files[1:], 1):
+            first = self.unit(following.base // UNIT)
+            if first is None or first.log_offset >= log_minimum:
+                break
+            if first.is_data:  # a damaged one says nothing
+                expired = number
+        return self.files[:expired]
+
+    def close(self) -> None:
+        self.closed = True
+        for file in self.files:
+            self._unmap(file)
+
+
+class ConsumeQueues:
+    """All queues by topic and id; owns their rows."""
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext):
+        self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_row: dict[int, ConsumeQueue] = {}
+        self._ids: dict[str, set[int]] = {}
+        self._in_order: list[tuple[str, int]] = []
+
+    def __iter__(self):
+        return iter(list(self._queues.values()))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def by_row(self, address: int) -> ConsumeQueue:
+        return self._by_row[address]
+
+    def find_row(self, address: int) -> ConsumeQueue | None:
+        return self._by_row.get(address)
+
+    def unsynced(self) -> list[ConsumeQueue]:
+        """Those with anything that is not on the disk; a look at some thousand idle queues takes no time. Any
+        thread."""
+        return [
+            queue
+            for address in self._context.unsynced_queues()
+            if (queue := self._by_row.get(address)) is not None
+        ]
+
+    def in_order(self) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of every queue, sorted: a copy of what is kept so, since to sort 100,000
+        takes a tenth of a second."""
+        return self._in_order.copy()
+
+    def ids_of(self, topic: str) -> list[int]:
+        return sorted(self._ids.get(topic, ()))
+
+    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when new (no file before its first unit). Raises NameError_ for a name that is no
+        topic's."""
+        found = self._queues.get((topic, queue_id))
+        if found is None:
+            names.check_stored_topic(topic)
+            if not 0 <= queue_id <= MAX_QUEUE_ID:
+                raise ValueError(f"queue id {queue_id} is not in [0, {MAX_QUEUE_ID}]")
+            topic_row = self._context.topic(topic, delayed=topic == queue_unit.SCHEDULE_TOPIC)
+            row = self._context.add_queue(topic_row, queue_id)
+            path = self.directory / topic / str(queue_id)
+            found = ConsumeQueue(self.disk, path, topic, queue_id, self.file_size, row)
+            self._queues[topic, queue_id] = found
+            self._ids.setdefault(topic, set()).add(queue_id)
+            self._by_row[row.address] = found
+            bisect.insort(self._in_order, (topic, queue_id))
+        return found
+
+    def load(self, delete: bool = True) -> None:
+        """Find every queue directory. Files of another length or name are refused: DamagedStoreError."""
+        for topic in self.disk.list_names(self.directory):
+            if not self._is_directory(self.directory / topic, names.is_stored_topic(topic)):
+                continue
+            for name in self.disk.list_names(self.directory / topic):
+                path = self.directory / topic / name
+                if not self._is_directory(path, name.isascii() and name.isdigit()):
+                    continue
+                if not (name.isascii() and name.isdigit()) or int(name) > MAX_QUEUE_ID:
+                    raise DamagedStoreError(
+                        "is no queue id", file=str(path), advice="Move it out of the store."
+                    )
+                self.open(topic, int(name)).load(delete)
+
+    def _is_directory(self, path: Path, is_named: bool) -> bool:
+        """Whether it is a directory. What is none and has the name of one that a queue needs is refused:
+        DamagedStoreError."""
+        if self.disk.is_directory(path):
+            return True
+        if is_named:
+            raise DamagedStoreError(
+                "is no directory",
+                file=str(path),
+                advice="Move it out of the store; a queue's files are made again from the log.",
+            )
+        return False
+
+    def forget_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Take the queues of a topic out of the tables; the caller removes their files."""
+        gone = []
+        for queue_id in self.ids_of(topic):
+            queue = self._queues.pop((topic, queue_id))
+            self._by_row.pop(queue.row.address)
+            self._context.topics[topic].set_queue(queue_id, 0)
+            gone.append(queue)
+        first = bisect.bisect_left(self._in_order, (topic, 0))
+        del self._in_order[first : first + len(gone)]
+        self._ids.pop(topic, None)
+        return gone
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()

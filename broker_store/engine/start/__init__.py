@@ -1,0 +1,1 @@
+"""Starts: recovery, what it compares and reports, the record of ends, records of starts."""

@@ -1,0 +1,156 @@
+"""How far queues and index hold what the log says: compared while recovery reads the log, and nothing is
+changed.
+
+A killed process leaves queues and index as it had them in memory, so mostly they are whole; a power cut may
+have kept any page of them. The scan finds out by comparing byte for byte (`kernels/agreement.py`): up to
+`end` everything is there, and from there on it is made again. Below the first log file that is scanned, what
+is there is believed: it was synced before the stamps that chose that file were set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_store.engine.dispatcher import Dispatcher, record_in
+from broker_store.engine.index.hash_index import HashIndex, IndexPlace, PassedEntries
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
+from broker_store.kernels import context as c
+
+_NEVER = 1 << 62
+
+
+class Agreement:
+    """One comparison. `address` is what the scan kernel gets; it asks for what it needs by a stop code
+    (`provide`)."""
+
+    def __init__(
+        self,
+        context: WriterContext,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        dispatcher: Dispatcher,
+        place: IndexPlace | None,
+        is_buried: Callable[[int, str, ConsumeQueue | None, int], bool],
+    ):
+        """`is_buried(log offset, topic, queue, unit)` notes a topic that was deleted before the record, if it
+        was; `queue` is the one whose unit points further on in the log, None where the topic has no queue."""
+        self._queues, self._index, self._dispatcher, self._is_buried = queues, index, dispatcher, is_buried
+        self._words = Words(c.A_WORDS)
+        self._words[c.A_WRITER] = context.address
+        self._words[c.A_END] = self._words[c.A_LAST_OFFSET] = -1
+        self._words[c.A_INDEX_FROM] = _NEVER if place is None else place.log_offset + 1
+        self._words[c.A_ENTRY_AT] = FIRST_ENTRY
+        self._file = -1
+        # Queues that begin behind a unit whose record is in the log: retention leaves no such, so a file of
+        # theirs is missing.
+        self.headless: list[ConsumeQueue] = []
+        self.passed: list[PassedEntries] = []
+        if place is not None and self._index.files:
+            self._enter(place.file, place.entry)
+
+    @property
+    def address(self) -> int:
+        return self._words.address
+
+    @property
+    def asks_topics(self) -> bool:
+        """Whether records of topics without a queue are asked about; otherwise they differ."""
+        return self._words[c.A_ASKS_TOPICS] == 1
+
+    @asks_topics.setter
+    def asks_topics(self, asks: bool) -> None:
+        self._words[c.A_ASKS_TOPICS] = int(asks)
+
+    def allow_no_tags(self) -> None:
+        """Records may lack the entry of their tag: Apache's brokers before 5.4 write none."""
+        self._words[c.A_TAGS] = 1
+        if self._file >= 0:
+            self._note_last(self._file)
+
+    def _note_last(self, number: int) -> None:
+        if self._words[c.A_TAGS]:
+            follow = self._index.files[number + 1 :]
+            self._words[c.A_TAGS] = 1 if any(file.header().count > FIRST_ENTRY for file in follow) else 2
+
+    @property
+    def end(self) -> int | None:
+        """Log offset of the first record that is missing or differs, None while there is none."""
+        end = self._words[c.A_END]
+        return None if end < 0 else end
+
+    def index_place(self, log_end: int) -> IndexPlace:
+        """Behind the entries of records below `log_end` that agreed."""
+        return IndexPlace(max(self._file, 0), self._words[c.A_ENTRY_AT], log_end)
+
+    def ends_with(self, newest: IndexHeader) -> bool:
+        """Whether the newest file's header says of its last entry what the record of that entry says."""
+        last = self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]
+        return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
+
+    def pass_entries(self, bad: int, log_offset: int) -> None:
+        """Believe the entries of records from `bad` to `log_offset` of the log: that part is damaged, so they
+        cannot be compared."""
+        if self._file < 0:
+            return
+        place = self._index.place_of(log_offset)
+        if (place.file, place.entry) > (self._file, self._words[c.A_ENTRY_AT]):
+            self.passed.append(PassedEntries(self.index_place(bad), place, bad, log_offset))
+            self._enter(place.file, place.entry)
+            self._words[c.A_INDEX_FROM] = place.log_offset + 1
+            self._words[c.A_KEYS_SEEN], self._words[c.A_LAST_OFFSET] = 0, -1
+
+    def stop(self, offset: int) -> None:
+        """Nothing at or beyond `offset` was compared."""
+        self._words[c.A_END] = offset
+
+    def provide(self, stopped: int, file: MappedFile, offset: int) -> bool:
+        """What the scan stopped for at the record at `offset`; False when it cannot be had, so the record's
+        part is missing."""
+        words = self._words
+        if stopped == c.QUEUE_FILE_END:
+            queue, unit = self._queues.by_row(words[c.A_QUEUE]), words[c.A_UNIT]
+            holding = queue.file_of(unit)
+            if holding is not None:
+                queue.compare_in(holding)
+            elif queue.files and unit * UNIT < queue.files[0].base:
+                self.headless.append(queue)
+            return holding is not None
+        if stopped == c.DELAYED_RECORD:
+            self._dispatcher.compute_tags_code(file, offset)
+            return True
+        if stopped == c.EARLIER_LIFE:
+            queue = self._queues.by_row(words[c.A_QUEUE])
+            return self._is_buried(offset, queue.topic, queue, words[c.A_UNIT])
+        if stopped == c.UNKNOWN_QUEUE:
+            return self._is_buried(offset, record_in(file, offset).topic, None, -1)
+        return self._next_index_file()
+
+    def _enter(self, number: int, entry: int) -> None:
+        file, words = self._index.files[number], self._words
+        header = file.header()
+        before = self._index.files[number - 1].header().end_timestamp if number else 0
+        self._file = number
+        words[c.A_ENTRIES] = file.map().address + file.geometry.entries_at
+        words[c.A_ENTRY_AT] = entry
+        words[c.A_ENTRY_END] = file.bounded_count
+        words[c.A_BEGIN_MS], words[c.A_BEGIN_OFFSET] = header.begin_timestamp, header.begin_offset
+        words[c.A_BEFORE_MS] = before
+        self._note_last(number)
+
+    def _next_index_file(self) -> bool:
+        """Go on in the next file, if this one's header says the same as its last entry."""
+        following = self._file + 1
+        if following >= len(self._index.files):
+            return False
+        if self._words[c.A_LAST_OFFSET] >= 0:
+            header = self._index.files[self._file].header()
+            if (header.end_timestamp, header.end_offset) != (
+                self._words[c.A_LAST_MS],
+                self._words[c.A_LAST_OFFSET],
+            ):
+                return False
+        self._enter(following, 1)
+        return True

@@ -1,0 +1,202 @@
+"""The race behind the end of the log: how far each step has come, in bytes and in the age of the first record
+it lacks.
+
+The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one
+position. In the files that a crash left, or Apache's broker, each stands for itself.
+"""
+
+from __future__ import annotations
+
+from broker_store.engine.flusher import LONGEST_ROUND_MS
+from broker_store.engine.store import MessageStore
+from broker_store.errors import NotFoundError
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.neighbours import record_before
+from broker_store.facts.positions import Positions
+from broker_store.facts.write_path import sync_facts
+
+# In the order of a record's way: position of MessageStore.positions(), what it is called.
+SINKS = {
+    "confirmed": "Confirmed",
+    "dispatched": "Dispatched",
+    "flushed": "Flushed",
+    "checkpoint_position": "Checkpoint",
+}
+# What the files alone tell apart; how far the log was confirmed and synced only the process knew that wrote
+# it.
+FILE_SINKS = {"queues": "Queues", "index": "Index", "checkpoint_position": "Checkpoint"}
+# What is named when it is the slowest. The checkpoint is behind by its nature: it is set twice a minute.
+_RUNNERS = ("confirmed", "dispatched", "flushed")
+_WHY = {
+    "confirmed": "records are shown and acknowledged only when they are on the disk",
+    "dispatched": "until then a message is stored but can be neither pulled nor found by its key",
+    "flushed": "a power cut could take what lies behind it",
+}
+
+
+def race(positions: dict, behind_ms: dict, rebuild: dict | None = None) -> dict:
+    """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a
+    sentence on them."""
+    end = positions["wrote"]
+    sinks = {
+        name: {
+            "position": positions[name],
+            "behind_bytes": None if end is None or positions[name] is None else end - positions[name],
+            "behind_ms": behind_ms.get(name),
+        }
+        for name in SINKS
+    }
+    return {
+        "end": end,
+        "sinks": sinks,
+        "slowest": _slowest(sinks),
+        "sentence": _sentence(sinks),
+        "index_rebuild": rebuild,
+    }
+
+
+def of(store: MessageStore) -> dict:
+    """The race of a store that runs."""
+    positions = store.positions()
+    ages = {name: None if positions[name] is None else store.behind_ms(positions[name]) for name in SINKS}
+    rebuild = store.rebuild_state()
+    return race(positions, ages, rebuild if rebuild["state"] == "running" else None)
+
+
+def of_files(directory: StoreDirectory) -> dict:
+    """The race as a store's files have it, before any start has mended them.
+
+    Queues and index stand at the end of the newest record that they name, the checkpoint at the first record
+    that is younger than its oldest stamp. `behind_ms` is the time from the first record that a sink lacks to
+    the newest one.
+    """
+    end = directory.log_end()
+    with Positions(directory, log_end=end) as look:
+        places = {
+            "queues": _queues_reach(look),
+            "index": _index_reaches(directory),
+            "checkpoint_position": _checkpoint_stands(directory, look),
+        }
+        newest_ms = look.store_ms(last) if (last := _last_record(directory, end)) is not None else None
+        sinks = {
+            name: _of_file(look, min(place, end), end, newest_ms) if place is not None else _UNKNOWN_SINK
+            for name, place in places.items()
+        }
+    behind = [
+        f"{FILE_SINKS[name]} {'not known' if sink['position'] is None else _distance(sink)}"
+        for name, sink in sinks.items()
+        if sink["behind_bytes"] != 0
+    ]
+    said = "; ".join(behind) if behind else "queues, index and checkpoint are at the end of the log"
+    return {
+        "end": end,
+        "sinks": sinks | dict.fromkeys(("confirmed", "flushed"), _UNKNOWN_SINK),
+        "slowest": None,
+        "sentence": f"As the files have it: {said}.",
+        "index_rebuild": None,
+    }
+
+
+_UNKNOWN_SINK = {"position": None, "behind_bytes": None, "behind_ms": None}
+
+
+def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> dict:
+    lacks_ms = newest_ms if place == end else look.store_ms(place)
+    return {
+        "position": place,
+        "behind_bytes": end - place,
+        "behind_ms": None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms,
+    }
+
+
+def _queues_reach(look: Positions) -> int:
+    units = (look.unit(queue, look.ends(queue)[1] - 1) for queue in look.queues())
+    return max(
+        (unit.log_offset + unit.size for unit in units if unit is not None and unit.is_data),
+        default=look.log_minimum,
+    )
+
+
+def _index_reaches(directory: StoreDirectory) -> int | None:
+    """None without an index, and when the message it ends with is not in the log."""
+    files = [header for header in directory.index() if header["entries"] > 0]
+    try:
+        return files[-1]["end_offset"] + len(directory.record_at(files[-1]["end_offset"])) if files else None
+    except NotFoundError:
+        return None
+
+
+def _checkpoint_stands(directory: StoreDirectory, look: Positions) -> int | None:
+    """None without a checkpoint; where the log begins when a stamp of it was never set."""
+    stamps = directory.checkpoint()
+    if stamps is None:
+        return None
+    stamp = min(stamps[:3])
+    if stamp <= 0:
+        return look.log_minimum
+    return look.first_younger(stamp)
+
+
+def _last_record(directory: StoreDirectory, end: int) -> int | None:
+    for base, size, path in reversed(directory.log_files()):
+        if base < end:
+            with directory.disk.open_reader(path) as reader:
+                found = record_before(reader, base, size, min(end - base, size))
+            if found is not None:
+                return base + found[0]
+    return None
+
+
+def flush(store: MessageStore) -> dict:
+    """How the log, and how queues and index come to the disk."""
+    snapshot, settings = store.snapshot(), store.settings
+    behind = snapshot["behind"]
+    return {
+        "at_ms": snapshot["at_ms"],
+        **snapshot["flush"],
+        "interval_ms": settings.flush_interval_commit_log,
+        "unflushed_bytes": behind["unflushed_bytes"],
+        "unflushed_messages": behind["unflushed_messages"],
+        "oldest_unflushed_ms": behind["oldest_unflushed_ms"],
+        "sync_us": sync_facts(store.write_path),
+        "round": {
+            "longest_interval_ms": min(settings.flush_consume_queue_thorough_interval, LONGEST_ROUND_MS),
+            "last_duration_ms": store.last_round_duration_ms,
+            "position": snapshot["positions"]["checkpoint_position"],
+        },
+        "checkpoint": snapshot["positions"]["checkpoint"],
+    }
+
+
+def _slowest(sinks: dict) -> str | None:
+    """The one of the runners that is furthest behind; None when none is, or nothing is known."""
+    behind = [name for name in _RUNNERS if sinks[name]["behind_bytes"]]
+    return (
+        max(behind, key=lambda name: (sinks[name]["behind_ms"] or 0, sinks[name]["behind_bytes"]))
+        if behind
+        else None
+    )
+
+
+def _sentence(sinks: dict) -> str:
+    unknown = [f"“{SINKS[name]}”" for name in _RUNNERS if sinks[name]["position"] is None]
+    if unknown:
+        return f"How far {' and '.join(unknown)} came is not known."
+    checkpoint = sinks["checkpoint_position"]
+    said = (
+        "The checkpoint was not set in this run yet."
+        if checkpoint["position"] is None
+        else f"The checkpoint is {_distance(checkpoint)}."
+    )
+    name = _slowest(sinks)
+    if name is None:
+        return f"Nothing lags: what is written is confirmed, dispatched and on the disk. {said}"
+    return f"The slowest is “{SINKS[name]}”, {_distance(sinks[name])}: {_WHY[name]}. {said}"
+
+
+def _distance(sink: dict) -> str:
+    if not sink["behind_bytes"]:
+        return "at the end of the log"
+    age = sink["behind_ms"]
+    said = "" if age is None else f" and {age / 1000:,.1f} s" if age >= 1000 else f" and {age} ms"
+    return f"{sink['behind_bytes']:,} bytes{said} behind the end of the log"

@@ -1,0 +1,208 @@
+"""What is known of a store beyond its files: how far it is written, dispatched and on the disk, and who reads
+it.
+
+The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` is that of a directory that nobody
+runs, or of which nothing else is known; the dashboard has one that asks its broker. None is "not known".
+
+    positions()             {"min", "wrote", "confirmed", "dispatched", "flushed", "checkpoint_position"},
+                            places in the log
+    queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
+    knows_groups            whether it is known at all where groups stand: a store may come without its
+                            config/
+    group_names(topic)      groups that may have sent messages of the topic back
+    trace_topic             where clients write their traces
+    groups(topic, id)       [{"group", "offset", "clients", "expression", "tags", "broadcast"}] that read the
+                            topic; `offset` is the next that it takes of this queue, `clients` how many are
+                            connected, `tags` what it wants, None for all
+    is_tried                whether positions and spans are those of a start that was made in memory only, to
+                            look at the store
+    fate(stored)            what becomes of a message that is on its way, as clusters.fate tells it; None of
+                            any other
+"""
+
+from __future__ import annotations
+
+import bisect
+from pathlib import Path
+from typing import Protocol
+
+from broker_store.engine.disk import Reader
+from broker_store.errors import FormatError
+from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
+from broker_store.facts.neighbours import record_before
+from broker_store.formats import config_json, names, queue_unit, record
+from broker_store.formats.record import StoredMessage
+
+UNIT = queue_unit.SIZE
+_PIECE = 4 << 20
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # unless a setting names another
+_NOT_A_GROUP = "@"  # within a name: our own note of what a broadcasting group pulled
+
+
+class Knowing(Protocol):
+    """See the module. `source` says in words where all this comes from."""
+
+    source: str
+    is_tried: bool
+    trace_topic: str
+
+    @property
+    def knows_groups(self) -> bool: ...
+
+    def positions(self) -> dict: ...
+
+    def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None: ...
+
+    def group_names(self, topic: str) -> list[str]: ...
+
+    def groups(self, topic: str, queue_id: int) -> list[dict]: ...
+
+    def fate(self, stored: StoredMessage) -> dict | None: ...
+
+
+class FromFiles:
+    """Of a directory's files alone. Its writer may be another process, so how far it came is not known while
+    `abort` is there."""
+
+    source = "read from the store's files"
+    is_tried = False
+    trace_topic = TRACE_TOPIC
+
+    def __init__(self, directory: StoreDirectory):
+        self._directory = directory
+        self._positions: dict | None = None
+
+    def positions(self) -> dict:
+        if self._positions is None:
+            low = next((base for base, _, _ in self._directory.log_files()), 0)
+            # An orderly stop synced everything there is.
+            end = None if self._directory.disk.exists(self._directory.root / "abort") else self._log_end()
+            self._positions = {
+                "min": low,
+                "wrote": end,
+                "confirmed": end,
+                "dispatched": end,
+                "flushed": end,
+                "checkpoint_position": end,
+            }
+        return self._positions
+
+    def _log_end(self) -> int:
+        """Behind the last record, looked for from the end: to walk there record by record takes seconds in a
+        file of a gibibyte."""
+        for base, size, path in reversed(self._directory.log_files()):
+            with self._directory.disk.open_reader(path) as reader:
+                used = _used_bytes(reader, size)
+                if not used:
+                    continue
+                found = record_before(reader, base, size, used)
+                if found is None:
+                    break
+                end = sum(found)
+                return (
+                    base + size
+                    if size - end >= record.BLANK_BYTES
+                    and record.read_head(reader.read(end, record.HEAD.size)).is_blank
+                    else base + end
+                )
+        return self._directory.log_end()
+
+    def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """By halving: units that hold something stand before those that hold nothing."""
+        files = self._directory.queue_files(topic, queue_id)
+        if not files:
+            return None
+        low_offset = next((base for base, _, _ in self._directory.log_files()), 0)
+        used = [file for file in files if self._unit(file[2], 0).size > 0]
+        if not used:
+            return files[0][0] // UNIT, files[0][0] // UNIT
+        base, size, path = used[-1]
+        end = base // UNIT + bisect.bisect_left(
+            range(size // UNIT), True, key=lambda unit: self._unit(path, unit).size <= 0
+        )
+        for base, size, path in used:
+            units = min(size // UNIT, end - base // UNIT)
+            first = bisect.bisect_left(
+                range(units), True, key=lambda unit, path=path: self._is_alive(path, unit, low_offset)
+            )
+            if first < units:
+                return base // UNIT + first, end
+        return end, end
+
+    def _is_alive(self, path: Path, unit: int, low_offset: int) -> bool:
+        found = self._unit(path, unit)
+        return not found.is_pre_blank and found.log_offset >= low_offset
+
+    def _unit(self, path: Path, unit: int) -> queue_unit.QueueUnit:
+        with self._directory.disk.open_reader(path) as reader:
+            raw = reader.read(unit * UNIT, UNIT)
+        return queue_unit.decode(raw.ljust(UNIT, b"\0"))
+
+    @property
+    def knows_groups(self) -> bool:
+        return self._directory.knows_group_offsets()
+
+    def group_names(self, topic: str) -> list[str]:
+        """Those with a position in the topic, and all that have a topic of retries or dead letters: who read
+        it once may be gone."""
+        prefixes = (names.RETRY_PREFIX, names.DLQ_PREFIX)
+        found = {
+            name.removeprefix(prefix)
+            for name, _ in self._directory.queues()
+            for prefix in prefixes
+            if name.startswith(prefix)
+        }
+        return sorted(found | {group for name, group, _ in self._offsets() if name == topic})
+
+    def groups(self, topic: str, queue_id: int) -> list[dict]:
+        return [
+            {
+                "group": group,
+                "offset": queues.get(queue_id),
+                "clients": None,
+                "expression": None,
+                "tags": None,
+                "broadcast": None,
+            }
+            for name, group, queues in self._offsets()
+            if name == topic
+        ]
+
+    def _offsets(self) -> list[tuple[str, str, dict]]:
+        """(topic, group, {queue: offset}) as the broker saved them last; nothing from a file that is not
+        readable."""
+        found = []
+        try:
+            _, table, _ = config_json.read_table(self._directory.config(OFFSETS_FILE) or "{}", "offsetTable")
+            for name, queues in table.items():
+                topic, _, group = str(name).partition("@")
+                if group and _NOT_A_GROUP not in group:
+                    found.append(
+                        (
+                            topic,
+                            group,
+                            {
+                                int(queue): offset
+                                for queue, offset in config_json.int_keys(queues, name).items()
+                                if isinstance(offset, int)
+                            },
+                        )
+                    )
+        except FormatError:
+            return []
+        return sorted(found, key=lambda row: row[:2])
+
+    def fate(self, stored: StoredMessage) -> dict | None:
+        return None
+
+
+def _used_bytes(reader: Reader, size: int) -> int:
+    """How much of a file lies before the zeros at its end."""
+    end = size
+    while end > 0:
+        at = max(0, end - _PIECE)
+        used = len(reader.read(at, end - at).rstrip(b"\0"))
+        if used:
+            return at + used
+        end = at
+    return 0

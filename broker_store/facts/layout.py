@@ -1,0 +1,312 @@
+"""Interleaving: how the messages of a topic lie in the commit log, and what it costs to read them again.
+
+All topics are written into one log, each message behind the one that came before it. Who reads one queue
+jumps over what the others wrote, and the disk and the page cache move whole pages: so a replay may read many
+bytes for each that it delivers.
+
+Only units of the consume queues are read (place and size of each message), nothing of the log but the store
+time of a few records when a time is asked for. What a replay would cost is counted by two models:
+
+* pages: each page of 4 KiB in which one of the messages lies is read once, however many of them lie in it;
+* read-ahead: each block of 128 KiB, as Linux reads ahead by default, that has such a page is read once.
+
+A jump is what lies in the log between the end of a message and the beginning of the next of its queue; 0 are
+neighbours. Queues are looked at whole up to a number of units, then the beginning of each. Any thread;
+`stopped` is asked between pieces.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker_store.engine.disk import PAGE
+from broker_store.engine.rows import Words
+from broker_store.errors import NotFoundError
+from broker_store.facts.directory import GroupOffsets, StoreDirectory
+from broker_store.facts.queue_units import UNIT, QueueUnits
+from broker_store.formats import queue_unit, record
+from broker_store.formats.queue_unit import QueueUnit
+from broker_store.kernels import layout as k
+from broker_store.pace import rest
+
+CELLS = 240  # of a picture of one topic
+CELLS_OF_EACH = 96  # of a picture in a table
+READ_AHEAD = 128 << 10
+MOST_UNITS = 4_000_000  # of a look: about a second
+MOST_SECONDS = 5.0
+MOST_TOPICS = 2_000  # of which each is looked at by itself
+MOST_LOG_BYTES = 256 << 30  # looked at: a byte a page of it is held
+MODEL = (
+    "each page of 4 KiB is read once; with read-ahead each block of 128 KiB; pages that are in memory "
+    "cost nothing"
+)
+SOURCE = "units of the consume queues; mincore of the log"
+_NO_JUMPS = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a replay begins: at a time, at a place of the log, at what a group committed, or with nothing of
+    these at the first message."""
+
+    time_ms: int | None = None
+    log_offset: int | None = None
+    offsets: GroupOffsets | None = None  # of one group
+    group: str = ""
+
+    def describe(self) -> dict:
+        return {"from_ms": self.time_ms, "from_offset": self.log_offset, "group": self.group or None}
+
+
+class Layout:
+    """One look. It asks which pages of the log are in memory, once, and then goes over queues."""
+
+    def __init__(
+        self,
+        store: StoreDirectory,
+        start: Start,
+        wrote: int | None = None,
+        cold_rate: float | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        messages_in: Callable[[str, int], int] | None = None,
+    ):
+        """`wrote` is where the log of a running broker ends, `messages_in` how many messages a queue of its
+        holds."""
+        self._store, self._start, self._stopped, self._cold_rate, self._messages_in = (
+            store,
+            start,
+            stopped,
+            cold_rate,
+            messages_in,
+        )
+        self._at_ms, self._began = int(time.time() * 1000), time.perf_counter()
+        log = store.log_files()
+        self._file_bytes = log[0][1] if log and log[0][1] else PAGE
+        self._file_pages = -(-self._file_bytes // PAGE)
+        self._end = store.log_end() if wrote is None else wrote
+        first = log[0][0] if log else self._end
+        kept = MOST_LOG_BYTES // self._file_bytes * self._file_bytes
+        self._begin = (
+            first if self._end - first <= kept else self._end - (self._end - first) % self._file_bytes - kept
+        )
+        self._cut = self._begin > first
+        self._files = max(1, -(-(self._end - self._begin) // self._file_bytes))
+        self._pages = np.zeros(self._files * self._file_pages, dtype=np.uint8)
+        self._knows_memory = all([self._ask_pages(base, path) for base, _, path in log])
+        self._asked = time.perf_counter() - self._began
+
+    def beginning(self, start: Start) -> Layout:
+        """Another look at the same moment, with another start and time of its own: what is in memory is not
+        asked again."""
+        other = copy.copy(self)
+        other._start, other._began = start, time.perf_counter() - self._asked
+        return other
+
+    def _ask_pages(self, base: int, path) -> bool:
+        """Note which pages of a log file are in memory; False when the system does not say."""
+        at = (base - self._begin) // self._file_bytes * self._file_pages
+        if not 0 <= at < len(self._pages):
+            return True
+        answers = self._store.disk.pages_in_memory(path)
+        if answers is None:
+            return False
+        found = np.frombuffer(answers, dtype=np.uint8)[: self._file_pages] & k.IN_MEMORY
+        self._pages[at : at + len(found)] = found
+        return True
+
+    def of(self, topics: list[str]) -> dict:
+        """The topics together, as one reader of all of them would have it. NotFoundError when there is none
+        of them."""
+        queues = [queue for queue in self._store.queues() if queue[0] in topics]
+        if not queues:
+            raise NotFoundError(f"there is no queue of {', '.join(topics)[:200] or 'any topic'} in the store")
+        return self._facts() | {"topics": topics, **self._look(queues, CELLS, MOST_UNITS)}
+
+    def of_each(self) -> dict:
+        """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than
+        MOST_TOPICS those with most messages, or, of a store in which no broker counts them, with most files
+        of queues."""
+        topics: dict[str, Counter[int]] = {}  # topic -> files by queue id
+        for topic, queue_id, *_ in self._store.queue_paths():
+            topics.setdefault(topic, Counter())[queue_id] += 1
+        most = MOST_UNITS // min(len(topics), MOST_TOPICS) if topics else 0
+        each, gone = [], 0
+        for topic in self._largest(topics):
+            if self._stopped() or time.perf_counter() - self._began > MOST_SECONDS:
+                break
+            if not any(self._store.queue_files(topic, queue_id) for queue_id in topics[topic]):
+                gone += 1  # the topic was deleted since
+                continue
+            each.append(
+                {
+                    "topic": topic,
+                    **self._look(
+                        [(topic, queue_id) for queue_id in sorted(topics[topic])], CELLS_OF_EACH, most
+                    ),
+                }
+            )
+        each.sort(key=lambda one: (-one["pages"]["bytes"], one["topic"]))
+        lacking, left_out = sum(not one["complete"] for one in each), len(topics) - gone - len(each)
+        reasons = [f"{lacking:,} of {len(each):,} topics were not looked at whole"] * (lacking > 0) + [
+            f"{left_out:,} topics were left out; those with most "
+            f"{'files' if self._messages_in is None else 'messages'} are looked at"
+        ] * (left_out > 0)
+        return self._facts() | {"items": each, "complete": not reasons, "reason": "; ".join(reasons) or None}
+
+    def _largest(self, topics: dict[str, Counter[int]]) -> list[str]:
+        """Return MOST_TOPICS of the topics at most, those that hold most first."""
+        if len(topics) <= MOST_TOPICS or self._messages_in is None:
+            size = {topic: files.total() for topic, files in topics.items()}
+        else:
+            size = {
+                topic: sum(self._messages_in(topic, queue_id) for queue_id in files)
+                for topic, files in topics.items()
+            }
+        return heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-size[topic], topic))
+
+    def _facts(self) -> dict:
+        log = {"begin": self._begin, "end": self._end, "file_bytes": self._file_bytes, "cut": self._cut}
+        return {
+            "at_ms": self._at_ms,
+            "took_ms": (time.perf_counter() - self._began) * 1000,
+            "source": SOURCE,
+            "model": MODEL,
+            "log": log,
+            "start": self._start.describe(),
+            "cold_rate": self._cold_rate,
+        }
+
+    def _look(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> dict:
+        words = Words(k.Y_WORDS)
+        span = max(1, self._end - self._begin)
+        cells = Words(min(cell_count, span))
+        words[k.Y_BEGIN], words[k.Y_END] = self._begin, max(self._end, self._begin + 1)
+        words[k.Y_FILE_BYTES], words[k.Y_FILE_PAGES], words[k.Y_FILES] = (
+            self._file_bytes,
+            self._file_pages,
+            self._files,
+        )
+        words[k.Y_PAGES], words[k.Y_CELLS], words[k.Y_CELL_COUNT] = (
+            self._pages.ctypes.data,
+            cells.address,
+            len(cells.array),
+        )
+        words[k.Y_BLOCK_PAGES] = READ_AHEAD // PAGE
+        jumps, reason = [], "the log is longer than is looked at" if self._cut else None
+        share = max(1, most // len(queues))
+        for topic, queue_id in queues:
+            units = self._store.queue_units(topic, queue_id)
+            found, why = self._go_over(words, units, self._first(units, topic, queue_id), share)
+            jumps += found
+            reason = why or reason
+        k.count_touched(words.address)
+        return self._told(words, cells, np.concatenate(jumps) if jumps else _NO_JUMPS, len(queues), reason)
+
+    def _first(self, units: QueueUnits, topic: str, queue_id: int) -> int:
+        """The number of the first unit of a replay."""
+        start = self._start
+        if start.offsets is not None:
+            return max(start.offsets.get(start.group, {}).get(topic, {}).get(queue_id, 0), units.first)
+        if start.log_offset is not None:
+            return units.first_at(start.log_offset)
+        if start.time_ms is not None:
+            return units.search(lambda unit: self._is_from(unit, start.time_ms))
+        return units.first
+
+    def _is_from(self, unit: QueueUnit, time_ms: int) -> bool:
+        """Whether the unit's message was stored at a time or later. One whose record is gone was stored
+        earlier."""
+        if unit.is_pre_blank or not self._begin <= unit.log_offset < self._end:
+            return False
+        head = self._store.bytes_at(unit.log_offset, record.MIN_RECORD)
+        if len(head) < record.MIN_RECORD:
+            return False
+        (sys_flag,) = record.SYS_FLAG.unpack(head, record.SYS_FLAG_AT)
+        (store_ms,) = record.STORE_TIMESTAMP.unpack(
+            head, record.FIXED[sys_flag >> 4 & 3].offset["store_timestamp"]
+        )
+        return store_ms >= time_ms
+
+    def _go_over(
+        self, words: Words, units: QueueUnits, start: int, most: int
+    ) -> tuple[list[np.ndarray], str | None]:
+        """The jumps in a queue from unit `start` on, and why it was not all of it."""
+        jumps: list[np.ndarray] = []
+        left, words[k.Y_LAST_END] = most, -1
+        for piece in units.pieces(start):
+            if self._stopped():
+                return jumps, "it was stopped"
+            if time.perf_counter() - self._began > MOST_SECONDS:
+                return jumps, f"it took longer than {MOST_SECONDS:g} s"
+            rest()
+            count = min(len(piece) // UNIT, left)
+            room = np.empty(count, dtype=np.int64)
+            words[k.Y_UNITS], words[k.Y_COUNT] = piece.ctypes.data, count
+            words[k.Y_JUMPS], words[k.Y_JUMP_COUNT] = room.ctypes.data, 0
+            done = k.lay_units(words.address)
+            jumps.append(room[: words[k.Y_JUMP_COUNT]])
+            if done < count:
+                return jumps, None
+            left -= count
+            if count < len(piece) // UNIT and queue_unit.decode(piece, count * UNIT).is_data:
+                return jumps, f"of each queue the first {most:,} messages are looked at"
+        return jumps, None
+
+    def _told(self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None) -> dict:
+        size, touched, ahead = words[k.Y_BYTES], words[k.Y_TOUCHED], words[k.Y_AHEAD]
+        cold = self._knows_memory
+        cold_bytes = words[k.Y_COLD_BYTES] if cold else None
+        return {
+            "queues": queues,
+            "messages": words[k.Y_MESSAGES],
+            "bytes": size,
+            "gone": words[k.Y_GONE],
+            "share": size / (self._end - self._begin) if self._end > self._begin else None,
+            "cell_bytes": [int(count) for count in cells.array],
+            "jumps": _describe(jumps),
+            "pages": {
+                "touched": touched,
+                "bytes": touched * PAGE,
+                "per_byte": touched * PAGE / size if size else None,
+                "cold_bytes": words[k.Y_TOUCHED_COLD] * PAGE if cold else None,
+            },
+            "ahead": {
+                "bytes": ahead * PAGE,
+                "per_byte": ahead * PAGE / size if size else None,
+                "cold_bytes": words[k.Y_AHEAD_COLD] * PAGE if cold else None,
+            },
+            "resident_share": 1 - words[k.Y_TOUCHED_COLD] / touched if cold and touched else None,
+            "cold_messages": words[k.Y_COLD_MESSAGES] if cold else None,
+            "cold_bytes": cold_bytes,
+            "estimate_ms": 0
+            if cold_bytes == 0
+            else cold_bytes / self._cold_rate * 1000
+            if cold_bytes and self._cold_rate
+            else None,
+            "complete": reason is None,
+            "reason": reason,
+        }
+
+
+def _describe(jumps: np.ndarray) -> dict:
+    """Of bytes between neighbours of a queue; the percentiles are jumps that there are (nearest rank)."""
+    count = len(jumps)
+    if not count:
+        return {"count": 0, "mean": None, "p50": None, "p99": None, "max": None, "neighbours": 0}
+    ranks = [-(-count * percent // 100) - 1 for percent in (50, 99)]
+    sorted_there = np.partition(jumps, ranks)
+    return {
+        "count": count,
+        "mean": float(jumps.mean()),
+        "p50": int(sorted_there[ranks[0]]),
+        "p99": int(sorted_there[ranks[1]]),
+        "max": int(jumps.max()),
+        "neighbours": int(np.count_nonzero(jumps == 0)),
+    }

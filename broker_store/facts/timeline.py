@@ -1,0 +1,239 @@
+"""A group's queues on an axis of time: what is kept of each, how far the group is, and when retention comes
+to where it reads.
+
+    oldest kept ══ goes next ══╪════════ read ════════▼ ─ ─ ─ unread ─ ─ ─ newest          store time ──►
+                               └ the cliff: it moves right when a log file goes
+
+The cliff reaches a group in the queue when a log file goes that holds a message which the group has not read
+until then. Where it stands now is in the files, and when each file goes in `disk.py`; how fast it reads is
+known from samples only. Without them it is told what happens should it stand still, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_store.engine import samples
+from broker_store.engine.samples import Sample
+from broker_store.facts.disk import HOUR_MS, DiskView, Offsets, Rules
+from broker_store.facts.positions import LogFile, Positions, Queue
+from broker_store.facts.progress import ReadSamples, is_gap, no_samples, recent, speed
+
+MOST_QUEUES = 64
+MOST_POINTS = 360
+HISTORY_MS = 6 * HOUR_MS
+LAGS_BELOW = 0.95  # of what arrives: a group that keeps up is measured a little below or above it
+
+
+class Timeline:
+    """One look at one group. `disk` knows when files go; `offsets` are the group's own. Whether the samples
+    have room for all that could be sampled knows who takes them, and nobody does of a store without a
+    broker."""
+
+    def __init__(
+        self,
+        group: str,
+        positions: Positions,
+        disk: DiskView,
+        rules: Rules,
+        now_ms: int,
+        offsets: Offsets,
+        *,
+        is_running: bool,
+        read_samples: ReadSamples = no_samples,
+        samples_are_full: bool | None = None,
+    ):
+        self._group, self._positions, self._rules, self._now_ms, self._is_running = (
+            group,
+            positions,
+            rules,
+            now_ms,
+            is_running,
+        )
+        self._schedule = disk.schedule()
+        self._places = sorted(
+            ((topic, queue_id), at)
+            for reader, topic, queues in offsets
+            if reader in (group, f"{group}@broadcast")
+            for queue_id, at in queues.items()
+        )
+        self._readers = {
+            topic: reader for reader, topic, _ in offsets if reader in (group, f"{group}@broadcast")
+        }
+        self._read_samples, self._samples_are_full = read_samples, samples_are_full
+
+    def facts(self, events: Sequence[dict] = (), history_ms: int = HISTORY_MS) -> dict:
+        wanted = {name for queue, _ in self._places for name in self._names(queue)}
+        history = self._read_samples(lambda name: name in wanted, self._now_ms - history_ms)
+        now = recent(history, self._now_ms)
+        queues = [self._queue(queue, at, now) for queue, at in self._places[:MOST_QUEUES]]
+        times = [queue["earliest_ms"] for queue in queues if queue["earliest_ms"] is not None]
+        last = [queue["latest_ms"] for queue in queues if queue["latest_ms"] is not None]
+        falls = [queue["cliff"] for queue in queues if queue["cliff"]["verdict"] == "falls"]
+        return {
+            "at_ms": self._now_ms,
+            "group": self._group,
+            "is_running": self._is_running,
+            "from_ms": min(times, default=None),
+            "to_ms": self._now_ms if self._is_running and times else max(last, default=None),
+            "retention_hours": self._rules.reserved_hours,
+            "next_file": self._next_file(),
+            "cliff": {
+                "verdict": self._verdict([queue["cliff"]["verdict"] for queue in queues]),
+                "at_ms": min((cliff["at_ms"] for cliff in falls), default=None),
+                "if_it_stops_ms": min(
+                    (
+                        queue["cliff"]["if_it_stops_ms"]
+                        for queue in queues
+                        if queue["cliff"]["if_it_stops_ms"] is not None
+                    ),
+                    default=None,
+                ),
+            },
+            "queues": queues,
+            "queues_left_out": max(0, len(self._places) - MOST_QUEUES),
+            "queues_not_sampled": self._not_sampled(now),
+            "history": {"from_ms": self._now_ms - history_ms, "points": self._history(history)},
+            "events": list(events),
+        }
+
+    def _names(self, queue: Queue) -> tuple[str, str]:
+        return samples.position_of(self._readers[queue[0]], *queue), samples.maximum_of(*queue)
+
+    def _not_sampled(self, now: Sequence[Sample]) -> int | None:
+        """Queues for which the samples have no room; unknown while no sample is taken."""
+        if self._samples_are_full is None or not now:
+            return None
+        return (
+            sum(self._names(queue)[0] not in now[-1].values for queue, _ in self._places)
+            if self._samples_are_full
+            else 0
+        )
+
+    def _next_file(self) -> dict | None:
+        if not self._schedule:
+            return None
+        file, _, expires, goes = self._schedule[0]
+        return {"name": file.path.name, "expires_ms": expires, "goes_ms": goes}
+
+    def _verdict(self, verdicts: list[str]) -> str:
+        """Of the group: the worst of its queues."""
+        return next(
+            (
+                verdict
+                for verdict in ("lost", "falls", "unknown", "keeps_ahead", "nothing_unread")
+                if verdict in verdicts
+            ),
+            "unknown",
+        )
+
+    def _queue(self, queue: Queue, at: int, now: Sequence[Sample]) -> dict:
+        positions = self._positions
+        low, high = positions.ends(queue)
+        lag = max(0, high - at)
+        unread_ms = positions.stored_ms(queue, max(at, low)) if lag and high > low else None
+        name, end_name = self._names(queue)
+        per_s, arrivals = speed(now, name), speed(now, end_name)
+        lag_ms = 0 if not lag else None if unread_ms is None else max(0, self._now_ms - unread_ms)
+        return {
+            "topic": queue[0],
+            "queue_id": queue[1],
+            "min_offset": low,
+            "max_offset": high,
+            "consumer_offset": at,
+            "lag": lag,
+            "lag_ms": lag_ms,
+            "lost": max(0, low - at),
+            "earliest_ms": positions.stored_ms(queue, low) if high > low else None,
+            "latest_ms": positions.stored_ms(queue, high - 1) if high > low else None,
+            "position_ms": unread_ms,
+            "read_per_s": per_s,
+            "arrives_per_s": arrivals,
+            "goes_next_ms": self._edge_ms(queue),
+            "cliff": self._cliff(queue, at, low, high, per_s, arrivals, lag_ms),
+        }
+
+    def _edge_ms(self, queue: Queue) -> int | None:
+        """When the first message was stored that stays once the files have gone that go at the next
+        cleaning."""
+        if not self._schedule or self._schedule[0][3] is None:
+            return None
+        together = [
+            file
+            for file, _, _, goes in self._schedule
+            if goes is not None and goes < self._schedule[0][3] + HOUR_MS
+        ]
+        number = self._positions.first_from(queue, self._end(together[-1]))
+        low, high = self._positions.ends(queue)
+        return (
+            None if number <= low else self._positions.stored_ms(queue, number if number < high else high - 1)
+        )
+
+    def _end(self, file: LogFile) -> int:
+        return min(file.end, self._positions.log_end)
+
+    def _cliff(
+        self,
+        queue: Queue,
+        at: int,
+        low: int,
+        high: int,
+        per_s: float | None,
+        arrivals: float | None,
+        lag_ms: int | None,
+    ) -> dict:
+        """`falls` at a time, `keeps_ahead`, `nothing_unread`, `lost` when it fell already, or `unknown`."""
+        if at < low:
+            return {"verdict": "lost", "at_ms": None, "if_it_stops_ms": None, "file": None}
+        if at >= high:
+            return {"verdict": "nothing_unread", "at_ms": None, "if_it_stops_ms": None, "file": None}
+        unit = self._positions.unit(queue, at)
+        ahead = [
+            entry for entry in self._schedule if unit is not None and self._end(entry[0]) > unit.log_offset
+        ]
+        stops = {
+            "if_it_stops_ms": ahead[0][3] if ahead else None,
+            "file": ahead[0][0].path.name if ahead else None,
+        }
+        if per_s is None or not ahead:
+            return {"verdict": "unknown", "at_ms": None, **stops}
+        for file, _, _, goes in ahead:
+            behind = self._positions.first_from(queue, self._end(file))
+            if goes is None:
+                # Only a group that does not read at all is sure to have its message deleted with its file,
+                # whenever that is.
+                return {"verdict": "unknown", "at_ms": None, **stops}
+            if at + per_s * max(0, goes - self._now_ms) / 1000 < behind:
+                return {"verdict": "falls", "at_ms": goes, **stops, "file": file.path.name}
+        if arrivals is not None and per_s < LAGS_BELOW * arrivals and lag_ms is not None:
+            # What is stored now is read in time, and yet the lag grows, until it is as old as a file may be.
+            left_ms = max(0, self._rules.reserved_hours * HOUR_MS - lag_ms) / (1 - per_s / arrivals)
+            return {
+                "verdict": "falls",
+                "at_ms": max(self._now_ms + round(left_ms), ahead[-1][3]),
+                **stops,
+                "file": None,
+            }
+        return {"verdict": "keeps_ahead", "at_ms": None, **stops}
+
+    def _history(self, history: Sequence[Sample]) -> list[dict]:
+        """The lag over time; None where nothing was sampled, so that a line drawn through it breaks there."""
+        found: list[dict] = []
+        stride = max(1, -(-len(history) // MOST_POINTS))
+        before: Sample | None = None
+        for number, sample in enumerate(history):
+            hole = before is not None and is_gap(before, sample)
+            lags = [
+                sample.values[end] - sample.values[at]
+                for at, end in map(self._names, (queue for queue, _ in self._places))
+                if at in sample.values and end in sample.values
+            ]
+            if hole and found:
+                found.append({"at_ms": before.at_ms + 1, "lag": None})
+            # The last points are finer, and every one beside a gap stays.
+            if hole or number % stride == 0 or number == len(history) - 1:
+                found.append(
+                    {"at_ms": sample.at_ms, "lag": sum(max(0, lag) for lag in lags) if lags else None}
+                )
+            before = sample
+        return found

@@ -1,0 +1,1 @@
+"""Problems, documents of messages, callers, repeated requests, hot routes: values and routes of REST."""
