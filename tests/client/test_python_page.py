@@ -18,7 +18,7 @@ NEEDS_TIMERS = [program for program in PROGRAMS if "recall(" in program]  # run 
 
 
 def said(program: str) -> list[str]:
-    return re.findall(r"^ *print\(.*\)    # (.*)$", program, re.MULTILINE)
+    return re.findall(r"^ *print\(.*\) {2,}# (.*)$", program, re.MULTILINE)
 
 
 async def run(program: str, nameservers: str) -> list[str]:
