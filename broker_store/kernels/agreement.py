@@ -10,21 +10,24 @@ anew.
 from __future__ import annotations
 
 from broker_store.kernels import context as c
-from broker_store.kernels.dispatch import UNIT_BYTES, delivery_ms, find_properties, find_queue, find_topic
+from broker_store.kernels.dispatch import delivery_ms, find_properties, find_queue, find_topic
 from broker_store.kernels.index import ENTRY_BYTES, java_hash, key_hash, seconds_since
 from broker_store.kernels.memory import (
     find_byte,
     get,
     inlined,
-    load_be16,
     load_be32,
     load_be64,
-    load_u8,
     put,
     same_bytes,
 )
+from broker_store.kernels.record_head import (
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    UNIT_BYTES,
+    parts_of,
+)
 
-_MAGIC_V2 = -626843477
 _BLANK = 32
 
 
@@ -45,7 +48,7 @@ def _unit_agrees(
     queue = find_queue(topic, queue_id)
     if queue == 0:
         return c.DIFFERS
-    unit = load_be64(record + 20)
+    unit = load_be64(record + QUEUE_OFFSET_AT)
     if unit < 0 or unit >= get(queue, c.Q_DISPATCHED):
         return c.DIFFERS
     if unit < get(queue, c.Q_FILE_FIRST) or unit >= get(queue, c.Q_FILE_END):
@@ -151,16 +154,7 @@ def record_agrees(agreement, topic, record, total, place):
 
     `topic` is the one of the record before, which often is this one's.
     """
-    sys_flag = load_be32(record + 36)
-    time_at = record + (68 if sys_flag & 0x10 else 56)
-    name = time_at + (28 if sys_flag & 0x20 else 16) + 16
-    name += load_be32(name - 4)
-    if load_be32(record + 4) == _MAGIC_V2:
-        name_length = load_be16(name)
-        name += 2
-    else:
-        name_length = load_u8(name)
-        name += 1
+    sys_flag, time_at, _, _, name, name_length, properties, properties_length = parts_of(record)
     if (
         topic == 0
         or get(topic, c.T_LENGTH) != name_length
@@ -169,15 +163,14 @@ def record_agrees(agreement, topic, record, total, place):
         topic = find_topic(get(agreement, c.A_WRITER), name, name_length)
         if topic == 0:
             return (c.UNKNOWN_QUEUE if get(agreement, c.A_ASKS_TOPICS) == 1 else c.DIFFERS), 0
-    properties = name + name_length + 2
-    properties_length, store_ms = load_be16(properties - 2), load_be64(time_at)
+    store_ms = load_be64(time_at)
     keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
         properties, properties_length
     )
     transaction = sys_flag & 0xC
     is_queued = transaction == 0 or transaction == 8
     if place >= get(topic, c.T_DELETED_BEFORE):
-        queue_id = load_be32(record + 12)
+        queue_id = load_be32(record + QUEUE_ID_AT)
         if is_queued:
             answer = _unit_agrees(
                 agreement,

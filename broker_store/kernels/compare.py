@@ -42,8 +42,10 @@ from broker_store.kernels.memory import (
     store64,
     store_u8,
 )
+from broker_store.kernels.record_head import (
+    UNIT_BYTES,
+)
 
-UNIT_BYTES = 20
 HAS_NEGATIVE = 1  # a hash
 STEPS_BACK = 2  # a log offset
 # Entries whose slots are asked for before they are looked at: a slot lies anywhere in megabytes

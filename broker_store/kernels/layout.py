@@ -11,8 +11,10 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels.memory import get, load64, load_be32, load_be64, load_u8, put, store64, store_u8
+from broker_store.kernels.record_head import (
+    UNIT_BYTES,
+)
 
-UNIT_BYTES = 20
 PAGE_BITS = 12
 PRE_BLANK_SIZE = 0x7FFFFFFF
 IN_MEMORY = 1

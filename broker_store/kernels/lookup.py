@@ -34,15 +34,22 @@ from broker_store.kernels.objects import (
     wrong_call,
 )
 from broker_store.kernels.of_unit import states_topic_and_tag
-from broker_store.kernels.read import LEAST_RECORD, UNIT_BYTES, ask, units_holding
+from broker_store.kernels.read import ask, units_holding
+from broker_store.kernels.record_head import (
+    LEAST_RECORD,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    UNIT_BYTES,
+    is_queued,
+    is_record_magic,
+    parts_of,
+)
 from broker_store.kernels.residency import is_checked, is_in_memory, is_sound, mark_checked
 from broker_store.kernels.scan import is_as_stored
-from broker_store.kernels.walk import parts_of
 
 _NUMBER_SIGN = 35  # between topic and key
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_TRANSACTION, _COMMIT = 0xC, 0x8  # of the system flag
 
 
 @inlined
@@ -148,9 +155,9 @@ def _compare(context, known, file_size, place, record, size, log_offset):
     topic = find_topic(get(context, c.R_WRITER), name, name_length)
     if topic == 0:
         return c.LOOKUP_DOUBTFUL
-    transaction = sys_flag & _TRANSACTION
-    if (transaction == 0 or transaction == _COMMIT) and log_offset >= get(topic, c.T_DELETED_BEFORE):
-        queue, number = find_queue(topic, load_be32(record + 12)), load_be64(record + 20)
+    if is_queued(sys_flag) and log_offset >= get(topic, c.T_DELETED_BEFORE):
+        queue = find_queue(topic, load_be32(record + QUEUE_ID_AT))
+        number = load_be64(record + QUEUE_OFFSET_AT)
         if queue == 0 or number < get(queue, c.Q_MINIMUM) or number >= get(queue, c.Q_DISPATCHED):
             return c.LOOKUP_DOUBTFUL
         units, first, _, units_known = units_holding(queue, number)
@@ -208,11 +215,11 @@ def _plan(context, lookup, found, is_by_key):
             return c.LOOKUP_ASK, 0
         record = address + place
         size = load_be32(record)
-        magic = load_be32(record + 4)
-        is_whole = (magic == _MAGIC_V1 or magic == _MAGIC_V2) and LEAST_RECORD <= size <= min(
+        magic = load_be32(record + MAGIC_AT)
+        is_whole = is_record_magic(magic) and LEAST_RECORD <= size <= min(
             max_record, file_size - place, confirmed - log_offset
         )
-        if not is_whole or load_be64(record + 28) != log_offset:
+        if not is_whole or load_be64(record + LOG_OFFSET_AT) != log_offset:
             if is_by_key:
                 return c.LOOKUP_DOUBTFUL, 0
             continue

@@ -26,11 +26,12 @@ from broker_store.kernels.objects import (
     wrong_call,
 )
 from broker_store.kernels.of_unit import is_light, states_place, states_topic_and_tag
+from broker_store.kernels.record_head import (
+    LEAST_RECORD,
+    UNIT_BYTES,
+)
 from broker_store.kernels.residency import is_checked, is_in_memory, mark_checked
 from broker_store.kernels.scan import is_as_stored
-
-UNIT_BYTES = 20
-LEAST_RECORD = 91
 
 
 @inlined
