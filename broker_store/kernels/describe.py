@@ -25,11 +25,7 @@ from broker_store.kernels.memory import (
     put,
     store_be32,
 )
-from broker_store.kernels.record_head import (
-    BORN_IPV6,
-    INNER_BATCH,
-    STORE_IPV6,
-)
+from broker_store.kernels.record_head import BORN_IPV6, INNER_BATCH, STORE_IPV6
 
 _TYPE = 8  # of any object: the address of its type
 _SIZE = 16  # of str, bytes, int and tuple

@@ -36,6 +36,7 @@ from broker_store.kernels.memory import (
     store_be32,
     store_be64,
 )
+from broker_store.kernels.offsets import UNIT_BYTES
 from broker_store.kernels.record_head import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -44,7 +45,6 @@ from broker_store.kernels.record_head import (
     MAGIC_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
-    UNIT_BYTES,
     bounded_parts,
     is_indexed,
     is_queued,

@@ -13,11 +13,7 @@ from numba import njit, types
 from broker_store.kernels.dispatch import find_properties
 from broker_store.kernels.index import java_hash
 from broker_store.kernels.memory import get, inlined, load64, load_be32, load_be64, load_u8, same_bytes
-from broker_store.kernels.record_head import (
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
-    parts_of,
-)
+from broker_store.kernels.record_head import QUEUE_ID_AT, QUEUE_OFFSET_AT, parts_of
 from broker_store.kernels.scan import is_as_stored
 
 _LMQ = int.from_bytes(b"%LMQ", "big")

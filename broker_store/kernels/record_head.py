@@ -12,7 +12,7 @@ when it compiles, so this costs nothing at run time. The hash of formats/ is par
 
 from __future__ import annotations
 
-from broker_store.formats import queue_unit, record
+from broker_store.formats import record
 from broker_store.kernels.memory import inlined, load_be16, load_be32, load_u8
 
 _FIXED = record.FIXED_IPV4.offset
@@ -56,8 +56,6 @@ TRANSACTION_NONE = record.TRANSACTION_NONE
 TRANSACTION_COMMIT = record.TRANSACTION_COMMIT
 TRANSACTION_ROLLBACK = record.TRANSACTION_ROLLBACK
 INNER_BATCH = record.SYS_INNER_BATCH
-
-UNIT_BYTES = queue_unit.SIZE
 
 # A message inside the body of a batch: this head, body, properties length, properties.
 BATCHED_FLAG_AT = record.BATCHED.offset["flag"]

@@ -24,6 +24,7 @@ from broker_store.kernels.memory import (
     put,
     store64,
 )
+from broker_store.kernels.offsets import PRE_BLANK_SIZE, UNIT_BYTES, UNIT_SIZE_AT, UNIT_TAGS_AT
 from broker_store.kernels.record_crc import has_record_crc, is_record_crc_right
 from broker_store.kernels.record_head import (
     BLANK_BYTES,
@@ -35,7 +36,6 @@ from broker_store.kernels.record_head import (
     LOG_OFFSET_AT,
     MAGIC_AT,
     SYS_FLAG_AT,
-    UNIT_BYTES,
     bounded_parts,
     is_record_magic,
     store_time_at,
@@ -193,8 +193,8 @@ def find_unit_break(address, count, log_end, expected_from, room):
     for number in range(count):
         unit = address + number * UNIT_BYTES
         offset = load_be64(unit)
-        size = load_be32(unit + 8)
-        if offset == 0 and size == 0x7FFFFFFF:
+        size = load_be32(unit + UNIT_SIZE_AT)
+        if offset == 0 and size == PRE_BLANK_SIZE:
             continue
         if offset < least or size <= 0 or offset + size > log_end:
             return number
@@ -213,7 +213,7 @@ def behind_last_unit(address, count, log_end, least, most):
     for number in range(count, 0, -1):
         unit = address + (number - 1) * UNIT_BYTES
         offset = load_be64(unit)
-        size = load_be32(unit + 8)
+        size = load_be32(unit + UNIT_SIZE_AT)
         if offset >= 0 and least <= size <= most and offset <= log_end - size:
             return number
     return 0
@@ -229,8 +229,8 @@ def sum_units(address, count, before):
     for number in range(count):
         unit = address + number * UNIT_BYTES
         total = total * _SUM_PRIME + load_be64(unit)
-        total = total * _SUM_PRIME + load_be32(unit + 8)
-        total = total * _SUM_PRIME + load_be64(unit + 12)
+        total = total * _SUM_PRIME + load_be32(unit + UNIT_SIZE_AT)
+        total = total * _SUM_PRIME + load_be64(unit + UNIT_TAGS_AT)
     return total
 
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from broker_store.kernels import context as c
 from broker_store.kernels.memory import inlined, load_be32
-from broker_store.kernels.record_head import (
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    MAGIC_AT,
-    is_record_magic,
-)
+from broker_store.kernels.record_head import BLANK_BYTES, BLANK_MAGIC, MAGIC_AT, is_record_magic
 from broker_store.kernels.scan import check_record
 
 W_ADDRESS = 0  # of the stretch in memory
