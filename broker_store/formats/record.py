@@ -93,6 +93,10 @@ STORE_TIMESTAMP = Layout(("store_timestamp", "q"))
 PROPERTIES_LENGTH = Layout(("length", "h"))
 TOPIC_LENGTH = {MAGIC_V1: Layout(("length", "b")), MAGIC_V2: Layout(("length", "h"))}
 
+# A message inside the body of a batch, before its body and its properties with their length
+# (docs/spec/store-format.md section 2.6).
+BATCHED = Layout(("size", "i"), ("magic", "i"), ("body_crc", "i"), ("flag", "i"), ("body_length", "i"))
+
 
 class Head(NamedTuple):
     """The first eight bytes of a record or blank."""

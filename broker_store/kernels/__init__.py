@@ -7,8 +7,8 @@ objects are taken and given is `objects.py` (doors) and `describe.py` (messages)
 
 Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee
 elsewhere would leave stale machine code behind (docs/durability.md section 7). The cache directory is
-therefore named by the hash of every source file here, and lies beside the installed packages, or in
-`BROKER_KERNEL_CACHE`, or in the user's cache.
+therefore named by the hash of every source file here and in formats/, whose tables give the offsets. It lies
+beside the installed packages, or in `BROKER_KERNEL_CACHE`, or in the user's cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 def _cache_directory() -> Path:
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in sorted(here.glob("*.py")):
+    for source in sorted([*here.glob("*.py"), *here.with_name("formats").glob("*.py")]):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     wanted = os.environ.get("BROKER_KERNEL_CACHE")

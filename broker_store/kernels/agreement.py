@@ -10,21 +10,27 @@ anew.
 from __future__ import annotations
 
 from broker_store.kernels import context as c
-from broker_store.kernels.dispatch import UNIT_BYTES, delivery_ms, find_properties, find_queue, find_topic
-from broker_store.kernels.index import ENTRY_BYTES, java_hash, key_hash, seconds_since
+from broker_store.kernels.dispatch import delivery_ms, find_properties, find_queue, find_topic
+from broker_store.kernels.index import java_hash, key_hash, seconds_since
 from broker_store.kernels.memory import (
     find_byte,
     get,
     inlined,
-    load_be16,
     load_be32,
     load_be64,
-    load_u8,
     put,
     same_bytes,
 )
+from broker_store.kernels.offsets import (
+    ENTRY_BYTES,
+    ENTRY_LOG_OFFSET_AT,
+    ENTRY_SECONDS_AT,
+    UNIT_BYTES,
+    UNIT_SIZE_AT,
+    UNIT_TAGS_AT,
+)
+from broker_store.kernels.record_head import QUEUE_ID_AT, QUEUE_OFFSET_AT, is_indexed, is_queued, parts_of
 
-_MAGIC_V2 = -626843477
 _BLANK = 32
 
 
@@ -45,7 +51,7 @@ def _unit_agrees(
     queue = find_queue(topic, queue_id)
     if queue == 0:
         return c.DIFFERS
-    unit = load_be64(record + 20)
+    unit = load_be64(record + QUEUE_OFFSET_AT)
     if unit < 0 or unit >= get(queue, c.Q_DISPATCHED):
         return c.DIFFERS
     if unit < get(queue, c.Q_FILE_FIRST) or unit >= get(queue, c.Q_FILE_END):
@@ -58,7 +64,7 @@ def _unit_agrees(
         put(agreement, c.A_QUEUE, queue)
         put(agreement, c.A_UNIT, unit)
         return c.EARLIER_LIFE
-    if load_be64(found) != place or load_be32(found + 8) != total:
+    if load_be64(found) != place or load_be32(found + UNIT_SIZE_AT) != total:
         return c.DIFFERS
     expected = java_hash(0, tags, tags_length) if tags != 0 else 0
     if get(topic, c.T_DELAYED) == 1:
@@ -70,7 +76,7 @@ def _unit_agrees(
             if get(writer, c.TAGS_CODE_AT) != place:
                 return c.DELAYED_RECORD
             expected = get(writer, c.TAGS_CODE)
-    if load_be64(found + 12) != expected:
+    if load_be64(found + UNIT_TAGS_AT) != expected:
         return c.DIFFERS
     put(queue, c.Q_AGREED, unit + 1)
     return c.DONE
@@ -85,7 +91,7 @@ def _entry_agrees(agreement, seen, java, place, store_ms):
     if number >= get(agreement, c.A_ENTRY_END):
         return c.INDEX_FULL
     entry = get(agreement, c.A_ENTRIES) + number * ENTRY_BYTES
-    if load_be32(entry) != key_hash(java) or load_be64(entry + 4) != place:
+    if load_be32(entry) != key_hash(java) or load_be64(entry + ENTRY_LOG_OFFSET_AT) != place:
         return c.DIFFERS
     begin_ms = get(agreement, c.A_BEGIN_MS)
     if number == 1:
@@ -93,7 +99,7 @@ def _entry_agrees(agreement, seen, java, place, store_ms):
         if begin_ms != store_ms or get(agreement, c.A_BEGIN_OFFSET) != place:
             return c.DIFFERS
         begin_ms = get(agreement, c.A_BEFORE_MS)
-    found = load_be32(entry + 12)
+    found = load_be32(entry + ENTRY_SECONDS_AT)
     if found != seconds_since(begin_ms, store_ms) and not (number == 1 and found == 0):
         return c.DIFFERS
     put(agreement, c.A_ENTRY_AT, number + 1)
@@ -151,16 +157,7 @@ def record_agrees(agreement, topic, record, total, place):
 
     `topic` is the one of the record before, which often is this one's.
     """
-    sys_flag = load_be32(record + 36)
-    time_at = record + (68 if sys_flag & 0x10 else 56)
-    name = time_at + (28 if sys_flag & 0x20 else 16) + 16
-    name += load_be32(name - 4)
-    if load_be32(record + 4) == _MAGIC_V2:
-        name_length = load_be16(name)
-        name += 2
-    else:
-        name_length = load_u8(name)
-        name += 1
+    sys_flag, time_at, _, _, name, name_length, properties, properties_length = parts_of(record)
     if (
         topic == 0
         or get(topic, c.T_LENGTH) != name_length
@@ -169,16 +166,14 @@ def record_agrees(agreement, topic, record, total, place):
         topic = find_topic(get(agreement, c.A_WRITER), name, name_length)
         if topic == 0:
             return (c.UNKNOWN_QUEUE if get(agreement, c.A_ASKS_TOPICS) == 1 else c.DIFFERS), 0
-    properties = name + name_length + 2
-    properties_length, store_ms = load_be16(properties - 2), load_be64(time_at)
+    store_ms = load_be64(time_at)
     keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
         properties, properties_length
     )
-    transaction = sys_flag & 0xC
-    is_queued = transaction == 0 or transaction == 8
+    has_unit = is_queued(sys_flag)
     if place >= get(topic, c.T_DELETED_BEFORE):
-        queue_id = load_be32(record + 12)
-        if is_queued:
+        queue_id = load_be32(record + QUEUE_ID_AT)
+        if has_unit:
             answer = _unit_agrees(
                 agreement,
                 topic,
@@ -196,7 +191,7 @@ def record_agrees(agreement, topic, record, total, place):
                 return answer, topic
         elif find_queue(topic, queue_id) == 0:
             return c.DIFFERS, topic  # dispatch makes the queue known
-    if transaction != 12 and place >= get(agreement, c.A_INDEX_FROM):
+    if is_indexed(sys_flag) and place >= get(agreement, c.A_INDEX_FROM):
         return _entries_agree(
             agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
         ), topic

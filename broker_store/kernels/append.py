@@ -43,16 +43,41 @@ from broker_store.kernels.objects import (
     wrong_call,
 )
 from broker_store.kernels.record_crc import PAIR_BYTES, has_record_crc, write_record_crc
+from broker_store.kernels.record_head import (
+    BATCHED_BODY_AT,
+    BATCHED_BODY_LENGTH_AT,
+    BATCHED_FLAG_AT,
+    BLANK_MAGIC,
+    BODY_AFTER_TRIES,
+    BODY_CRC_AT,
+    BODY_LENGTH_AFTER_TRIES,
+    BORN_HOST_AT,
+    BORN_IPV6,
+    BORN_TIME_AT,
+    CRC_MASK,
+    FLAG_AT,
+    HOST_BYTES,
+    IPV6_MORE,
+    LEAST_BATCHED,
+    LEAST_RECORD,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_PROPERTIES,
+    MAX_TOPIC_V1,
+    PREPARED_AFTER_TRIES,
+    PROPERTIES_LENGTH_BYTES,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_HOST_AFTER_STORE_TIME,
+    STORE_IPV6,
+    SYS_FLAG_AT,
+    TOPIC_LENGTH_BYTES_V1,
+    TOPIC_LENGTH_BYTES_V2,
+)
 from broker_store.kernels.waited import describe_waited
 
-MAGIC_V1 = -626843481
-MAGIC_V2 = -626843477
-BLANK_MAGIC = -875286124
-_FIXED = 91  # bytes of a record around topic, body and properties, IPv4 hosts
-_MAX_PROPERTIES = 32767
-_LAST_TOPIC_LENGTH_V1 = 127
-_BORN_V6 = 0x10
-_STORE_V6 = 0x20
 _WAITED = 2  # in GROUP_BATCH
 _PAIR_END = 2  # of a property
 _NO_QUEUE_OFFSET = 0x4  # prepared and rollback: the bit that both have
@@ -76,22 +101,22 @@ def _batch_extent(row, is_on):
     more_end = get(row, c.D_PROPERTIES) + more
     count, total, keys = 0, 0, 0
     while at < end:
-        if end - at < 22:
+        if end - at < LEAST_BATCHED:
             return -c.D_BAD_BATCH, 0, 0
         size = load_be32(at)
-        body_length = load_be32(at + 16)
-        if size < 22 or size > end - at or body_length < 0 or body_length > size - 22:
+        body_length = load_be32(at + BATCHED_BODY_LENGTH_AT)
+        if size < LEAST_BATCHED or size > end - at or not 0 <= body_length <= size - LEAST_BATCHED:
             return -c.D_BAD_BATCH, 0, 0
-        properties_length = load_be16(at + 20 + body_length)
-        if properties_length < 0 or properties_length != size - 22 - body_length:
+        properties_length = load_be16(at + BATCHED_BODY_AT + body_length)
+        if properties_length < 0 or properties_length != size - LEAST_BATCHED - body_length:
             return -c.D_BAD_BATCH, 0, 0
-        own = at + 22 + body_length
+        own = at + LEAST_BATCHED + body_length
         if has_zero_byte(own, properties_length):
             return -c.D_BAD_PROPERTIES, 0, 0
         joint = 1 if properties_length > 0 and more > 0 and load_u8(own + properties_length - 1) != 2 else 0
         last, last_length = (more_end, more) if more > 0 else (own + properties_length, properties_length)
         crc_bytes = _crc_bytes(is_on, last, last_length)
-        if properties_length + joint + more + crc_bytes > _MAX_PROPERTIES:
+        if properties_length + joint + more + crc_bytes > MAX_PROPERTIES:
             return -c.D_PROPERTIES_TOO_LONG, 0, 0
         count += 1
         total += body_length + properties_length + joint + more + crc_bytes
@@ -120,41 +145,41 @@ def _write_record(
         joint = 1
     all_properties = properties_length + joint + base_length
 
-    store_be32(at + 4, MAGIC_V1 if topic_length <= _LAST_TOPIC_LENGTH_V1 else MAGIC_V2)
-    store_be32(at + 8, (crc32(body, body_length) & 0x7FFFFFFF) if body_length > 0 else 0)
-    store_be32(at + 12, get(queue, c.Q_ID))
-    store_be32(at + 16, flag)
-    store_be64(at + 20, queue_offset)
-    store_be64(at + 28, log_offset)
-    store_be32(at + 36, sys_flag)
-    store_be64(at + 40, get(row, c.D_BORN_MS))
-    to = at + 48
-    if sys_flag & _BORN_V6:
-        copy_memory(to, get(row, c.D_BORN_HOST), 20)
-        to += 20
+    store_be32(at + MAGIC_AT, MAGIC_V1 if topic_length <= MAX_TOPIC_V1 else MAGIC_V2)
+    store_be32(at + BODY_CRC_AT, (crc32(body, body_length) & CRC_MASK) if body_length > 0 else 0)
+    store_be32(at + QUEUE_ID_AT, get(queue, c.Q_ID))
+    store_be32(at + FLAG_AT, flag)
+    store_be64(at + QUEUE_OFFSET_AT, queue_offset)
+    store_be64(at + LOG_OFFSET_AT, log_offset)
+    store_be32(at + SYS_FLAG_AT, sys_flag)
+    store_be64(at + BORN_TIME_AT, get(row, c.D_BORN_MS))
+    to = at + BORN_HOST_AT
+    if sys_flag & BORN_IPV6:
+        copy_memory(to, get(row, c.D_BORN_HOST), HOST_BYTES + IPV6_MORE)
+        to += HOST_BYTES + IPV6_MORE
     else:
         store_be64(to, get(row, c.D_BORN_HOST))
-        to += 8
+        to += HOST_BYTES
     store_be64(to, get(context, c.NOW_MS))
-    to += 8
-    if sys_flag & _STORE_V6:
-        copy_memory(to, get(row, c.D_STORE_HOST), 20)
-        to += 20
+    to += STORE_HOST_AFTER_STORE_TIME
+    if sys_flag & STORE_IPV6:
+        copy_memory(to, get(row, c.D_STORE_HOST), HOST_BYTES + IPV6_MORE)
+        to += HOST_BYTES + IPV6_MORE
     else:
         store_be64(to, get(row, c.D_STORE_HOST))
-        to += 8
+        to += HOST_BYTES
     store_be32(to, get(row, c.D_RECONSUME_TIMES))
-    store_be64(to + 4, get(row, c.D_PREPARED_OFFSET))
-    store_be32(to + 12, body_length)
-    to += 16
+    store_be64(to + PREPARED_AFTER_TRIES, get(row, c.D_PREPARED_OFFSET))
+    store_be32(to + BODY_LENGTH_AFTER_TRIES, body_length)
+    to += BODY_AFTER_TRIES
     copy_memory(to, body, body_length)
     to += body_length
-    if topic_length <= _LAST_TOPIC_LENGTH_V1:
+    if topic_length <= MAX_TOPIC_V1:
         store_u8(to, topic_length)
-        to += 1
+        to += TOPIC_LENGTH_BYTES_V1
     else:
         store_be16(to, topic_length)
-        to += 2
+        to += TOPIC_LENGTH_BYTES_V2
     copy_memory(to, get(topic, c.T_NAME), topic_length)
     to += topic_length
     length_at = to
@@ -210,8 +235,8 @@ def _append_rows(context):
         queue = get(row, c.D_QUEUE)
         sys_flag = get(row, c.D_SYS_FLAG)
         topic_length = get(get(queue, c.Q_TOPIC), c.T_LENGTH)
-        fixed = _FIXED + topic_length + (1 if topic_length > _LAST_TOPIC_LENGTH_V1 else 0)
-        fixed += (12 if sys_flag & _BORN_V6 else 0) + (12 if sys_flag & _STORE_V6 else 0)
+        fixed = LEAST_RECORD + topic_length + (1 if topic_length > MAX_TOPIC_V1 else 0)
+        fixed += (IPV6_MORE if sys_flag & BORN_IPV6 else 0) + (IPV6_MORE if sys_flag & STORE_IPV6 else 0)
         properties_length = get(row, c.D_PROPERTIES_LENGTH)
         is_batch = get(row, c.D_BATCH) == 1
         if is_batch:
@@ -223,7 +248,7 @@ def _append_rows(context):
         else:
             status = c.D_OK
             crc_bytes = _crc_bytes(is_crc_on, get(row, c.D_PROPERTIES) + properties_length, properties_length)
-            if properties_length + crc_bytes > _MAX_PROPERTIES:
+            if properties_length + crc_bytes > MAX_PROPERTIES:
                 status = c.D_PROPERTIES_TOO_LONG
             elif has_zero_byte(get(row, c.D_PROPERTIES), properties_length):
                 status = c.D_BAD_PROPERTIES
@@ -260,19 +285,19 @@ def _append_rows(context):
             chain = get(row, c.D_BODY)
             to = at
             for record in range(records):
-                body_length = load_be32(chain + 16)
-                own_properties = chain + 22 + body_length
+                body_length = load_be32(chain + BATCHED_BODY_LENGTH_AT)
+                own_properties = chain + LEAST_BATCHED + body_length
                 to += _write_record(
                     context,
                     row,
                     log + to,
                     base + to,
                     queue_offset + record if in_queue else 0,
-                    load_be32(chain + 12),
-                    chain + 20,
+                    load_be32(chain + BATCHED_FLAG_AT),
+                    chain + BATCHED_BODY_AT,
                     body_length,
                     own_properties,
-                    load_be16(own_properties - 2),
+                    load_be16(own_properties - PROPERTIES_LENGTH_BYTES),
                 )
                 chain += load_be32(chain)
         else:
@@ -382,7 +407,7 @@ def append_on(self, arguments, count):
 def write_blank(address, remaining):
     """The end-of-file record (docs/spec/store-format.md section 2.5): int32 length of what remains, int32
     magic."""
-    store_be32(address + 4, BLANK_MAGIC)
+    store_be32(address + MAGIC_AT, BLANK_MAGIC)
     store_be32(address, remaining)
 
 

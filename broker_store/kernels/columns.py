@@ -13,6 +13,7 @@ from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import find_properties, most_keys, name_hash
 from broker_store.kernels.index import java_hash, key_hash
 from broker_store.kernels.memory import find_byte, get, load_be32, load_be64, put, same_bytes, store64
+from broker_store.kernels.record_head import QUEUE_ID_AT, QUEUE_OFFSET_AT, is_indexed, parts_of
 from broker_store.kernels.walk import (
     W_ADDRESS,
     W_AT,
@@ -27,7 +28,6 @@ from broker_store.kernels.walk import (
     W_ROOM,
     W_ROWS,
     next_record,
-    parts_of,
 )
 
 _BLANK = 32
@@ -91,7 +91,7 @@ def columns(context):
         if name_length != topic_length or not same_bytes(topic, name, name_length):
             topic, topic_length, topic_hash = name, name_length, name_hash(name, name_length)
             prefix = java_hash(0, name, name_length) * 31 + 35  # "#"
-        if sys_flag & 0xC != 0xC:
+        if is_indexed(sys_flag):
             if unique != 0:
                 store64(keys_room + 8 * key_count, key_hash(java_hash(prefix, unique, unique_length)))
                 key_count += 1
@@ -110,8 +110,8 @@ def columns(context):
         store64(row + 8 * ROW_LOG_OFFSET, base + at)
         store64(row + 8 * ROW_SIZE, size)
         store64(row + 8 * ROW_SYS_FLAG, sys_flag)
-        store64(row + 8 * ROW_QUEUE_ID, load_be32(record + 12))
-        store64(row + 8 * ROW_QUEUE_OFFSET, load_be64(record + 20))
+        store64(row + 8 * ROW_QUEUE_ID, load_be32(record + QUEUE_ID_AT))
+        store64(row + 8 * ROW_QUEUE_OFFSET, load_be64(record + QUEUE_OFFSET_AT))
         store_ms = load_be64(store_at)
         newest_ms = max(newest_ms, store_ms)
         store64(row + 8 * ROW_STORE_MS, store_ms)

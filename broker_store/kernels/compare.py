@@ -28,7 +28,7 @@ from broker_store.kernels.columns import (
     ROW_WORDS,
     TAG_KEY,
 )
-from broker_store.kernels.index import ENTRY_BYTES, seconds_since
+from broker_store.kernels.index import seconds_since
 from broker_store.kernels.memory import (
     get,
     inlined,
@@ -42,8 +42,17 @@ from broker_store.kernels.memory import (
     store64,
     store_u8,
 )
+from broker_store.kernels.offsets import (
+    ENTRY_BYTES,
+    ENTRY_LOG_OFFSET_AT,
+    ENTRY_PREVIOUS_AT,
+    ENTRY_SECONDS_AT,
+    UNIT_BYTES,
+    UNIT_SIZE_AT,
+    UNIT_TAGS_AT,
+)
+from broker_store.kernels.record_head import is_queued
 
-UNIT_BYTES = 20
 HAS_NEGATIVE = 1  # a hash
 STEPS_BACK = 2  # a log offset
 # Entries whose slots are asked for before they are looked at: a slot lies anywhere in megabytes
@@ -115,8 +124,7 @@ def compare_units(context):
     queue = table
     for number in range(get(context, U_COUNT)):
         row = get(context, U_ROWS) + 8 * ROW_WORDS * number
-        transaction = get(row, ROW_SYS_FLAG) & 0xC
-        if transaction == 4 or transaction == 12:
+        if not is_queued(get(row, ROW_SYS_FLAG)):
             continue
         hashed, queue_id = get(row, ROW_TOPIC_HASH), get(row, ROW_QUEUE_ID)
         if get(queue, Q_HASH) != hashed or get(queue, Q_ID) != queue_id:
@@ -125,10 +133,10 @@ def compare_units(context):
         if get(queue, Q_HASH) >= 0 and 0 <= place < get(queue, Q_COUNT):
             at = get(queue, Q_AT) + place
             unit = units + UNIT_BYTES * at
-            is_place = load_be64(unit) == get(row, ROW_LOG_OFFSET) and load_be32(unit + 8) == get(
+            is_place = load_be64(unit) == get(row, ROW_LOG_OFFSET) and load_be32(unit + UNIT_SIZE_AT) == get(
                 row, ROW_SIZE
             )
-            if is_place and load_be64(unit + 12) == get(row, ROW_TAGS_CODE):
+            if is_place and load_be64(unit + UNIT_TAGS_AT) == get(row, ROW_TAGS_CODE):
                 store_u8(agreed + at, 1)
                 continue
         store64(get(context, U_ODD) + 8 * odd, number)
@@ -164,9 +172,9 @@ def compare_entries(context):
                 break
             hashed = get(keys, key)
             entry = entries + ENTRY_BYTES * at
-            if load_be64(entry + 4) == place and load_be32(entry) == hashed & (TAG_KEY - 1):
+            if load_be64(entry + ENTRY_LOG_OFFSET_AT) == place and load_be32(entry) == hashed & (TAG_KEY - 1):
                 # The first of a file was written before the file had a begin of its own.
-                if first_number + at != 1 and load_be32(entry + 12) != seconds_since(
+                if first_number + at != 1 and load_be32(entry + ENTRY_SECONDS_AT) != seconds_since(
                     begin_ms, get(row, ROW_STORE_MS)
                 ):
                     store64(get(context, E_LATE) + 8 * late, at)
@@ -214,7 +222,7 @@ def wrong_links(entries, first, count, slots, newest, found, room):
         entry = entries + ENTRY_BYTES * place
         slot = _slot_of(entry, slots)
         before = load32(newest + 4 * slot)
-        if load_be32(entry + 16) != before:
+        if load_be32(entry + ENTRY_PREVIOUS_AT) != before:
             if wrong < room:
                 store64(found + 16 * wrong, number)
                 store64(found + 16 * wrong + 8, before)
@@ -232,7 +240,7 @@ def flaws_of(entries, count):
         entry = entries + ENTRY_BYTES * number
         if load_be32(entry) < 0:
             flaws |= HAS_NEGATIVE
-        place = load_be64(entry + 4)
+        place = load_be64(entry + ENTRY_LOG_OFFSET_AT)
         if place < before:
             flaws |= STEPS_BACK
         before = place
@@ -267,8 +275,7 @@ def group_rows(rows, count, table, mask, groups, room):
     queue = table
     for number in range(count):
         row = rows + 8 * ROW_WORDS * number
-        transaction = get(row, ROW_SYS_FLAG) & 0xC
-        if transaction == 4 or transaction == 12:
+        if not is_queued(get(row, ROW_SYS_FLAG)):
             continue
         hashed, queue_id, queue_offset = (
             get(row, ROW_TOPIC_HASH),

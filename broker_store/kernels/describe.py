@@ -25,6 +25,7 @@ from broker_store.kernels.memory import (
     put,
     store_be32,
 )
+from broker_store.kernels.record_head import BORN_IPV6, INNER_BATCH, STORE_IPV6
 
 _TYPE = 8  # of any object: the address of its type
 _SIZE = 16  # of str, bytes, int and tuple
@@ -32,10 +33,7 @@ _STR_STATE = 32
 _STR_COMPACT_ASCII = 0x60
 _INT_DIGITS = 24  # of 30 bits each
 TUPLE_ITEMS = 24
-_BORN_V6 = 0x10
-_STORE_V6 = 0x20
 _BOTH_V6 = 0x30
-_INNER_BATCH = 0x80
 
 
 @inlined
@@ -163,16 +161,16 @@ def describe_messages(context):
         number += 1
         if (
             body_length > get(context, c.MAX_BODY)
-            or flags & _INNER_BATCH
+            or flags & INNER_BATCH
             or names_inner_count(properties, properties_length)
         ):
             put(row, c.D_STATUS, c.D_ILLEGAL)
             continue
         flags &= ~_BOTH_V6
         if born_bytes == 16:
-            flags |= _BORN_V6
+            flags |= BORN_IPV6
         if store_bytes == 16:
-            flags |= _STORE_V6
+            flags |= STORE_IPV6
         put(row, c.D_QUEUE, queue)
         put(row, c.D_BODY, body + get(layout, c.M_BYTES_DATA))
         put(row, c.D_BODY_LENGTH, body_length)

@@ -27,7 +27,6 @@ from broker_store.kernels.memory import (
     find_byte,
     get,
     inlined,
-    load_be16,
     load_be32,
     load_be64,
     load_u8,
@@ -37,11 +36,21 @@ from broker_store.kernels.memory import (
     store_be32,
     store_be64,
 )
+from broker_store.kernels.offsets import UNIT_BYTES
+from broker_store.kernels.record_head import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    LEAST_RECORD,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    bounded_parts,
+    is_indexed,
+    is_queued,
+    is_record_magic,
+)
 
-UNIT_BYTES = 20
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_BLANK_MAGIC = -875286124
 _FNV_PRIME = 1099511628211
 _FNV_START = 1469598103934665603
 _PROPERTY_END = 2
@@ -221,45 +230,29 @@ def dispatch_records(context, most):
             break
         record = address + at
         left = size - at
-        if left < 8:
+        if left < BLANK_BYTES:
             stopped = c.LOG_FILE_END
             break
         total = load_be32(record)
-        magic = load_be32(record + 4)
-        if magic == _BLANK_MAGIC:
+        magic = load_be32(record + MAGIC_AT)
+        if magic == BLANK_MAGIC:
             stopped = c.LOG_FILE_END
             break
-        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < 91 or total > left or total > max_record:
+        if not is_record_magic(magic) or total < LEAST_RECORD or total > left or total > max_record:
             stopped = c.BAD_RECORD
             break
-        if load_be64(record + 28) != base + at:
+        if load_be64(record + LOG_OFFSET_AT) != base + at:
             stopped = c.BAD_RECORD  # a log file lies under another name, or has the content of another
             break
-        sys_flag = load_be32(record + 36)
-        time_at = record + (68 if sys_flag & 0x10 else 56)
+        sys_flag, time_at, tries, _, name, name_length, properties, properties_length = bounded_parts(
+            record, total
+        )
+        if tries == 0:
+            stopped = c.BAD_RECORD
+            break
         store_ms = load_be64(time_at)
-        body_at = time_at + (28 if sys_flag & 0x20 else 16) + 12
-        body_length = load_be32(body_at)
-        if body_length < 0 or body_at + 4 + body_length + 4 > record + total:
-            stopped = c.BAD_RECORD
-            break
-        name = body_at + 4 + body_length
-        if magic == _MAGIC_V1:
-            name_length = load_u8(name)
-            name += 1
-        else:
-            name_length = load_be16(name)
-            name += 2
-        if name_length < 0 or name + name_length + 2 > record + total:
-            stopped = c.BAD_RECORD
-            break
-        properties = name + name_length + 2
-        properties_length = load_be16(properties - 2)
-        if properties_length < 0 or properties + properties_length != record + total:
-            stopped = c.BAD_RECORD
-            break
 
-        queue_id = load_be32(record + 12)
+        queue_id = load_be32(record + QUEUE_ID_AT)
         topic = last_topic
         if (
             topic == 0
@@ -279,9 +272,8 @@ def dispatch_records(context, most):
         keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
             properties, properties_length
         )
-        transaction = sys_flag & 0xC
-        if (transaction == 0 or transaction == 8) and not is_deleted:
-            unit = load_be64(record + 20)
+        if is_queued(sys_flag) and not is_deleted:
+            unit = load_be64(record + QUEUE_OFFSET_AT)
             following = get(queue, c.Q_DISPATCHED)
             if unit > following:
                 put(context, c.STOPPED_QUEUE, queue)
@@ -332,7 +324,7 @@ def dispatch_records(context, most):
                 if base + at >= get(context, c.INDEX_END_OFFSET):
                     stopped = c.INDEX_FULL
                     break
-            if transaction != 12 and base + at >= get(context, c.INDEX_END_OFFSET):
+            if is_indexed(sys_flag) and base + at >= get(context, c.INDEX_END_OFFSET):
                 if not _index_record(
                     context,
                     topic,

@@ -27,6 +27,22 @@ from broker_store.kernels.memory import (
     same_bytes,
     store64,
 )
+from broker_store.kernels.record_head import (
+    BODY_AFTER_TRIES,
+    BODY_CRC_AT,
+    BORN_TIME_AT,
+    FLAG_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    PREPARED_AFTER_TRIES,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_HOST_AFTER_STORE_TIME,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    parts_of,
+)
+from broker_store.kernels.record_head import BORN_HOST_AT as HEAD_BORN_HOST_AT
 from broker_store.kernels.walk import (
     W_ADDRESS,
     W_AT,
@@ -41,10 +57,8 @@ from broker_store.kernels.walk import (
     W_ROOM,
     W_ROWS,
     next_record,
-    parts_of,
 )
 
-_MAGIC_V1 = -626843481
 _PROPERTY_END = 2
 _NAME_END = 1
 _BLANK = 32
@@ -106,25 +120,25 @@ def fields(context):
             put(context, W_REASON, reason)
             break
         record = address + at
-        sys_flag, store_at, tries_at, body_length, name, name_length, properties, properties_length = (
-            parts_of(record)
+        sys_flag, store_at, tries, body_length, name, name_length, properties, properties_length = parts_of(
+            record
         )
         row = rows + 8 * count
         store64(row + LOG_OFFSET * column, base + at)
         store64(row + SIZE * column, size)
-        store64(row + VERSION * column, 1 if load_be32(record + 4) == _MAGIC_V1 else 2)
-        store64(row + BODY_CRC * column, load_be32(record + 8))
-        store64(row + QUEUE_ID * column, load_be32(record + 12))
-        store64(row + FLAG * column, load_be32(record + 16))
-        store64(row + QUEUE_OFFSET * column, load_be64(record + 20))
+        store64(row + VERSION * column, 1 if load_be32(record + MAGIC_AT) == MAGIC_V1 else 2)
+        store64(row + BODY_CRC * column, load_be32(record + BODY_CRC_AT))
+        store64(row + QUEUE_ID * column, load_be32(record + QUEUE_ID_AT))
+        store64(row + FLAG * column, load_be32(record + FLAG_AT))
+        store64(row + QUEUE_OFFSET * column, load_be64(record + QUEUE_OFFSET_AT))
         store64(row + SYS_FLAG * column, sys_flag)
-        store64(row + BORN_MS * column, load_be64(record + 40))
-        store64(row + BORN_HOST_AT * column, at + 48)
+        store64(row + BORN_MS * column, load_be64(record + BORN_TIME_AT))
+        store64(row + BORN_HOST_AT * column, at + HEAD_BORN_HOST_AT)
         store64(row + STORE_MS * column, load_be64(store_at))
-        store64(row + STORE_HOST_AT * column, store_at + 8 - address)
-        store64(row + RECONSUME_TIMES * column, load_be32(tries_at))
-        store64(row + PREPARED_OFFSET * column, load_be64(tries_at + 4))
-        store64(row + BODY_AT * column, tries_at + 16 - address)
+        store64(row + STORE_HOST_AT * column, store_at + STORE_HOST_AFTER_STORE_TIME - address)
+        store64(row + RECONSUME_TIMES * column, load_be32(tries))
+        store64(row + PREPARED_OFFSET * column, load_be64(tries + PREPARED_AFTER_TRIES))
+        store64(row + BODY_AT * column, tries + BODY_AFTER_TRIES - address)
         store64(row + BODY_LENGTH * column, body_length)
         store64(row + TOPIC_AT * column, name - address)
         store64(row + TOPIC_LENGTH * column, name_length)
@@ -241,7 +255,7 @@ def hash_keys(source, rows, column, count, hashes, begins):
     for number in range(count):
         store64(begins + 8 * number, found)
         row = rows + 8 * number
-        if get(row + SYS_FLAG * column, 0) & 0xC == 0xC:
+        if get(row + SYS_FLAG * column, 0) & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             continue
         # "#"
         prefix = (

@@ -25,9 +25,20 @@ from broker_store.kernels.memory import (
     store_be32,
     store_be64,
 )
+from broker_store.kernels.offsets import (
+    ENTRY_BYTES,
+    ENTRY_LOG_OFFSET_AT,
+    ENTRY_PREVIOUS_AT,
+    ENTRY_SECONDS_AT,
+    HEADER_BEGIN_OFFSET_AT,
+    HEADER_BYTES,
+    HEADER_COUNT_AT,
+    HEADER_END_OFFSET_AT,
+    HEADER_END_TIME_AT,
+    HEADER_SLOTS_USED_AT,
+    SLOT_BYTES,
+)
 
-HEADER_BYTES = 40
-ENTRY_BYTES = 20
 _INT_MAX = 2147483647
 _NOT_ASCII = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
 _REPLACEMENT = 0xFFFD
@@ -128,9 +139,9 @@ def add_entry(address, slots, number, hashed, log_offset, seconds):
     prefetch_to_write(address + HEADER_BYTES + slot * 4)
     entry = address + HEADER_BYTES + slots * 4 + number * ENTRY_BYTES
     store_be32(entry, hashed)
-    store_be64(entry + 4, log_offset)
-    store_be32(entry + 12, seconds)
-    store_be32(entry + 16, slot)
+    store_be64(entry + ENTRY_LOG_OFFSET_AT, log_offset)
+    store_be32(entry + ENTRY_SECONDS_AT, seconds)
+    store_be32(entry + ENTRY_PREVIOUS_AT, slot)
 
 
 @inlined
@@ -141,12 +152,12 @@ def link_entries(context, first, end):
     used = 0
     for number in range(first, end):
         entry = entries + number * ENTRY_BYTES
-        slot = address + HEADER_BYTES + load_be32(entry + 16) * 4
+        slot = address + HEADER_BYTES + load_be32(entry + ENTRY_PREVIOUS_AT) * SLOT_BYTES
         previous = load_be32(slot)
         if previous <= 0 or previous >= number:
             previous = 0
             used += 1
-        store_be32(entry + 16, previous)
+        store_be32(entry + ENTRY_PREVIOUS_AT, previous)
         store_be32(slot, number)
     put(context, c.INDEX_SLOTS_USED, get(context, c.INDEX_SLOTS_USED) + used)
 
@@ -155,11 +166,11 @@ def link_entries(context, first, end):
 def write_header(context):
     address = get(context, c.INDEX_ADDRESS)
     store_be64(address, get(context, c.INDEX_BEGIN_MS))
-    store_be64(address + 8, get(context, c.INDEX_END_MS))
-    store_be64(address + 16, get(context, c.INDEX_BEGIN_OFFSET))
-    store_be64(address + 24, get(context, c.INDEX_END_OFFSET))
-    store_be32(address + 32, get(context, c.INDEX_SLOTS_USED))
-    store_be32(address + 36, get(context, c.INDEX_COUNT))
+    store_be64(address + HEADER_END_TIME_AT, get(context, c.INDEX_END_MS))
+    store_be64(address + HEADER_BEGIN_OFFSET_AT, get(context, c.INDEX_BEGIN_OFFSET))
+    store_be64(address + HEADER_END_OFFSET_AT, get(context, c.INDEX_END_OFFSET))
+    store_be32(address + HEADER_SLOTS_USED_AT, get(context, c.INDEX_SLOTS_USED))
+    store_be32(address + HEADER_COUNT_AT, get(context, c.INDEX_COUNT))
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
@@ -176,7 +187,7 @@ def link_slots(address, slots, first, count):
         if previous <= 0 or previous >= number:
             previous = 0
             used += 1
-        store_be32(entry + 16, previous)
+        store_be32(entry + ENTRY_PREVIOUS_AT, previous)
         store_be32(slot, number)
     return used
 
@@ -205,7 +216,7 @@ def slots_used(address, slots, count):
                 return -1
             reached += 1
             above = number
-            number = load_be32(entry + 16)
+            number = load_be32(entry + ENTRY_PREVIOUS_AT)
     return used if reached == count - 1 else -1
 
 
@@ -246,7 +257,7 @@ def settle_entries(entries, first, end, low, high, seconds, most_seconds, writes
     wrong = 0
     for number in range(first, end):
         at = entries + number * ENTRY_BYTES
-        offset, after = load_be64(at + 4), load_be32(at + 12)
+        offset, after = load_be64(at + ENTRY_LOG_OFFSET_AT), load_be32(at + ENTRY_SECONDS_AT)
         if low <= offset < high:
             low = offset
         if seconds <= after <= most_seconds:
@@ -254,6 +265,6 @@ def settle_entries(entries, first, end, low, high, seconds, most_seconds, writes
         if offset != low or after != seconds:
             wrong += 1
             if writes:
-                store_be64(at + 4, low)
-                store_be32(at + 12, seconds)
+                store_be64(at + ENTRY_LOG_OFFSET_AT, low)
+                store_be32(at + ENTRY_SECONDS_AT, seconds)
     return wrong

@@ -11,10 +11,9 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels.memory import get, load64, load_be32, load_be64, load_u8, put, store64, store_u8
+from broker_store.kernels.offsets import PRE_BLANK_SIZE, UNIT_BYTES, UNIT_SIZE_AT
 
-UNIT_BYTES = 20
 PAGE_BITS = 12
-PRE_BLANK_SIZE = 0x7FFFFFFF
 IN_MEMORY = 1
 TOUCHED = 2
 
@@ -63,7 +62,7 @@ def lay_units(context):
     while number < count:
         unit = units + UNIT_BYTES * number
         log_offset = load_be64(unit)
-        size = load_be32(unit + 8)
+        size = load_be32(unit + UNIT_SIZE_AT)
         if log_offset < 0 or size <= 0:
             break
         number += 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import find_queue, find_topic
-from broker_store.kernels.index import ENTRY_BYTES, HEADER_BYTES, java_hash, key_hash
+from broker_store.kernels.index import java_hash, key_hash
 from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_be32, load_be64, put, store64
 from broker_store.kernels.objects import (
     answer,
@@ -34,15 +34,33 @@ from broker_store.kernels.objects import (
     wrong_call,
 )
 from broker_store.kernels.of_unit import states_topic_and_tag
-from broker_store.kernels.read import LEAST_RECORD, UNIT_BYTES, ask, units_holding
+from broker_store.kernels.offsets import (
+    ENTRY_BYTES,
+    ENTRY_LOG_OFFSET_AT,
+    ENTRY_PREVIOUS_AT,
+    ENTRY_SECONDS_AT,
+    HEADER_BYTES,
+    HEADER_COUNT_AT,
+    HEADER_END_TIME_AT,
+    UNIT_BYTES,
+    UNIT_SIZE_AT,
+    UNIT_TAGS_AT,
+)
+from broker_store.kernels.read import ask, units_holding
+from broker_store.kernels.record_head import (
+    LEAST_RECORD,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    is_queued,
+    is_record_magic,
+    parts_of,
+)
 from broker_store.kernels.residency import is_checked, is_in_memory, is_sound, mark_checked
 from broker_store.kernels.scan import is_as_stored
-from broker_store.kernels.walk import parts_of
 
 _NUMBER_SIGN = 35  # between topic and key
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_TRANSACTION, _COMMIT = 0xC, 0x8  # of the system flag
 
 
 @inlined
@@ -68,7 +86,7 @@ def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
     address = get(get(lookup, c.K_FILES), file_number)
     known = get(get(lookup, c.K_RESIDENCY), file_number)
     begin = load_be64(address)
-    count = min(load_be32(address + 36), get(lookup, c.K_ENTRIES))
+    count = min(load_be32(address + HEADER_COUNT_AT), get(lookup, c.K_ENTRIES))
     slot_at = HEADER_BYTES + (hashed % slots) * 4
     if not _may_touch(context, known, file_number, slot_at, 4):
         return -1
@@ -78,14 +96,14 @@ def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
         if not _may_touch(context, known, file_number, entry_at, ENTRY_BYTES):
             return -1
         entry = address + entry_at
-        seconds = load_be32(entry + 12)
+        seconds = load_be32(entry + ENTRY_SECONDS_AT)
         if seconds < 0:
             break
         at_ms = begin + seconds * 1000
         if load_be32(entry) == hashed and begin_ms <= at_ms <= end_ms:
-            put(target, found, load_be64(entry + 4))
+            put(target, found, load_be64(entry + ENTRY_LOG_OFFSET_AT))
             found += 1
-        previous = load_be32(entry + 16)
+        previous = load_be32(entry + ENTRY_PREVIOUS_AT)
         if previous <= 0 or previous >= number or at_ms < begin_ms:
             break
         number = previous
@@ -107,10 +125,10 @@ def walk_files(context, topic, key, most, begin_ms, end_ms):
         if not _may_touch(context, get(get(lookup, c.K_RESIDENCY), number), number, 0, HEADER_BYTES):
             return -1
         address = get(get(lookup, c.K_FILES), number)
-        if load_be32(address + 36) <= 1:
+        if load_be32(address + HEADER_COUNT_AT) <= 1:
             continue
         begin = load_be64(address)
-        if begin <= end_ms and load_be64(address + 8) >= begin_ms:
+        if begin <= end_ms and load_be64(address + HEADER_END_TIME_AT) >= begin_ms:
             found = _walk_chain(context, number, hashed, begin_ms, end_ms, found, most)
             if found < 0:
                 return -1
@@ -148,9 +166,9 @@ def _compare(context, known, file_size, place, record, size, log_offset):
     topic = find_topic(get(context, c.R_WRITER), name, name_length)
     if topic == 0:
         return c.LOOKUP_DOUBTFUL
-    transaction = sys_flag & _TRANSACTION
-    if (transaction == 0 or transaction == _COMMIT) and log_offset >= get(topic, c.T_DELETED_BEFORE):
-        queue, number = find_queue(topic, load_be32(record + 12)), load_be64(record + 20)
+    if is_queued(sys_flag) and log_offset >= get(topic, c.T_DELETED_BEFORE):
+        queue = find_queue(topic, load_be32(record + QUEUE_ID_AT))
+        number = load_be64(record + QUEUE_OFFSET_AT)
         if queue == 0 or number < get(queue, c.Q_MINIMUM) or number >= get(queue, c.Q_DISPATCHED):
             return c.LOOKUP_DOUBTFUL
         units, first, _, units_known = units_holding(queue, number)
@@ -162,10 +180,10 @@ def _compare(context, known, file_size, place, record, size, log_offset):
             ask(context, queue, at, UNIT_BYTES)
             return c.LOOKUP_ASK_UNITS
         unit = units + at
-        if load_be64(unit) != log_offset or load_be32(unit + 8) != size:
+        if load_be64(unit) != log_offset or load_be32(unit + UNIT_SIZE_AT) != size:
             return c.LOOKUP_DOUBTFUL
         if not states_topic_and_tag(
-            record, name, name_length, get(topic, c.T_DELAYED) == 1, load_be64(unit + 12)
+            record, name, name_length, get(topic, c.T_DELAYED) == 1, load_be64(unit + UNIT_TAGS_AT)
         ):
             return c.LOOKUP_DOUBTFUL
     mark_checked(known, file_size, place)
@@ -208,11 +226,11 @@ def _plan(context, lookup, found, is_by_key):
             return c.LOOKUP_ASK, 0
         record = address + place
         size = load_be32(record)
-        magic = load_be32(record + 4)
-        is_whole = (magic == _MAGIC_V1 or magic == _MAGIC_V2) and LEAST_RECORD <= size <= min(
+        magic = load_be32(record + MAGIC_AT)
+        is_whole = is_record_magic(magic) and LEAST_RECORD <= size <= min(
             max_record, file_size - place, confirmed - log_offset
         )
-        if not is_whole or load_be64(record + 28) != log_offset:
+        if not is_whole or load_be64(record + LOG_OFFSET_AT) != log_offset:
             if is_by_key:
                 return c.LOOKUP_DOUBTFUL, 0
             continue

@@ -13,8 +13,8 @@ from numba import njit, types
 from broker_store.kernels.dispatch import find_properties
 from broker_store.kernels.index import java_hash
 from broker_store.kernels.memory import get, inlined, load64, load_be32, load_be64, load_u8, same_bytes
+from broker_store.kernels.record_head import QUEUE_ID_AT, QUEUE_OFFSET_AT, parts_of
 from broker_store.kernels.scan import is_as_stored
-from broker_store.kernels.walk import parts_of
 
 _LMQ = int.from_bytes(b"%LMQ", "big")
 _PERCENT = 37
@@ -30,7 +30,7 @@ def is_light(topic, length):
 @inlined
 def states_place(record, queue_id, number):
     """Whether the record states this queue and number."""
-    return load_be32(record + 12) == queue_id and load_be64(record + 20) == number
+    return load_be32(record + QUEUE_ID_AT) == queue_id and load_be64(record + QUEUE_OFFSET_AT) == number
 
 
 @inlined

@@ -26,11 +26,10 @@ from broker_store.kernels.objects import (
     wrong_call,
 )
 from broker_store.kernels.of_unit import is_light, states_place, states_topic_and_tag
+from broker_store.kernels.offsets import UNIT_BYTES, UNIT_SIZE_AT, UNIT_TAGS_AT
+from broker_store.kernels.record_head import LEAST_RECORD
 from broker_store.kernels.residency import is_checked, is_in_memory, mark_checked
 from broker_store.kernels.scan import is_as_stored
-
-UNIT_BYTES = 20
-LEAST_RECORD = 91
 
 
 @inlined
@@ -160,7 +159,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             break
         unit = units + at
         log_offset = load_be64(unit)
-        size = load_be32(unit + 8)
+        size = load_be32(unit + UNIT_SIZE_AT)
         if not limited:
             # By the first unit, whether it is wanted or not.
             limited = True
@@ -172,9 +171,9 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         if count > 0 and used + size > max_bytes:
             stopped = c.READ_FULL
             break
-        if tag_count > 0 and not _wanted(load_be64(unit + 12), tags, tag_count):
+        if tag_count > 0 and not _wanted(load_be64(unit + UNIT_TAGS_AT), tags, tag_count):
             if log_offset < hot_from and _hides_damage(
-                context, queue, offset, log_offset, size, load_be64(unit + 12)
+                context, queue, offset, log_offset, size, load_be64(unit + UNIT_TAGS_AT)
             ):
                 stopped = c.READ_DAMAGED
                 break
@@ -204,7 +203,15 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
                 stopped = c.READ_ASK
                 break
             if not _agrees(
-                known, file_size, place, address, size, log_offset, queue, offset, load_be64(unit + 12)
+                known,
+                file_size,
+                place,
+                address,
+                size,
+                log_offset,
+                queue,
+                offset,
+                load_be64(unit + UNIT_TAGS_AT),
             ):
                 stopped = c.READ_DAMAGED
                 break

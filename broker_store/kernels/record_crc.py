@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from broker_store.kernels.crc import crc32
 from broker_store.kernels.memory import inlined, load_be64, load_u8, store_be64, store_u8
+from broker_store.kernels.record_head import CRC_MASK
 
 PAIR_BYTES = 20
 DIGITS = 10
@@ -27,7 +28,7 @@ def has_record_crc(end, properties_length):
 @inlined
 def is_record_crc_right(record, total):
     """Whether the pair at the end of a record of `total` bytes states the CRC of what lies before it."""
-    value = crc32(record, total - PAIR_BYTES) & 0x7FFFFFFF
+    value = crc32(record, total - PAIR_BYTES) & CRC_MASK
     at = record + total - DIGITS - 1
     for place in range(DIGITS):
         if load_u8(at + place) != 48 + value % 10:
@@ -39,7 +40,7 @@ def is_record_crc_right(record, total):
 @inlined
 def write_record_crc(record, total):
     """Write the pair into the last PAIR_BYTES of a record whose other bytes are there."""
-    value = crc32(record, total - PAIR_BYTES) & 0x7FFFFFFF
+    value = crc32(record, total - PAIR_BYTES) & CRC_MASK
     at = record + total - PAIR_BYTES
     store_be64(at, _NAME)
     store_u8(at + 8, 1)

@@ -18,19 +18,29 @@ from broker_store.kernels.memory import (
     has_zero_byte,
     inlined,
     load64,
-    load_be16,
     load_be32,
     load_be64,
     load_u8,
     put,
     store64,
 )
+from broker_store.kernels.offsets import PRE_BLANK_SIZE, UNIT_BYTES, UNIT_SIZE_AT, UNIT_TAGS_AT
 from broker_store.kernels.record_crc import has_record_crc, is_record_crc_right
+from broker_store.kernels.record_head import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    BODY_AFTER_TRIES,
+    BODY_CRC_AT,
+    CRC_MASK,
+    LEAST_RECORD,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    SYS_FLAG_AT,
+    bounded_parts,
+    is_record_magic,
+    store_time_at,
+)
 
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_BLANK_MAGIC = -875286124
-_SMALLEST = 91
 _NEVER = 1 << 62
 _SUM_PRIME = 1099511628211
 
@@ -51,47 +61,36 @@ def _is_topic(address, length):
 @inlined
 def check_record(record, left, place, max_record, check_crc, strict_above):
     """(size, 0) of the good record at address `record`, or (0, reason)."""
-    if left < 8:
+    if left < BLANK_BYTES:
         return 0, c.REASON_NOT_A_RECORD
     total = load_be32(record)
-    magic = load_be32(record + 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
+    if not is_record_magic(load_be32(record + MAGIC_AT)):
         return 0, c.REASON_NOT_A_RECORD
-    if total < _SMALLEST or total > max_record or total > left:
+    if total < LEAST_RECORD or total > max_record or total > left:
         return 0, c.REASON_LENGTH
-    end = record + total
-    if load_be64(record + 28) != place:
+    if load_be64(record + LOG_OFFSET_AT) != place:
         return 0, c.REASON_PLACE
-    sys_flag = load_be32(record + 36)
-    body = record + 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
-    if body > end:
-        return 0, c.REASON_LENGTH
-    body_length = load_be32(body - 4)
-    if body_length < 0 or body_length > end - body - 3:
-        return 0, c.REASON_LENGTH
-    name = body + body_length
-    if magic == _MAGIC_V1:
-        name_length = load_u8(name)
-        if name_length > 127:
-            return 0, c.REASON_LENGTH
-        name += 1
-    else:
-        name_length = load_be16(name)
-        name += 2
-    if name_length < 0 or name_length > end - name - 2:
-        return 0, c.REASON_LENGTH
-    properties = name + name_length + 2
-    properties_length = load_be16(properties - 2)
-    if properties_length < 0 or properties + properties_length != end:
+    sys_flag, store_at, tries, body_length, name, name_length, properties, properties_length = bounded_parts(
+        record, total
+    )
+    if tries == 0:
         return 0, c.REASON_LENGTH
     if not _is_topic(name, name_length):
         return 0, c.REASON_SYNTAX
-    store_ms = load_be64(record + (68 if sys_flag & 0x10 else 56))
-    if store_ms > strict_above and has_zero_byte(properties, properties_length):
+    if load_be64(store_at) > strict_above and has_zero_byte(properties, properties_length):
         return 0, c.REASON_SYNTAX
-    if check_crc and body_length > 0 and (crc32(body, body_length) & 0x7FFFFFFF) != load_be32(record + 8):
+    body = tries + BODY_AFTER_TRIES
+    if (
+        check_crc
+        and body_length > 0
+        and (crc32(body, body_length) & CRC_MASK) != load_be32(record + BODY_CRC_AT)
+    ):
         return 0, c.REASON_BODY_CRC
-    if check_crc and has_record_crc(end, properties_length) and not is_record_crc_right(record, total):
+    if (
+        check_crc
+        and has_record_crc(record + total, properties_length)
+        and not is_record_crc_right(record, total)
+    ):
         return 0, c.REASON_RECORD_CRC
     return total, 0
 
@@ -153,7 +152,7 @@ def scan(context):
     stopped = c.EXHAUSTED
     while at < slice_end:
         record = address + at
-        if size - at >= 8 and load_be32(record + 4) == _BLANK_MAGIC:
+        if size - at >= BLANK_BYTES and load_be32(record + MAGIC_AT) == BLANK_MAGIC:
             stopped = c.LOG_FILE_END
             break
         total, reason = check_record(record, size - at, base + at, max_record, check_crc, strict_above)
@@ -170,7 +169,7 @@ def scan(context):
             elif answer != c.DONE:
                 stopped = answer
                 break
-        store_ms = load_be64(record + (68 if load_be32(record + 36) & 0x10 else 56))
+        store_ms = load_be64(store_time_at(record, load_be32(record + SYS_FLAG_AT)))
         if times != 0:
             _note_time(times, base + at, store_ms)
         put(context, c.S_LAST_OFFSET, base + at)
@@ -192,10 +191,10 @@ def find_unit_break(address, count, log_end, expected_from, room):
     """
     least = expected_from
     for number in range(count):
-        unit = address + number * 20
+        unit = address + number * UNIT_BYTES
         offset = load_be64(unit)
-        size = load_be32(unit + 8)
-        if offset == 0 and size == 0x7FFFFFFF:
+        size = load_be32(unit + UNIT_SIZE_AT)
+        if offset == 0 and size == PRE_BLANK_SIZE:
             continue
         if offset < least or size <= 0 or offset + size > log_end:
             return number
@@ -212,9 +211,9 @@ def behind_last_unit(address, count, log_end, least, most):
     Its record has `least` to `most` bytes and ends at or below `log_end`.
     """
     for number in range(count, 0, -1):
-        unit = address + (number - 1) * 20
+        unit = address + (number - 1) * UNIT_BYTES
         offset = load_be64(unit)
-        size = load_be32(unit + 8)
+        size = load_be32(unit + UNIT_SIZE_AT)
         if offset >= 0 and least <= size <= most and offset <= log_end - size:
             return number
     return 0
@@ -228,10 +227,10 @@ def sum_units(address, count, before):
     """
     total = before
     for number in range(count):
-        unit = address + number * 20
+        unit = address + number * UNIT_BYTES
         total = total * _SUM_PRIME + load_be64(unit)
-        total = total * _SUM_PRIME + load_be32(unit + 8)
-        total = total * _SUM_PRIME + load_be64(unit + 12)
+        total = total * _SUM_PRIME + load_be32(unit + UNIT_SIZE_AT)
+        total = total * _SUM_PRIME + load_be64(unit + UNIT_TAGS_AT)
     return total
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from numba import njit, types
 
-from broker_store.kernels.index import ENTRY_BYTES
 from broker_store.kernels.memory import inlined, load64, load_be32, remainder, store64
+from broker_store.kernels.offsets import ENTRY_BYTES, ENTRY_PREVIOUS_AT
 
 _LENGTH = 0x7FFFFFFF
 _BROKEN = 0x80000000
@@ -87,7 +87,7 @@ def add_to_chains(address, first, count, slots, table, words):
         place = table + 8 * remainder(hashed, slots)
         word = load64(place)
         state = (word & 0xFFFFFFFF) + 1
-        if load_be32(entry + 16) != word >> 32:
+        if load_be32(entry + ENTRY_PREVIOUS_AT) != word >> 32:
             state |= _BROKEN
         store64(place, (first + number) << 32 | state)
     store64(words + 8 * W_WRONG, load64(words + 8 * W_WRONG) + wrong)

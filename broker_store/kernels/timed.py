@@ -17,13 +17,20 @@ from broker_store.kernels.memory import (
     find_byte,
     inlined,
     load64,
-    load_be16,
     load_be32,
     load_be64,
     load_few,
     load_u8,
     same_bytes,
     store64,
+)
+from broker_store.kernels.record_head import (
+    LEAST_RECORD,
+    LOG_OFFSET_AT,
+    MAGIC_AT,
+    QUEUE_OFFSET_AT,
+    bounded_parts,
+    is_record_magic,
 )
 
 T_SOUND = 0  # 1: a whole record of the topic asked for; of others nothing else is said
@@ -43,9 +50,6 @@ T_WORDS = 12
 NO_NUMBER = -(1 << 63)
 _FAR = 1 << 62
 _MOST_SECONDS = 1 << 50
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_LEAST_RECORD = 91
 _NAME_END = 1
 _PROPERTY_END = 2
 
@@ -154,34 +158,19 @@ def read_timed(records, length, rows, count, topic, topic_length):
         row = rows + 8 * T_WORDS * number
         store64(row + 8 * T_SOUND, 0)
         record = at
-        if end - record < _LEAST_RECORD:
+        if end - record < LEAST_RECORD:
             continue
-        total, magic, sys_flag = load_be32(record), load_be32(record + 4), load_be32(record + 36)
-        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < _LEAST_RECORD or total > end - record:
+        total = load_be32(record)
+        if not is_record_magic(load_be32(record + MAGIC_AT)) or total < LEAST_RECORD or total > end - record:
             at = end
             continue
         at = stop = record + total
-        stored_at = record + (68 if sys_flag & 0x10 else 56)
-        body = stored_at + (28 if sys_flag & 0x20 else 16) + 16
-        if body > stop:
-            continue
-        body_length = load_be32(body - 4)
-        name = body + body_length
-        if body_length < 0 or name + 4 > stop:
-            continue
-        name_length = load_u8(name) if magic == _MAGIC_V1 else load_be16(name)
-        name += 1 if magic == _MAGIC_V1 else 2
-        properties = name + name_length + 2
-        if (
-            name_length != topic_length
-            or properties > stop
-            or properties + load_be16(properties - 2) != stop
-            or not same_bytes(name, topic, topic_length)
-        ):
+        _, stored_at, tries, _, name, name_length, properties, _ = bounded_parts(record, total)
+        if tries == 0 or name_length != topic_length or not same_bytes(name, topic, topic_length):
             continue
         store64(row + 8 * T_SOUND, 1)
-        store64(row + 8 * T_QUEUE_OFFSET, load_be64(record + 20))
-        store64(row + 8 * T_LOG_OFFSET, load_be64(record + 28))
+        store64(row + 8 * T_QUEUE_OFFSET, load_be64(record + QUEUE_OFFSET_AT))
+        store64(row + 8 * T_LOG_OFFSET, load_be64(record + LOG_OFFSET_AT))
         store64(row + 8 * T_SIZE, total)
         store64(row + 8 * T_STORED_MS, load_be64(stored_at))
         _say(row, properties, stop - properties, load_be64(stored_at))

@@ -21,7 +21,6 @@ from broker_store.kernels.memory import (
     get,
     inlined,
     load64,
-    load_be16,
     load_be32,
     load_be64,
     load_u8,
@@ -30,17 +29,26 @@ from broker_store.kernels.memory import (
     store64,
     store_u8,
 )
+from broker_store.kernels.record_head import (
+    BODY_AFTER_TRIES,
+    BORN_HOST_AT,
+    BORN_IPV6,
+    BORN_TIME_AT,
+    FLAG_AT,
+    INNER_BATCH,
+    LEAST_RECORD,
+    MAGIC_AT,
+    MAX_PROPERTIES,
+    PREPARED_AFTER_TRIES,
+    STORE_HOST_AFTER_STORE_TIME,
+    STORE_IPV6,
+    bounded_parts,
+    is_record_magic,
+)
 
 MOST_ADDED = 80  # bytes that the two times add to a record's properties
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_LEAST_RECORD = 91
-_MOST_PROPERTIES = 32767
 _HIGHEST_QUEUE = 65535
 _QUEUE_DIGITS = 9
-_BORN_V6 = 0x10
-_STORE_V6 = 0x20
-_INNER_BATCH = 0x80
 _NAME_END = 1
 _PROPERTY_END = 2
 
@@ -142,38 +150,22 @@ def describe_waited(context):
         put(row, c.D_QUEUE, 0)
         put(row, c.D_STATUS, c.D_NO_PLACE)
         number += 1
-        if end - record < _LEAST_RECORD:
+        if end - record < LEAST_RECORD:
             continue
-        total, magic, sys_flag = load_be32(record), load_be32(record + 4), load_be32(record + 36)
-        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < _LEAST_RECORD or total > end - record:
+        total = load_be32(record)
+        if not is_record_magic(load_be32(record + MAGIC_AT)) or total < LEAST_RECORD or total > end - record:
             put(context, c.WAITED_AT, end)
             continue
         put(context, c.WAITED_AT, record + total)
-        stop = record + total
-        born_bytes = 20 if sys_flag & _BORN_V6 else 8
-        store_host = record + 56 + born_bytes
-        # Reconsume times, prepared offset, length of the body
-        told = store_host + (20 if sys_flag & _STORE_V6 else 8)
-        if told + 16 > stop:
-            continue
-        body_length = load_be32(told + 12)
-        name = told + 16 + body_length
-        if body_length < 0 or name + 4 > stop:
-            continue
-        if magic == _MAGIC_V1:
-            name_length = load_u8(name)
-            name += 1
-        else:
-            name_length = load_be16(name)
-            name += 2
-        properties = name + name_length + 2
-        if name_length < 0 or properties > stop or properties + load_be16(properties - 2) != stop:
+        sys_flag, store_at, tries, body_length, name, name_length, properties, properties_length = (
+            bounded_parts(record, total)
+        )
+        if tries == 0:
             continue
         if get(waits_in, c.T_LENGTH) != name_length or not same_bytes(
             get(waits_in, c.T_NAME), name, name_length
         ):
             continue  # something else lies there now
-        properties_length = stop - properties
         real, real_length, queue_id = _real_place(properties, properties_length)
         if real_length == 0 or queue_id < 0:
             continue
@@ -190,31 +182,33 @@ def describe_waited(context):
             return c.QUEUE_NOT_OPEN
         if (
             body_length > get(context, c.MAX_BODY)
-            or sys_flag & _INNER_BATCH
+            or sys_flag & INNER_BATCH
             or names_inner_count(properties, properties_length)
         ):
             put(row, c.D_STATUS, c.D_ILLEGAL)
             continue
-        prepared = load_be64(told + 4)
+        prepared = load_be64(tries + PREPARED_AFTER_TRIES)
         if times != 0:
             prepared = 0
             length = _with_times(
                 room, properties, properties_length, get(times, number - 1), get(context, c.NOW_MS)
             )
-            if length <= _MOST_PROPERTIES:  # where there is no room for the times, the message matters more
+            if length <= MAX_PROPERTIES:  # where there is no room for the times, the message matters more
                 properties, properties_length = room, length
                 room += length
         put(row, c.D_QUEUE, queue)
-        put(row, c.D_BODY, told + 16)
+        put(row, c.D_BODY, tries + BODY_AFTER_TRIES)
         put(row, c.D_BODY_LENGTH, body_length)
         put(row, c.D_PROPERTIES, properties)
         put(row, c.D_PROPERTIES_LENGTH, properties_length)
-        put(row, c.D_FLAG, load_be32(record + 16))
+        put(row, c.D_FLAG, load_be32(record + FLAG_AT))
         put(row, c.D_SYS_FLAG, sys_flag)
-        put(row, c.D_BORN_MS, load_be64(record + 40))
-        put(row, c.D_BORN_HOST, record + 48 if sys_flag & _BORN_V6 else load_be64(record + 48))
-        put(row, c.D_STORE_HOST, store_host if sys_flag & _STORE_V6 else load_be64(store_host))
-        put(row, c.D_RECONSUME_TIMES, load_be32(told))
+        put(row, c.D_BORN_MS, load_be64(record + BORN_TIME_AT))
+        born_host = record + BORN_HOST_AT
+        put(row, c.D_BORN_HOST, born_host if sys_flag & BORN_IPV6 else load_be64(born_host))
+        store_host = store_at + STORE_HOST_AFTER_STORE_TIME
+        put(row, c.D_STORE_HOST, store_host if sys_flag & STORE_IPV6 else load_be64(store_host))
+        put(row, c.D_RECONSUME_TIMES, load_be32(tries))
         put(row, c.D_PREPARED_OFFSET, prepared)
         put(row, c.D_BATCH, 0)
         put(row, c.D_STATUS, c.D_OK)

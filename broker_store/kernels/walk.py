@@ -8,12 +8,9 @@ The words that these kernels share stand here; each has more of its own from W_O
 from __future__ import annotations
 
 from broker_store.kernels import context as c
-from broker_store.kernels.memory import inlined, load_be16, load_be32, load_u8
+from broker_store.kernels.memory import inlined, load_be32
+from broker_store.kernels.record_head import BLANK_BYTES, BLANK_MAGIC, MAGIC_AT, is_record_magic
 from broker_store.kernels.scan import check_record
-
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_BLANK_MAGIC = -875286124
 
 W_ADDRESS = 0  # of the stretch in memory
 W_LENGTH = 1  # its bytes
@@ -35,36 +32,17 @@ def next_record(address, length, base, file_left, max_record, at):
     """(size of the good record at position `at`, 0, 0), or (0, why it ends here, reason): EXHAUSTED,
     LOG_FILE_END (a blank), BAD_RECORD."""
     left = length - at
-    if left < 8:
-        if file_left - at < 8:
+    if left < BLANK_BYTES:
+        if file_left - at < BLANK_BYTES:
             return 0, c.BAD_RECORD, c.REASON_NOT_A_RECORD
         return 0, c.EXHAUSTED, 0
     total = load_be32(address + at)
-    magic = load_be32(address + at + 4)
-    if magic == _BLANK_MAGIC:
+    magic = load_be32(address + at + MAGIC_AT)
+    if magic == BLANK_MAGIC:
         return 0, c.LOG_FILE_END, 0
-    if (magic == _MAGIC_V1 or magic == _MAGIC_V2) and left < total <= max_record and total <= file_left - at:
+    if is_record_magic(magic) and left < total <= max_record and total <= file_left - at:
         return 0, c.EXHAUSTED, 0
     size, reason = check_record(address + at, left, base + at, max_record, True, False)
     if reason != 0:
         return 0, c.BAD_RECORD, reason
     return size, 0, 0
-
-
-@inlined
-def parts_of(record):
-    """(system flag, store time at, attempts at, body's length, topic at, length, properties at, length) of a
-    good record."""
-    sys_flag = load_be32(record + 36)
-    store_at = record + (68 if sys_flag & 0x10 else 56)
-    tries_at = store_at + (28 if sys_flag & 0x20 else 16)
-    body_length = load_be32(tries_at + 12)
-    name = tries_at + 16 + body_length
-    if load_be32(record + 4) == _MAGIC_V1:
-        name_length = load_u8(name)
-        name += 1
-    else:
-        name_length = load_be16(name)
-        name += 2
-    properties = name + name_length + 2
-    return sys_flag, store_at, tries_at, body_length, name, name_length, properties, load_be16(properties - 2)
