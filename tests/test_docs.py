@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker_store import config
-from tests.support import settings_page
+from tests.support import rest_page, settings_page
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "SETTINGS.md"
@@ -46,6 +46,10 @@ def test_each_acting_key_is_in_the_docs_with_default_unit_and_reason(field):
 
 def test_the_page_is_the_one_made_from_the_code():
     assert SETTINGS.read_text() == settings_page.page()
+
+
+def test_the_rest_reference_is_the_one_made_from_the_code():
+    assert (ROOT / "docs" / "REST.md").read_text() == rest_page.page()
 
 
 def test_every_key_without_effect_stands_there_with_its_reason():
