@@ -9,7 +9,9 @@ def test_links_into_docs_are_seen_from_there():
 
 
 def test_a_list_after_a_paragraph_gets_an_empty_line_and_code_stays():
-    assert site_pages.with_lists("a\n- b\n- c\nd\n```\ne\n- f\n```\n") == "a\n\n- b\n- c\nd\n```\ne\n- f\n```\n"
+    assert (
+        site_pages.with_lists("a\n- b\n- c\nd\n```\ne\n- f\n```\n") == "a\n\n- b\n- c\nd\n```\ne\n- f\n```\n"
+    )
 
 
 def test_a_folder_of_the_navigation_has_all_its_pages_in_order():
