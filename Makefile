@@ -4,6 +4,7 @@
 # make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
 # make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
 # make fix        formats and repairs what ruff can    make pipeline  installs Spark for the pipeline jobs
+# make docs       the documentation as a site in build/site, with an environment of its own
 PYTHON ?= python3
 VENV   ?= .venv
 DATA   ?= data
@@ -11,6 +12,7 @@ ARGS   ?=
 # Processes that share the tests, a file each at a time.
 TESTERS ?= 2
 BIN    := $(VENV)/bin
+DOCS   := build/docs-venv
 export BROKER_DATA_DIR = $(DATA)
 # uv comes into the environment by pip; where it cannot be had or finds no index, pip does the work.
 install = { $(BIN)/python -m pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q --python $(BIN)/python -r $(1); } \
@@ -22,7 +24,7 @@ prepare = { test $(VENV)/.bytecode -nt $(VENV)/.core || { $(BIN)/python -m compi
           && $(BIN)/python -m compileall -q manage.py broker_store mqadmin \
           && echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 
-.PHONY: all run serve test test-all proof prove-stores check fix bench deps pipeline clean
+.PHONY: all run serve test test-all proof prove-stores check fix bench deps pipeline docs clean
 all: check test
 
 run: $(VENV)/.core
@@ -55,6 +57,8 @@ bench: $(VENV)/.dev
 deps: $(VENV)/.dev
 	bash tests/interop/deps.sh
 pipeline: $(VENV)/.full
+docs: $(DOCS)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet && echo "The site is build/site/index.html"
 clean:
 	rm -rf $(VENV) build staticfiles .pytest_cache .ruff_cache .hypothesis
 
@@ -68,3 +72,7 @@ $(VENV)/.full: requirements.txt requirements-core.txt | $(BIN)/python
 	@echo "Installing requirements.txt into $(VENV)" && $(call install,requirements.txt) && touch $@ $(VENV)/.core
 $(VENV)/.dev: requirements-dev.txt requirements.txt requirements-core.txt | $(BIN)/python
 	@echo "Installing requirements-dev.txt into $(VENV)" && $(call install,requirements-dev.txt) && touch $@ $(VENV)/.full $(VENV)/.core
+$(DOCS)/.docs: requirements-docs.txt
+	@$(PYTHON) -m venv $(DOCS)
+	@echo "Installing requirements-docs.txt into $(DOCS)"
+	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check -r requirements-docs.txt && touch $@

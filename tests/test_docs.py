@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from broker_store import config
-from tests.support import settings_page
+from tests.support import rest_page, settings_page
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "SETTINGS.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+CHAPTERS = sorted((ROOT / "docs" / "architecture").glob("*.md"))
 TABLE_OF_DECISIONS = ROOT / "docs" / "decisions" / "README.md"
 PAGES = [
     *(
@@ -23,7 +24,9 @@ PAGES = [
             "docs/COMPATIBILITY.md",
         )
     ),
+    ROOT / "docs" / "GLOSSARY.md",
     TABLE_OF_DECISIONS,
+    *CHAPTERS,
     *DECISIONS,
 ]
 
@@ -43,6 +46,10 @@ def test_each_acting_key_is_in_the_docs_with_default_unit_and_reason(field):
 
 def test_the_page_is_the_one_made_from_the_code():
     assert SETTINGS.read_text() == settings_page.page()
+
+
+def test_the_rest_reference_is_the_one_made_from_the_code():
+    assert (ROOT / "docs" / "REST.md").read_text() == rest_page.page()
 
 
 def test_every_key_without_effect_stands_there_with_its_reason():
@@ -65,6 +72,16 @@ def test_the_links_of_a_page_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())
     local = [link or source for link, source in links if "://" not in (link or source)]
     assert not [link for link in local if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda page: page.stem)
+def test_a_chapter_is_short_has_one_drawing_and_stands_in_the_index(chapter):
+    text = chapter.read_text()
+    assert len(text.split()) <= 600
+    (drawing,) = re.findall(r"^```$(.+?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert max(map(len, drawing.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 110
+    assert f"](architecture/{chapter.name})" in (ROOT / "docs" / "ARCHITECTURE.md").read_text()
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: decision.stem)

@@ -60,5 +60,6 @@ def test_the_files_are_those_that_are_known():
     assert [path.name for path in FILES] == [
         "requirements-core.txt",
         "requirements-dev.txt",
+        "requirements-docs.txt",
         "requirements.txt",
     ]
