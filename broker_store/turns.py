@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from broker_store.pace import gently
-
 TURN_S = 0.002
 FEW = 64  # entries between two readings of the clock
 
@@ -45,8 +43,8 @@ async def steps_in_turns(steps: Generator) -> None:
 class StepsInTurn:
     """Takes the steps of generators one generator after another, TURN_S in each turn of the loop.
 
-    A step that yields a function has it called gently in a thread and is sent what it returns, or has its
-    exception raised. Work that ends within its first turn, with none before it, is over when `take` returns.
+    A step that yields a function has it called in a thread and is sent what it returns, or has its exception
+    raised. Work that ends within its first turn, with none before it, is over when `take` returns.
     """
 
     def __init__(self) -> None:
@@ -74,7 +72,7 @@ class StepsInTurn:
                     is_over, wanted = _some(steps, None, done)
                     continue
                 try:
-                    found, error = await asyncio.to_thread(gently, wanted), None
+                    found, error = await asyncio.to_thread(wanted), None
                 except Exception as raised:  # the work's own, which is where it is handled
                     found, error = None, raised
                 is_over, wanted = _some(steps, found, done, error)

@@ -15,7 +15,7 @@ VALUES = {"errors", "excerpts", "messages", "config", "__init__"}
 MAY_IMPORT = {
     "formats": set(),
     "kernels": {"formats"},
-    "protocol": {"formats", "pace"},
+    "protocol": {"formats"},
     "engine": {"formats", "kernels", "pace", "processes"},
     "check": {"formats", "kernels", "engine", "pace"},
     "facts": {"formats", "kernels", "engine", "check", "pace"},
@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "processes": set(),
     "repeated_log": set(),
     "slices": set(),
-    "turns": {"pace"},
+    "turns": set(),
 }
 # Package -> the only rooms that may import it.
 KEPT_TO = {

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from itertools import islice
 from json.decoder import scanstring
 
-from broker_store import pace
 from broker_store.errors import FieldError
 from broker_store.protocol.framing import strict_loads
 
@@ -131,7 +130,7 @@ _MAX_AT_ONCE = 4_096
 
 def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
     """What `loads` gives, read for a thread: no call into compiled code takes long, so the other threads go
-    on. Under `pace.gently` it rests between members.
+    on.
 
     Of the members named in `tables`, and of the value itself, each member is read at once where it is short;
     what else is large is read letter by letter. Raises FieldError.
@@ -302,7 +301,6 @@ class _PieceReader(_Reader):
             if text[at : at + 1] != ":":
                 raise ValueError(f"no colon at {at}")
             members[name], at = self._member(name, self._skip(at + 1), depth + 1)
-            pace.rest()
             at = self._skip(at)
             if text[at : at + 1] == "}":
                 return members, at + 1
