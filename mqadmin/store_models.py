@@ -9,7 +9,7 @@ which asks the cluster and keeps the audit record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class ClusterQuerySet(models.QuerySet):
             self._items = self.model.every_row() if self._names is None else self.model.rows_of(self._names)
         return self._items
 
-    def _known_names(self) -> list[str] | None:
+    def _known_names(self) -> Sequence[str] | None:
         """The names of the rows where no row is needed to know them; None where rows are there already."""
         if self._items is not None:
             return None
@@ -62,7 +62,7 @@ class ClusterQuerySet(models.QuerySet):
             self._names = self.model.names()
         return self._names
 
-    def _with(self, items: list | None = None, names: list[str] | None = None) -> ClusterQuerySet:
+    def _with(self, items: list | None = None, names: Sequence[str] | None = None) -> ClusterQuerySet:
         return type(self)(model=self.model, using=self._db, hints=self._hints, items=items, names=names)
 
     def _clone(self) -> ClusterQuerySet:
@@ -279,12 +279,12 @@ class Topic(ClusterObject):
         ordering = ("name",)
 
     @classmethod
-    def names(cls) -> list[str]:
+    def names(cls) -> Sequence[str]:
         cluster = _cluster()
         return cluster.call(cluster.topic_names)
 
     @classmethod
-    def rows_of(cls, names: list[str]) -> list[Topic]:
+    def rows_of(cls, names: Sequence[str]) -> list[Topic]:
         cluster = _cluster()
         return [cls.of(facts) for facts in _in_pieces(cluster, cluster.topics, names)]
 
@@ -317,12 +317,12 @@ class Group(ClusterObject):
         permissions = (("reset_offset", "Can reset offsets of a group"),)
 
     @classmethod
-    def names(cls) -> list[str]:
+    def names(cls) -> Sequence[str]:
         cluster = _cluster()
         return cluster.call(cluster.group_names)
 
     @classmethod
-    def rows_of(cls, names: list[str]) -> list[Group]:
+    def rows_of(cls, names: Sequence[str]) -> list[Group]:
         cluster = _cluster()
         return [cls.of(facts) for facts in _in_pieces(cluster, cluster.groups, names)]
 

@@ -110,13 +110,15 @@ class NameList(Sequence[str]):
         if isinstance(at, int):
             return self[at : at + 1 or None][0]
         begin, end, step = at.indices(len(self))
+        if step != 1:
+            return list(self)[at]
         found: list[str] = []
         number = bisect_right(self._ends, begin)
         while number < len(self._blocks) and begin < end:
             block_begin = self._ends[number] - len(self._blocks[number])
             found += [name for _, name in self._blocks[number][begin - block_begin : end - block_begin]]
             begin, number = self._ends[number], number + 1
-        return found[::step]
+        return found
 
 
 class Names:

@@ -51,3 +51,18 @@ def test_names_are_in_order_by_kind_whatever_comes_and_goes(block, monkeypatch):
         "also after a name that is not there"
     )
     assert names.after("zzz", 5) == [] and ("b" in names) == ("b" in held)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [slice(None, None, -1), slice(None, None, 3), slice(7, 2, -2), slice(-4, -1), slice(9, 3), slice(40, 50)],
+)
+def test_a_list_of_names_is_cut_as_a_list_is(at, monkeypatch):
+    monkeypatch.setattr(names_module, "BLOCK", 2)
+    names = Names(kind_of)
+    names.add_all(f"t{number:02d}" for number in range(20))
+    assert names.all()[at] == list(names.all())[at]
+    assert (names.all()[0], names.all()[-1], names.all()[-20]) == ("t00", "t19", "t00")
+    for outside in (20, -21):
+        with pytest.raises(IndexError):
+            names.all()[outside]
