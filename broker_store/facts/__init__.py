@@ -1,2 +1,4 @@
-"""The inside view: what pages, REST and commands tell of a store beyond its positions. A module a view; it
-reads, and changes nothing, but for `repair`."""
+"""What is measured of a store beyond its positions, for pages, REST and commands.
+
+Each module makes the facts of one view. They read files and change nothing.
+"""

@@ -128,7 +128,12 @@ class Admin:
             for item in items:
                 configs.append(self._from_item(TopicConfig.from_json(item)))
                 self._check_topic(configs[-1])
-        await steps_in_turns(self._parts.topics.put_in_steps(configs))
+        steps = self._parts.topics.put_in_steps(configs)
+        try:
+            await steps_in_turns(steps)
+        finally:  # a list is put as a whole, also where the broker stops meanwhile
+            for _ in steps:
+                pass
         return command.answer()
 
     def _from_item(self, config: TopicConfig) -> TopicConfig:

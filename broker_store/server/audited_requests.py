@@ -133,8 +133,14 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
                 parts, command, channel, audited, begun.name, begun.detail | _said(error), _outcome_of(error)
             )
             raise
-        await asyncio.sleep(0)
-        _note_answer(command, channel, begun, answer)
+        except asyncio.CancelledError:  # the broker stops
+            if begun.has_changed():
+                _note_answer(command, channel, begun, None)
+            raise
+        try:
+            await asyncio.sleep(0)
+        finally:  # also where the broker stops in this turn: the change is made
+            _note_answer(command, channel, begun, answer)
         return answer
 
     def _note_answer(command: Command, channel: Channel, begun: _Begun, answer: Command | None) -> None:
@@ -321,6 +327,10 @@ class _Begun:
             and str((command.fields or {}).get("cleanOffset", "")).lower() == "true"
         )
         self.gone = _offsets_of(parts, self.name) if takes_offsets else {}
+
+    def has_changed(self) -> bool:
+        """Whether the subject is another than before, as far as a record shows it."""
+        return self._before is not None and self._before.facts != self._look().facts
 
     def compared(self) -> tuple[dict[str, tuple], dict]:
         """Of several items those that differ, and what the record says of what was there before and after."""

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from broker_store import turns as turns_module
 from broker_store.broker import groups, offsets
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import TopicConfig
+from broker_store.broker.topics import FEW, TopicConfig
 from broker_store.config import BrokerSettings, NameServerSettings
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver import routes
@@ -86,6 +87,21 @@ async def test_one_request_makes_so_many_and_no_more():
         MAX_MADE_AT_ONCE + 1,
         MAX_MADE_AT_ONCE,
     )
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_a_list_is_made_whole_and_recorded_or_not_at_all_where_the_broker_stops(turns, monkeypatch):
+    monkeypatch.setattr(turns_module, "TURN_S", 0.0)
+    harness, records = Harness(), []
+    harness.parts.changes.note = lambda record, client_id: records.append(record)
+    many = [topic(f"t{number}") for number in range(2 * FEW)]
+    harness.request(R.UPDATE_AND_CREATE_TOPIC_LIST, json.dumps({"topicConfigList": many}).encode())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await harness.router.stop()
+    made = sum(harness.parts.topics.get(one["topicName"]) is not None for one in many)
+    assert made in (0, len(many))
+    assert {record.outcome for record in records} == ({"done"} if made else set())
 
 
 async def test_there_are_so_many_topics_and_groups_and_no_more():
