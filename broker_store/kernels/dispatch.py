@@ -247,7 +247,7 @@ def dispatch_records(context, most):
         sys_flag, time_at, tries, _, name, name_length, properties, properties_length = bounded_parts(
             record, total
         )
-        if tries == 0:
+        if tries == 0 or name_length == 0:
             stopped = c.BAD_RECORD
             break
         store_ms = load_be64(time_at)

@@ -96,29 +96,9 @@ def tries_at(store_at, sys_flag):
 
 
 @inlined
-def parts_of(record):
-    """(system flag, store time at, attempts at, body's length, topic at, length, properties at, length) of a
-    good record."""
-    sys_flag = load_be32(record + SYS_FLAG_AT)
-    store_at = store_time_at(record, sys_flag)
-    tries = tries_at(store_at, sys_flag)
-    body_length = load_be32(tries + BODY_LENGTH_AFTER_TRIES)
-    name = tries + BODY_AFTER_TRIES + body_length
-    if load_be32(record + MAGIC_AT) == MAGIC_V1:
-        name_length = load_u8(name)
-        name += TOPIC_LENGTH_BYTES_V1
-    else:
-        name_length = load_be16(name)
-        name += TOPIC_LENGTH_BYTES_V2
-    properties = name + name_length + PROPERTIES_LENGTH_BYTES
-    properties_length = load_be16(properties - PROPERTIES_LENGTH_BYTES)
-    return sys_flag, store_at, tries, body_length, name, name_length, properties, properties_length
-
-
-@inlined
 def bounded_parts(record, total):
-    """As `parts_of`, of bytes that have a record's magic and a total size of LEAST_RECORD or more. All
-    of them are there. All 0 where the lengths do not add up to the total size."""
+    """As `parts_of`, of bytes that have a record's magic and a total size of LEAST_RECORD or more. All of
+    them are there. All 0 where the lengths do not add up to the total size."""
     none = 0, 0, 0, 0, 0, 0, 0, 0
     end = record + total
     sys_flag = load_be32(record + SYS_FLAG_AT)
@@ -146,3 +126,10 @@ def bounded_parts(record, total):
     if properties_length < 0 or properties + properties_length != end:
         return none
     return sys_flag, store_at, tries, body_length, name, name_length, properties, properties_length
+
+
+@inlined
+def parts_of(record):
+    """(system flag, store time at, tries at, body's length, topic at, length, properties at, length) of a
+    good record."""
+    return bounded_parts(record, load_be32(record))
