@@ -17,7 +17,9 @@ import gc
 import sys
 
 GROWTH = 2
-LARGE = 1_500_000  # blocks; a collection of everything takes some 0.2 s there
+# Blocks. Measured: a collection of everything took 0.27 s with 1,200,000 (30,000 topics), 0.55 s with 2,400,000
+# (100,000 topics).
+LARGE = 1_500_000
 GROWTH_OF_LARGE = 3
 # New objects until the youngest are walked, and how often until the next older ones are: a full collection
 # has 10,000 or so to walk, some milliseconds (after one of everything a quarter of that, once). It costs no
