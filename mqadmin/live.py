@@ -47,8 +47,8 @@ from django.db import DatabaseError
 
 from broker_store.errors import BrokerStoreError, LookupNameError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
-from broker_store.pace import Pace, at_pace
 from broker_store.rest.problems import Problem, problem_of
+from broker_store.throttle import Throttle, throttled_by
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
@@ -245,7 +245,7 @@ class _Look:
     ends."""
 
     task: asyncio.Task
-    pace: Pace | None  # None: not gentle
+    throttle: Throttle | None  # None: at full speed
 
 
 class Sampler:
@@ -335,13 +335,13 @@ class Sampler:
             return
         under_way = self._under_way.get(key)
         if under_way is not None and not under_way.task.done():
-            if not last.seq and under_way.pace is not None:  # it was begun for watchers who had a value
-                under_way.pace.hurry()
+            if not last.seq and under_way.throttle is not None:  # it was begun for watchers who had a value
+                under_way.throttle.stop_throttling()
             return
-        pace = Pace() if last.seq else None  # the page that was opened waits for its first value
-        task = asyncio.get_running_loop().create_task(self._look(key, pace), name=f"live-{key[0]}")
+        throttle = Throttle() if last.seq else None  # the page that was opened waits for its first value
+        task = asyncio.get_running_loop().create_task(self._look(key, throttle), name=f"live-{key[0]}")
         self._looks.add(task)
-        look = self._under_way[key] = _Look(task, pace)
+        look = self._under_way[key] = _Look(task, throttle)
 
         def ended(task: asyncio.Task) -> None:
             self._looks.discard(task)
@@ -350,13 +350,13 @@ class Sampler:
 
         task.add_done_callback(ended)
 
-    async def _look(self, key: Key, pace: Pace | None) -> None:
+    async def _look(self, key: Key, throttle: Throttle | None) -> None:
         stream = STREAMS[key[0]]
         async with self._turn() if stream.in_turn else nullcontext():
             outcome = await (
                 asyncio.to_thread(self._outcome, key)
-                if pace is None
-                else asyncio.to_thread(at_pace, pace, self._outcome, key)
+                if throttle is None
+                else asyncio.to_thread(throttled_by, throttle, self._outcome, key)
             )
         last = self._last.get(key)
         if last is not None:  # a page still watches, or watches again

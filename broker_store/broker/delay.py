@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker_store.broker.pace import PAUSE_MS, RETRY_MS
+from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.excerpts import text_excerpt

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_store import pace
+from broker_store import throttle
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import excerpt, text_excerpt
@@ -293,7 +293,7 @@ class Groups:
             return config_json.write_table(
                 head,
                 "subscriptionGroupTable",
-                pace.in_pieces((group.name, group.to_json()) for group in groups),
+                throttle.in_pieces((group.name, group.to_json()) for group in groups),
             )
 
         return text

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from broker_store import pace
+from broker_store import throttle
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import text_excerpt
@@ -258,7 +258,9 @@ class Offsets:
         def text() -> bytes:
             self.dirty = False  # first: what changes from here on is written once more
             return config_json.write_table(
-                {"dataVersion": self.data_version.to_json()}, "offsetTable", pace.in_pieces(self.entries())
+                {"dataVersion": self.data_version.to_json()},
+                "offsetTable",
+                throttle.in_pieces(self.entries()),
             )
 
         return text

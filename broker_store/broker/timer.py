@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from broker_store.broker.pace import PAUSE_MS, RETRY_MS
+from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, TIMER_TOPIC
 from broker_store.engine.timer.timed import NO_NUMBER, Timed, read_timed
 from broker_store.engine.timer.timer_files import WheelEntry

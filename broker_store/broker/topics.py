@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from broker_store import pace
+from broker_store import throttle
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError, PeerError
 from broker_store.excerpts import excerpt, text_excerpt
@@ -370,7 +370,7 @@ class Topics:
             version, configs = self.data_version, self.all()
             entries = ((config.name, config.to_json()) for config in configs)
             return config_json.write_table(
-                {"dataVersion": version.to_json()}, "topicConfigTable", pace.in_pieces(entries)
+                {"dataVersion": version.to_json()}, "topicConfigTable", throttle.in_pieces(entries)
             )
 
         return text

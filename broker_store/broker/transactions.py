@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_store.broker.offsets import Offsets
-from broker_store.broker.pace import PAUSE_MS
+from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transaction_metrics import TransactionMetrics
 from broker_store.formats import properties, record

@@ -36,7 +36,7 @@ from broker_store.errors import (
     StoreLockedError,
     SyncError,
 )
-from broker_store.pace import rest
+from broker_store.throttle import pause
 
 PAGE = 4096
 _PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
@@ -149,7 +149,7 @@ def _ask_pages(address: int, length: int, answers: int) -> bool:
             != 0
         ):
             return False
-        rest()
+        pause()
     return True
 
 

@@ -7,7 +7,7 @@ writers and most readers are, is in memory, and what nobody touched for long is 
 not say, everything of the file is None.
 
 Nothing of the log is read. A look at 10 GiB takes the system 0.2 s of work, which two threads share unless it
-is gentle (pace.py): it is for a thread, and seldom.
+is gentle (throttle.py): it is for a thread, and seldom.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from broker_store import pace
+from broker_store import throttle
 from broker_store.engine.disk import PAGE, Disk
 from broker_store.engine.rows import Words
 from broker_store.errors import StoreError
@@ -56,7 +56,7 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
     ]
     left_out = max(0, len(queue_files) - MOST_QUEUE_FILES)
     listed += queue_files[:MOST_QUEUE_FILES]
-    if pace.current() is not None or sum(size for *_, size, _ in listed) < LEAST_SHARED:
+    if throttle.current() is not None or sum(size for *_, size, _ in listed) < LEAST_SHARED:
         looked = [_look(store.disk, *each) for each in listed]
     else:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:

@@ -21,7 +21,7 @@ from broker_store.facts.slots import PIECE_BYTES, bounded_count
 from broker_store.formats import index_file, properties, record
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexEntry, IndexGeometry
 from broker_store.kernels import slots as kernels
-from broker_store.pace import rest
+from broker_store.throttle import pause
 
 LONGEST = 10  # chains that are looked at one by one
 LOOKED_AT = 1_000  # entries of such a chain, the newest
@@ -104,7 +104,7 @@ class _Walk:
                 return
             yield first, count
             first += count
-            rest()
+            pause()
 
     def compare(self, newer_below: int) -> int:
         """Mark chains whose slot does not name their last entry; how many name a newer one below that number

@@ -34,7 +34,7 @@ from broker_store.facts.queue_units import UNIT, QueueUnits
 from broker_store.formats import queue_unit, record
 from broker_store.formats.queue_unit import QueueUnit
 from broker_store.kernels import layout as k
-from broker_store.pace import rest
+from broker_store.throttle import pause
 
 CELLS = 240  # of a picture of one topic
 CELLS_OF_EACH = 96  # of a picture in a table
@@ -245,7 +245,7 @@ class Layout:
                 return jumps, "it was stopped"
             if time.perf_counter() - self._began > MOST_SECONDS:
                 return jumps, f"it took longer than {MOST_SECONDS:g} s"
-            rest()
+            pause()
             count = min(len(piece) // UNIT, left)
             room = np.empty(count, dtype=np.int64)
             words[k.Y_UNITS], words[k.Y_COUNT] = piece.ctypes.data, count

@@ -22,7 +22,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
 from broker_store.kernels import slots as kernels
-from broker_store.pace import rest
+from broker_store.throttle import pause
 
 PIECE_BYTES = 1 << 20
 MOST_CELLS_A_SIDE = 100
@@ -103,7 +103,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
                 newer.ctypes.data,
                 len(newer),
             )
-            rest()
+            pause()
         header = index_file.decode_header(reader.read(0, HEADER.size))
         highest, met = int(words[kernels.W_HIGHEST]), int(words[kernels.W_NEWER])
         if met:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 
 from broker_store.broker import delay, groups, offsets, timer, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
-from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.pauses import PERIOD_S
+from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.errors import StoreError
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.keeper import Keeper

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from broker_store.errors import BrokerStoreError
-from broker_store.pace import Pace, at_pace
+from broker_store.throttle import Throttle, throttled_by
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Keeper:
         self._waiting: dict[str, Callable[[], bytes]] = {}
         self._writing = ""
         self._task: asyncio.Task | None = None
-        self._pace: Pace | None = None  # of the file whose text is being made
+        self._throttle: Throttle | None = None  # of the file whose text is being made
         self._is_closing = False
         self.failed: dict[str, str] = {}
 
@@ -59,16 +59,16 @@ class Keeper:
     def _write_one(self, name: str, make_text: Callable[[], bytes]) -> None:
         """Make the text of a large table at a fifth of the speed: at full speed its thread and the loop share
         one interpreter."""
-        self._pace = pace = Pace()
+        self._throttle = throttle = Throttle()
         if self._is_closing:
-            pace.hurry()
-        self._write(name, at_pace(pace, make_text))
+            throttle.stop_throttling()
+        self._write(name, throttled_by(throttle, make_text))
 
     async def close(self, limit_s: float = 1.0) -> None:
         """Wait until everything is written, at most `limit_s`."""
         self._is_closing = True
-        if self._pace is not None:
-            self._pace.hurry()
+        if self._throttle is not None:
+            self._throttle.stop_throttling()
         if self._task is not None and not self._task.done():
             done, _ = await asyncio.wait({self._task}, timeout=limit_s)
             if not done:

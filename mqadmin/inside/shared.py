@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-from broker_store import pace
+from broker_store import throttle
 
 FRESH_S = 3.0
 MOST_KEPT = 200
@@ -15,12 +15,12 @@ MOST_KEPT = 200
 class SharedLooks:
     """For threads. A look serves everybody who asks within FRESH_S, or `rest` times the processor time that
     it took; so ten browsers cost one, and all of them together at most a `rest`-th of a core. There is one
-    look at a time; one that is gentle hurries while somebody waits who is not (broker_store/pace.py)."""
+    look at a time; one that is gentle hurries while somebody waits who is not (broker_store/throttle.py)."""
 
     def __init__(self, rest: int):
         self._rest = rest
         self._guard = threading.Lock()
-        self._gentle: pace.Pace | None = None  # of the look under way
+        self._gentle: throttle.Throttle | None = None  # of the look under way
         self._waiting: set[object] = set()  # for it, and in a hurry
         self._kept: dict[Hashable, tuple[float, Hashable, dict]] = {}
 
@@ -28,7 +28,7 @@ class SharedLooks:
         """What was looked at lately; who comes while a look is under way waits for it. With a `mark` it
         serves until that is another, and then as long as any."""
         me = object()
-        if pace.current() is None:
+        if throttle.current() is None:
             self._waiting.add(me)
             self._hurry()
         try:
@@ -46,7 +46,7 @@ class SharedLooks:
     def _look(self, make: Callable[[], dict]) -> tuple[dict, float]:
         """What it gave, and the processor time it took."""
         began = time.thread_time()
-        self._gentle = pace.current()
+        self._gentle = throttle.current()
         self._hurry()
         try:
             return make(), time.thread_time() - began
@@ -57,4 +57,4 @@ class SharedLooks:
         """By whoever comes, and by the look when it begins: neither can miss the other."""
         gentle = self._gentle
         if gentle is not None and self._waiting:
-            gentle.hurry()
+            gentle.stop_throttling()

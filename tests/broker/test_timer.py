@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from broker_store.broker.pace import PAUSE_MS
+from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.timer import DELIVERED_A_STEP, ENQUEUED_A_STEP, Timer
 from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.errors import DiskFullError

@@ -3,7 +3,7 @@
 import pytest
 
 from broker_store.broker.offsets import Offsets
-from broker_store.broker.pace import PAUSE_MS
+from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transactions import GROUP, MOST_AT_ONCE, MOST_SKIPPED, Transactions
 from broker_store.formats import properties, record

@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.db import OperationalError
 from django.test import Client
 
-from broker_store import pace
+from broker_store import throttle
 from broker_store.errors import NameError_, StoreClosedError
 from broker_store.rest.problems import Problem
 from mqadmin import jobs, live, parts, web
@@ -628,7 +628,7 @@ async def test_a_page_that_is_opened_again_and_again_during_a_look_begins_no_oth
     began, go_on = [], threading.Event()
 
     def look(cluster, name):
-        began.append(pace.current())
+        began.append(throttle.current())
         assert len(began) == 1 or go_on.wait(10)
         return {}
 
@@ -690,7 +690,7 @@ async def test_the_first_look_is_quick_and_those_after_it_are_gentle(sampler, mo
     monkeypatch.setitem(
         live.STREAMS,
         "store.cache",
-        live.Stream(lambda cluster, name: {"gentle": pace.current() is not None}, 1, in_thread=True),
+        live.Stream(lambda cluster, name: {"gentle": throttle.current() is not None}, 1, in_thread=True),
     )
     watcher, told = live.Watcher(), []
     sampler._watchers.add(watcher)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_store import pace
+from broker_store import throttle
 from mqadmin.inside.shared import SharedLooks
 
 
@@ -15,7 +15,9 @@ from mqadmin.inside.shared import SharedLooks
 def rests(monkeypatch):
     """The rests that were taken, in seconds; each piece takes long."""
     taken = []
-    monkeypatch.setattr(pace.Pace.__init__, "__defaults__", (iter(range(1000)).__next__, taken.append))
+    monkeypatch.setattr(
+        throttle.Throttle.__init__, "__defaults__", (iter(range(1000)).__next__, taken.append)
+    )
     return taken
 
 
@@ -29,17 +31,17 @@ def test_a_gentle_look_hurries_once_somebody_waits_for_it(rests, threads):
     looks, rested, somebody_waits = SharedLooks(1), threading.Event(), threading.Event()
 
     def make():
-        pace.rest()
+        throttle.pause()
         rested.set()
         assert somebody_waits.wait(10)
-        pace.rest()
+        throttle.pause()
         return {}
 
-    gentle = threads.submit(pace.gently, looks.of, "key", make)
+    gentle = threads.submit(throttle.throttled, looks.of, "key", make)
     assert rested.wait(10) and len(rests) == 1
-    hurried, hurry = threading.Event(), pace.Pace.hurry
+    hurried, hurry = threading.Event(), throttle.Throttle.stop_throttling
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pace.Pace, "hurry", lambda self: (hurry(self), hurried.set()))
+        patch.setattr(throttle.Throttle, "stop_throttling", lambda self: (hurry(self), hurried.set()))
         waits = threads.submit(looks.of, "key", make)
         assert hurried.wait(10)
     somebody_waits.set()
@@ -50,12 +52,12 @@ def test_a_gentle_look_hurries_once_somebody_waits_for_it(rests, threads):
 def test_gentle_looks_one_after_another_rest(rests):
     looks = SharedLooks(1)
     for _ in range(2):
-        pace.gently(looks.of, object(), lambda: pace.rest() or {})
+        throttle.throttled(looks.of, object(), lambda: throttle.pause() or {})
     assert len(rests) == 2
 
 
 def test_a_look_that_begins_while_somebody_waits_hurries_from_its_beginning(rests):
     looks = SharedLooks(1)
     looks._waiting.add("somebody")
-    pace.gently(looks.of, "key", lambda: pace.rest() or {})
+    throttle.throttled(looks.of, "key", lambda: throttle.pause() or {})
     assert rests == []

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_store import pace
+from broker_store import throttle
 from broker_store.assembly import BrokerProcess
 from broker_store.broker import offsets
-from broker_store.broker.pace import PAUSE_MS
+from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, NameServerSettings, StoreSettings, load_settings
 from broker_store.errors import DamagedStoreError, DiskFullError, StoreError
@@ -376,15 +376,15 @@ async def test_a_file_is_under_way_until_it_is_written():
 async def test_a_large_table_is_written_slowly_and_at_the_end_at_full_speed(monkeypatch):
     rests, begun, goes_on = [], threading.Event(), threading.Event()
 
-    class CountedPace(pace.Pace):
-        def rest(self):
-            rests.append(self._hurries)
+    class CountedThrottle(throttle.Throttle):
+        def pause(self):
+            rests.append(self._is_stopped)
 
-    monkeypatch.setattr(keeper, "Pace", CountedPace)
+    monkeypatch.setattr(keeper, "Throttle", CountedThrottle)
 
     def text() -> bytes:
         parts = []
-        for number in pace.in_pieces(range(4), 2):
+        for number in throttle.in_pieces(range(4), 2):
             parts.append(b"%d" % number)
             if number == 2:
                 begun.set()
