@@ -9,7 +9,7 @@ def prepare_broker() -> None:
     """Check the settings and take the store's lock before anything heavy is imported."""
     from broker_store import launch
     from broker_store.errors import BrokerStoreError
-    from broker_store.garbage import collect_seldom
+    from broker_store.gc_policy import collect_seldom
 
     collect_seldom()
     try:

@@ -29,7 +29,7 @@ from django.urls import reverse
 
 from broker_store.rest.http import HotRoutes
 from broker_store.rest.problems import Problem
-from broker_store.slices import ask_for_long_slices
+from broker_store.scheduler import ask_for_long_slices
 from mqadmin import clusters, tokens
 from mqadmin.gateway import REPEATS, ClusterGateway
 from mqadmin.live import LiveConsumer

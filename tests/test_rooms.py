@@ -39,11 +39,11 @@ MAY_IMPORT = {
     "assembly": {"formats", "kernels", "engine", "protocol", "broker", "nameserver", "server", "turns"},
     "launch": {"formats", "engine"},
     "lab": {"formats", "engine", "check"},
-    "garbage": set(),
+    "gc_policy": set(),
     "throttle": set(),
     "processes": set(),
     "repeated_log": set(),
-    "slices": set(),
+    "scheduler": set(),
     "turns": set(),
 }
 # Package -> the only rooms that may import it.

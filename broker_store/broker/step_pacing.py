@@ -1,4 +1,4 @@
-"""How often the steps for delayed messages, timer messages and transactions run, beside other work of the loop."""
+"""How often the steps for delayed and timer messages and transactions run beside other work of the loop."""
 
 # Until the next attempt, after the store or the disk refused.
 RETRY_MS = 100

@@ -647,7 +647,7 @@ async def test_a_page_that_is_opened_again_and_again_during_a_look_begins_no_oth
     for _ in range(100):
         sampler.remove(watcher)
         watcher = opened()
-    assert len(sampler._looks) == 1 and began[1]._hurries
+    assert len(sampler._looks) == 1 and began[1]._is_stopped
     go_on.set()
     await asyncio.gather(*sampler._looks)
     assert len(began) == 2 and "store.cache" in {frame["stream"] for frame in _frames(watcher)}

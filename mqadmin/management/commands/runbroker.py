@@ -18,8 +18,8 @@ from django.core.management.base import CommandError
 
 from broker_store import launch
 from broker_store.errors import BrokerStoreError, StoreError
-from broker_store.garbage import LongLived
-from broker_store.slices import ask_for_long_slices, ask_for_short_slices
+from broker_store.gc_policy import LongLived
+from broker_store.scheduler import ask_for_long_slices, ask_for_short_slices
 from mqadmin.management.plain import PlainCommand
 
 # A busy Python thread (a page) then holds up the loop for half a millisecond, not for five

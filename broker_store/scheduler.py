@@ -1,10 +1,10 @@
-"""How soon a thread that wakes gets a core on which another one runs.
+"""How soon Linux gives a core to a thread that wakes while another thread computes.
 
-A thread that computes may keep a core for three milliseconds while one that wakes waits for it, however
-little that one has to do. Linux (6.12 and later) lets a thread ask for shorter slices: it gets no more of the
-processor, but when it wakes it takes the core at once from one that has longer slices. A thread that waits
-for requests wants that, also beside other processes. One that looks at something wants longer ones: then
-whoever wakes, also a client on the same machine, takes the core from it.
+A computing thread may keep a core for three milliseconds while a woken one waits, even if that one has only
+microseconds of work. Since Linux 6.12 a thread can ask for shorter time slices. It gets no more processor
+time in all, but when it wakes it preempts a thread with longer slices at once. The event loop asks for short
+slices, which help it against other processes, too. Threads that scan or render ask for long ones, so that the
+loop and clients on the same machine preempt them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ import ctypes
 import platform
 import struct
 
-# The shortest that Linux gives; longer than what threads have by themselves
+# The shortest slice that Linux accepts, and one that is longer than the default of each machine
 SHORT_NS, LONG_NS = 100_000, 5_000_000
 # struct sched_attr of sched_setattr(2): size, policy, flags, nice, priority, runtime, deadline, period.
-# Python does not wrap it.
+# Python has no function for this system call.
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _SET, _GET = {"x86_64": (314, 315), "aarch64": (274, 275)}.get(platform.machine(), (None, None))
-_OTHER = 0  # the policy of threads that are not for real time
+_OTHER = 0  # SCHED_OTHER, the policy of threads that are not real-time
 _NOT_INHERITED = 1  # SCHED_FLAG_RESET_ON_FORK
 
 
 def ask_for_short_slices() -> bool:
-    """For the thread that calls, not for those that it starts; whether it has them. Where there is no such
-    thing all stays as it was."""
+    """Request short slices for the calling thread; return whether it has them.
+
+    Threads that it starts do not inherit them. Without support in the system nothing changes.
+    """
     return _ask(SHORT_NS)
 
 
 def ask_for_long_slices() -> bool:
-    """The same for one that others need not wait for."""
+    """Request long slices for the calling thread; return whether it has them. See `ask_for_short_slices`."""
     return _ask(LONG_NS)
 
 
@@ -47,7 +49,7 @@ def _ask(wanted_ns: int) -> bool:
 
 
 def slice_ns() -> int | None:
-    """The slice of the thread that calls; None where Linux does not say."""
+    """Return the slice of the calling thread in nanoseconds, None where Linux does not report it."""
     attributes = _attributes()
     return attributes[5] or None if attributes else None
 

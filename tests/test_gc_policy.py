@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_store import garbage
-from broker_store.garbage import LongLived
+from broker_store import gc_policy
+from broker_store.gc_policy import LongLived
 
 
 class Node:
@@ -68,18 +68,19 @@ def test_a_cycle_that_dies_young_goes_with_the_next_collection(long_lived):
 
 
 @pytest.mark.parametrize(
-    "blocks, growth", [(garbage.LARGE // 10, garbage.GROWTH), (garbage.LARGE, garbage.GROWTH_OF_LARGE)]
+    "blocks, growth",
+    [(gc_policy.LARGE // 10, gc_policy.GROWTH), (gc_policy.LARGE, gc_policy.GROWTH_OF_LARGE)],
 )
 def test_a_large_process_collects_everything_less_often(blocks, growth, monkeypatch):
     apart = LongLived()
     apart._blocks = blocks
     for factor, is_due in ((growth - 0.1, False), (growth + 0.1, True)):
-        monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda factor=factor: int(factor * blocks))
+        monkeypatch.setattr(gc_policy.sys, "getallocatedblocks", lambda factor=factor: int(factor * blocks))
         assert apart._has_grown() is is_due
 
 
 def test_cycles_that_died_after_they_were_set_apart_go_when_memory_has_doubled(long_lived, monkeypatch):
-    monkeypatch.setattr(garbage, "LARGE", 1 << 60)  # this process may be a large one
+    monkeypatch.setattr(gc_policy, "LARGE", 1 << 60)  # this process may be a large one
     node = Node()
     dead = weakref.ref(node)
     gc.collect()
@@ -88,7 +89,7 @@ def test_cycles_that_died_after_they_were_set_apart_go_when_memory_has_doubled(l
     assert dead() is not None, "set apart, so nobody looks at it"
 
     before = sys.getallocatedblocks()
-    monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda: garbage.GROWTH * before + 10_000)
+    monkeypatch.setattr(gc_policy.sys, "getallocatedblocks", lambda: gc_policy.GROWTH * before + 10_000)
     gc.collect()
     gc.collect()
     assert dead() is None
@@ -105,10 +106,10 @@ def test_cycles_that_died_after_they_were_set_apart_go_when_memory_has_doubled(l
 def test_a_start_collects_seldom_until_the_process_runs():
     thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
     try:
-        garbage.collect_seldom()
-        assert gc.get_threshold() == garbage.WHILE_STARTING
+        gc_policy.collect_seldom()
+        assert gc.get_threshold() == gc_policy.WHILE_STARTING
         LongLived().start()
-        assert gc.get_threshold() == garbage.THRESHOLDS
+        assert gc.get_threshold() == gc_policy.THRESHOLDS
     finally:
         gc.set_threshold(*thresholds)
         gc.callbacks[:] = callbacks
