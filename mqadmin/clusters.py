@@ -91,13 +91,14 @@ from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.turns import in_turns
 from mqadmin import condition, dead_letters, waiting
-from mqadmin.inside import cache, layout, recoveries, signs, write_routes
+from mqadmin.inside import cache, recoveries, signs, write_routes
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
 from mqadmin.inside.slot_watch import SlotWatch
 from mqadmin.left_out import Range
 from mqadmin.listings import Listings
+from mqadmin.views.store.layout import facts as layout
 
 TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
 CALL_SECONDS = 3.0
@@ -504,7 +505,7 @@ class EmbeddedCluster:
     async def layout(
         self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
     ) -> dict:
-        """How topics lie in the log and what a replay reads (mqadmin/inside/layout.py)."""
+        """How topics lie in the log and what a replay reads (mqadmin/views/store/layout/facts.py)."""
         if from_ms is None and from_offset is None:
             return await asyncio.to_thread(self._layout_looks.look, topic, group)
         return await layout.of_running(self, layout.look, topic, group, from_ms, from_offset)

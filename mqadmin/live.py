@@ -50,8 +50,10 @@ from broker_store.formats import index_file, names
 from broker_store.rest.problems import Problem, problem_of
 from broker_store.throttle import Throttle, throttled_by
 from mqadmin import clusters, jobs, parts
-from mqadmin.inside import cache, checks, layout, recoveries
+from mqadmin.inside import cache, checks, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
+from mqadmin.views import registry
+from mqadmin.views.view import Stream
 from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
@@ -130,10 +132,6 @@ def _cache(cluster, name: str) -> dict:
     return cache.for_page(cluster.cache())
 
 
-def _layout(cluster, name: str) -> dict:
-    return layout.for_page(cluster.watched_layout(*layout.choice_of(name)))
-
-
 def _retries(cluster, name: str) -> dict:
     return cluster.retries(name)
 
@@ -148,19 +146,8 @@ def _log_offset(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
-    ticks: int  # between two measurements
-    check: Callable[[str], str] | None = None  # of the name; None: it has none
-    in_thread: bool = False  # it waits for something
-    in_turn: bool = True  # in its thread: after the looks of other streams, as what computes does
-    fresh: bool = False  # measured again for who comes, whose page may be newer than what was measured last
-    # The part of a value that charts of the last minutes are drawn from
-    past: Callable[[dict], dict] | None = None
-
-
 STREAMS: dict[str, Stream] = {
+    **registry.streams(),
     "state": Stream(lambda cluster, name: cluster.state(), 4),
     "overview": Stream(
         lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}
@@ -175,7 +162,6 @@ STREAMS: dict[str, Stream] = {
     ),
     "store.files": Stream(_files, 4),
     "store.cache": Stream(_cache, 40, in_thread=True),
-    "store.layout": Stream(_layout, 40, layout.check_choice, in_thread=True),
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
     "recovery.record": Stream(_record, 1, recoveries.check_id, in_thread=True),
     "store.disk": Stream(lambda cluster, name: cluster.disk(), 40, in_thread=True),

@@ -8,26 +8,17 @@ loop waits for neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from django.core.exceptions import TooManyFieldsSent
 from django.http import QueryDict
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 
 from broker_store.errors import LookupNameError
-from mqadmin.views.inside import cache, disk, index, layout
+from mqadmin.views import registry
+from mqadmin.views.inside import cache, disk, index
+from mqadmin.views.view import Part
 
 MOST_ADDRESS = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    template: str
-    facts: Callable[[object, QueryDict], dict]  # of the cluster, what the template shows
-    asks: frozenset[str] = frozenset()  # what its address may ask for
-    needs: tuple[str, str] | None = None  # what it must ask for, where the address alone is a whole page
 
 
 # By the names of their addresses.
@@ -35,8 +26,11 @@ PARTS = {
     "cache": Part(cache.FACTS, lambda cluster, asked: cache.facts(cluster)),
     "disk": Part(disk.FACTS, disk.facts, frozenset({"retention_hours"})),
     "index": Part(index.CHAINS, index.chains, frozenset({"file", "part_of"}), needs=("part_of", "chains")),
-    "layout": Part(layout.FACTS, layout.facts, frozenset({"topic", "group"})),
 }
+
+
+def parts() -> dict[str, Part]:
+    return PARTS | registry.parts()
 
 
 def check_address(address: str) -> str:
@@ -44,7 +38,7 @@ def check_address(address: str) -> str:
     path, _, query = address.partition("?")
     try:
         part = (
-            PARTS.get(resolve(path).url_name)
+            parts().get(resolve(path).url_name)
             if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address
             else None
         )
@@ -54,7 +48,8 @@ def check_address(address: str) -> str:
     if part is not None and asked.keys() <= part.asks and (part.needs is None or part.needs in asked.items()):
         return address
     allowed = ", ".join(
-        f"{name} ({', '.join(sorted(part.asks)) or 'nothing asked'})" for name, part in sorted(PARTS.items())
+        f"{name} ({', '.join(sorted(part.asks)) or 'nothing asked'})"
+        for name, part in sorted(parts().items())
     )
     raise LookupNameError(f"a part is named by an address of {allowed}")
 
@@ -62,5 +57,5 @@ def check_address(address: str) -> str:
 def render(cluster, address: str) -> str:
     """The HTML of the part. Raises what its look raises. For a thread."""
     path, _, query = address.partition("?")
-    part = PARTS[resolve(path).url_name]
+    part = parts()[resolve(path).url_name]
     return render_to_string(part.template, part.facts(cluster, QueryDict(query)))

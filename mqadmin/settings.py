@@ -90,7 +90,7 @@ ASGI_APPLICATION = "mqadmin.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIRECTORY / "templates"],
+        "DIRS": [BASE_DIRECTORY / "templates", BASE_DIRECTORY / "mqadmin" / "views"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

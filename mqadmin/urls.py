@@ -17,7 +17,7 @@ from mqadmin.views import (
     messages,
     overview,
     pipeline,
-    store,
+    registry,
     topics,
     waiting,
 )
@@ -31,7 +31,6 @@ from mqadmin.views.inside import (
     index,
     journey,
     lab,
-    layout,
     recoveries,
     write,
 )
@@ -39,6 +38,7 @@ from mqadmin.views.inside import (
 admin.autodiscover()
 
 urlpatterns = [
+    *registry.pages(),
     path("", overview.overview, name="overview"),
     path("topics/", topics.topics, name="topics"),
     path("topics/<str:name>/", topics.topic, name="topic"),
@@ -52,12 +52,10 @@ urlpatterns = [
     path("groups/<str:name>/timeline", groups.timeline, name="group_timeline"),
     path("groups/<str:name>/dead-letters/", dead_letters.resend, name="dead_letters"),
     path("groups/<str:name>/retries", groups.retries, name="group_retries"),
-    path("store/", store.store, name="store"),
     path("store/dispatch/", dispatch.dispatch, name="store_dispatch"),
     path("store/write/", write.write, name="store_write"),
     path("store/index/", index.index, name="index"),
     path("store/cache/", cache.cache, name="cache"),
-    path("store/layout/", layout.layout, name="layout"),
     path("store/recovery/", recoveries.recovery, name="recovery"),
     path("store/recovery/dry-run", recoveries.dry_run, name="dry_run"),
     path("store/recovery/<str:recovery_id>/", recoveries.record, name="recovery_record"),

@@ -11,7 +11,7 @@ from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
 from broker_store.rest.problems import Problem
-from mqadmin.api import api
+from mqadmin.api.contract import api
 from mqadmin.api.parameters import problem_of_query
 from mqadmin.problem_responses import problem_response
 

@@ -25,7 +25,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from prometheus_client import CollectorRegistry
 
 from mqadmin import tokens
-from mqadmin.api import api
+from mqadmin.api.contract import api
 from tests.support.http_client import Answer, ask
 from tests.support.websocket import WebsocketCommunicator
 

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
 from mqadmin import clusters, tokens
-from mqadmin.api import api
+from mqadmin.api.contract import api
 from tests.support.fake_cluster import FakeCluster
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

@@ -89,6 +89,7 @@ def test_loading_leaves_no_address_and_no_template_to_the_first_request(monkeypa
     assert len(names) > 10
     for name in [*filter(None, names), "admin:mqadmin_group_changelist", "api:openapi-view"]:
         resolve(reverse(name))
-    for path in (settings.BASE_DIRECTORY / "templates").rglob("*.html"):
-        get_template(str(path.relative_to(settings.BASE_DIRECTORY / "templates")))
+    for directory in settings.TEMPLATES[0]["DIRS"]:
+        for path in directory.rglob("*.html"):
+            get_template(str(path.relative_to(directory)))
     assert tables == [] and sources == []

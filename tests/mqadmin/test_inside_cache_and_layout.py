@@ -23,7 +23,7 @@ from mqadmin.inside import cache as looks
 from mqadmin.inside import shared
 from mqadmin.parts import check_address
 from mqadmin.templatetags.strips import strip
-from mqadmin.views.inside.layout import _pictured
+from mqadmin.views.store.layout.page import _pictured
 from tests.support import plain_layout, stores
 from tests.support.fake_cluster import FakeCluster
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqadmin.api import api
+from mqadmin.api.contract import api
 
 
 def operations():

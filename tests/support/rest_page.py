@@ -28,7 +28,7 @@ WIDTH = 110
 
 def page() -> str:
     """The whole page."""
-    from mqadmin.api import api
+    from mqadmin.api.contract import api
 
     document = api.get_openapi_schema()
     by_tag: dict[str, list[tuple[str, str, dict]]] = {}

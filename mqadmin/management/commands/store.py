@@ -16,14 +16,14 @@ from mqadmin.management.store_verbs import (
     files,
     index,
     journey,
-    layout,
     recoveries,
     status,
     write,
 )
 from mqadmin.rest_client import NotRunningError
+from mqadmin.views import registry
 
-MODULES = (status, condition, files, index, disk, bytes, journey, recoveries, write, cache, layout)
+MODULES = (status, condition, files, index, disk, bytes, journey, recoveries, write, cache)
 
 
 class Command(BrokerCommand):
@@ -44,11 +44,15 @@ class Command(BrokerCommand):
             parser.add_argument("--entries", type=int, help="entries of an index file")
             return parser
 
-        for module in MODULES:
+        for module in (*MODULES, *registry.verbs()):
             module.add(verb)
 
     def run(self, options) -> None:
-        verbs = {name: function for module in MODULES for name, function in module.VERBS.items()}
+        verbs = {
+            name: function
+            for module in (*MODULES, *registry.verbs())
+            for name, function in module.VERBS.items()
+        }
         verbs[options["verb"]](self, options)
 
     def directory(self, options) -> StoreDirectory:

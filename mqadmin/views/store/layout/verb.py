@@ -3,8 +3,8 @@
 from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
-from mqadmin.inside.layout import check, look
 from mqadmin.management.base import TIME_HELP, moment_option
+from mqadmin.views.store.layout.facts import check, look
 
 COLUMNS = {
     "topic": "TOPIC",

@@ -6,16 +6,18 @@ import asyncio
 import math
 
 from django.http import QueryDict
+from django.urls import path
 
 from broker_store.errors import NameError_, NotFoundError
 from broker_store.formats import names
 from mqadmin import clusters
-from mqadmin.inside.layout import check, for_page
 from mqadmin.views.asked import text, whole
 from mqadmin.views.messages import moment_of
 from mqadmin.views.page import capital, drawn, page, said
+from mqadmin.views.store.layout.facts import check, for_page
+from mqadmin.views.view import Part
 
-FACTS = "inside/layout_facts.html"
+FACTS = "store/layout/facts.html"
 ASKED = ("topic", "group", "from", "offset")
 
 
@@ -34,7 +36,7 @@ async def layout(request):
         return await drawn(request, FACTS, context)
     return await drawn(
         request,
-        "inside/layout.html",
+        "store/layout/page.html",
         context | {"topics": cluster.offered_topics()},
         status=400 if context["is_unreadable"] else 200,
     )
@@ -94,3 +96,7 @@ def _pictured(found: dict, log: dict) -> dict:
     room = max(1.0, (log["end"] - log["begin"]) / max(1, len(cells)))
     shares = [min(1.0, size / room) for size in cells]
     return found | {"shades": [math.sqrt(share) for share in shares], "fullest": max(shares, default=None)}
+
+
+PAGES = (path("store/layout/", layout, name="layout"),)
+PARTS = {"layout": Part(FACTS, facts, frozenset({"topic", "group"}))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from django.urls import path
+
 from broker_store.errors import StoreClosedError
 from mqadmin import clusters, live
 from mqadmin.views.asked import PART, one_of, text, whole
@@ -101,3 +103,6 @@ async def _queue_files(cluster, request) -> dict:
 
 def _parts(queues: int) -> int:
     return max(1, -(-queues // QUEUES_A_PART))
+
+
+PAGES = (path("store/", store, name="store"),)

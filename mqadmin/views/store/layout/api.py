@@ -11,7 +11,7 @@ from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.api import schemas
-from mqadmin.inside import layout as inside
+from mqadmin.views.store.layout import facts
 
 router = Router()
 Whole = Annotated[int | None, Query(ge=0, le=(1 << 63) - 1)]
@@ -29,7 +29,7 @@ async def layout(
     where it stands; of each topic without both. `from_ms` or `from_offset`, a place of the log, is where the
     replay begins."""
     try:
-        inside.check(topic, group, from_ms, from_offset)
+        facts.check(topic, group, from_ms, from_offset)
     except ValueError as error:
         raise Problem("invalid", str(error)) from None
     found = await clusters.current().layout(

@@ -1,0 +1,75 @@
+"""All views, and what the rest of the dashboard takes from them: addresses, live numbers, parts of pages,
+REST routes, verbs and rows of access.
+
+A name that two views give is an error, and shows at the first use.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from mqadmin.views import store
+from mqadmin.views.store import layout
+from mqadmin.views.view import Part, Stream, VerbFace, View
+
+if TYPE_CHECKING:
+    from django.urls import URLPattern
+    from ninja import Router
+
+Value = TypeVar("Value")
+
+# In the order of the contract.
+VIEWS: tuple[View, ...] = (store.VIEW, layout.VIEW)
+
+
+def pages() -> list[URLPattern]:
+    """The addresses of all views. Imports all pages."""
+    return [pattern for view in VIEWS for pattern in view.pages]
+
+
+@functools.cache
+def streams() -> dict[str, Stream]:
+    """The streams of all views, by name."""
+    return _merged(view.streams for view in VIEWS)
+
+
+@functools.cache
+def parts() -> dict[str, Part]:
+    """The parts of pages of all views, by the names of their addresses. Imports all pages."""
+    return _merged(view.parts for view in VIEWS)
+
+
+def routers() -> Iterator[tuple[View, Router]]:
+    """The views with REST routes, in the order of the contract."""
+    for view in VIEWS:
+        router = view.router
+        if router is not None:
+            yield view, router
+
+
+def operations_of(module: str) -> str | None:
+    """Which operations of the contract the functions of a module are; None when it is no view's."""
+    package = module.removesuffix(".api")
+    return next((view.rest.operations for view in VIEWS if view.rest and view.package == package), None)
+
+
+@functools.cache
+def verbs() -> list[VerbFace]:
+    """The modules with the verbs of `manage.py store`."""
+    return [verb for view in VIEWS if (verb := view.verb) is not None]
+
+
+def access() -> list[str]:
+    """The rows of access of all views."""
+    return [row for view in VIEWS for row in view.access]
+
+
+def _merged(tables: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    merged: dict[str, Value] = {}
+    for table in tables:
+        if twice := merged.keys() & table.keys():
+            raise ValueError(f"two views have the same name: {', '.join(sorted(twice))}")
+        merged |= table
+    return merged

@@ -1,0 +1,5 @@
+"""The map of the store. The folders below are the other views of its inside."""
+
+from mqadmin.views.view import View
+
+VIEW = View(__name__)
