@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from broker_store.engine.disk import Region
-from broker_store.kernels.residency import BLOCK_BYTES, BYTES_A_BIT, PAGE_BITS, PAGES_A_BLOCK, STRIDE
+from broker_store.kernels.residency import BLOCK_BYTES, BYTES_PER_BIT, PAGE_BITS, PAGES_PER_BLOCK, STRIDE
 
 _WORDS_A_BLOCK = STRIDE // 8
 
@@ -27,7 +27,7 @@ class Residency:
         self._region = region
         # What nobody asks about takes no memory: zeros come from the system as they are touched.
         words = np.zeros(
-            -(-region.size // BLOCK_BYTES) * _WORDS_A_BLOCK + region.size // (64 * BYTES_A_BIT) + 1,
+            -(-region.size // BLOCK_BYTES) * _WORDS_A_BLOCK + region.size // (64 * BYTES_PER_BIT) + 1,
             dtype=np.int64,
         )
         self.address = words.ctypes.data
@@ -46,7 +46,7 @@ class Residency:
             if not known:
                 return False
         for page in range(place >> PAGE_BITS, (last >> PAGE_BITS) + 1):
-            block, number = divmod(page, PAGES_A_BLOCK)
+            block, number = divmod(page, PAGES_PER_BLOCK)
             if not self._pages[block * STRIDE + 8 + number] & 1:
                 return False
         return True

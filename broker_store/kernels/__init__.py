@@ -1,14 +1,14 @@
-"""The compiled twins of the hot loops; the only place for Numba.
+"""The compiled versions of the hot loops; the only package that imports Numba.
 
-Every kernel takes integers (addresses of memory that its caller holds) and gives an integer. State lies in
-one int64 array, `context`; what a word of it means is named in `kernels/context.py`. A kernel returns a stop
-code *before* it changes anything for the case it does not know, and Python takes over. Where Python's own
-objects are taken and given is `objects.py` (doors) and `describe.py` (messages).
+Every kernel takes integers (addresses of memory that its caller holds) and returns an integer. State lies in
+one int64 array, `context`; `kernels/context.py` names each of its words. A kernel returns a stop code
+*before* it changes anything for a case that it does not handle, and Python then handles it. Python's own
+objects are read and made only in `objects.py` (doors) and `describe.py` (messages).
 
-Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee
-elsewhere would leave stale machine code behind (docs/durability.md section 7). The cache directory is
-therefore named by the hash of every source file here and in formats/, whose tables give the offsets. It lies
-beside the installed packages, or in `BROKER_KERNEL_CACHE`, or in the user's cache.
+Numba's compile cache checks only the module of the outer function, so an edit of an inlined function in
+another module would leave stale machine code in use (docs/durability.md section 7). The cache directory is
+therefore named by the hash of every source file here and in formats/, whose tables define the offsets. It
+lies beside the installed packages, or in `BROKER_KERNEL_CACHE`, or in the user's cache.
 """
 
 from __future__ import annotations

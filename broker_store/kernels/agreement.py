@@ -1,10 +1,9 @@
-"""Agreement: do queues and index hold what a record of the log makes of them? Asked by the scan of recovery,
-record by record.
+"""Agreement: does recovery's scan find in queues and index what each record of the log must have there?
 
-The same walk as dispatch, but nothing is written: a unit and each entry are compared byte for byte with what
-dispatch would write. So what is found here need not be believed because of a sync, and need not be made
-again. The first record of which anything is missing ends it; from there on dispatch makes units and entries
-anew.
+The walk is that of dispatch, but nothing is written: a unit and each entry are compared byte for byte with
+what dispatch would write. What agrees need not be trusted because a sync is supposed to have written it, and
+need not be written again. The first record with something missing or different ends the comparison; from
+there on dispatch writes units and entries again.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _unit_agrees(
 
 @inlined
 def _entry_agrees(agreement, seen, java, place, store_ms):
-    """The record's entry number `seen`; INDEX_FULL at the end of the file."""
+    """Compare entry `seen` of the record: DONE, DIFFERS, or INDEX_FULL at the end of the file."""
     if seen < get(agreement, c.A_KEYS_SEEN):
         return c.DONE
     number = get(agreement, c.A_ENTRY_AT)
@@ -95,7 +94,8 @@ def _entry_agrees(agreement, seen, java, place, store_ms):
         return c.DIFFERS
     begin_ms = get(agreement, c.A_BEGIN_MS)
     if number == 1:
-        # Its seconds count from the end of the file before, or are 0; all later ones count from its own time.
+        # Its seconds count from the end of the file before, or are 0; those of later entries count from the
+        # time of this record.
         if begin_ms != store_ms or get(agreement, c.A_BEGIN_OFFSET) != place:
             return c.DIFFERS
         begin_ms = get(agreement, c.A_BEFORE_MS)
@@ -111,7 +111,7 @@ def _entry_agrees(agreement, seen, java, place, store_ms):
 
 @inlined
 def _is_without_tag(agreement, place):
-    """Whether the index goes on with a later record, where it may lack entries of tags."""
+    """True if the index continues with a later record, where it may lack entries of tags."""
     tags, number = get(agreement, c.A_TAGS), get(agreement, c.A_ENTRY_AT)
     if tags == 0:
         return False
@@ -124,7 +124,7 @@ def _is_without_tag(agreement, place):
 def _entries_agree(
     agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
 ):
-    """In the order of dispatch: unique key, each key, tag."""
+    """Compare the record's entries in the order of dispatch: unique key, each key, tag."""
     prefix = get(topic, c.T_KEY_HASH)
     seen = 0
     if unique != 0:
@@ -152,10 +152,10 @@ def _entries_agree(
 
 @inlined
 def record_agrees(agreement, topic, record, total, place):
-    """(DONE, DIFFERS or what Python must provide first; the record's topic). `record` has passed
+    """Return (DONE, DIFFERS or what Python must provide first; the topic's row) for a record that passed
     `check_record`.
 
-    `topic` is the one of the record before, which often is this one's.
+    `topic` is the row of the record before, often the same one, which saves the lookup.
     """
     sys_flag, time_at, _, _, name, name_length, properties, properties_length = parts_of(record)
     if (
@@ -190,7 +190,7 @@ def record_agrees(agreement, topic, record, total, place):
             if answer != c.DONE:
                 return answer, topic
         elif find_queue(topic, queue_id) == 0:
-            return c.DIFFERS, topic  # dispatch makes the queue known
+            return c.DIFFERS, topic  # dispatch has to create the queue
     if is_indexed(sys_flag) and place >= get(agreement, c.A_INDEX_FROM):
         return _entries_agree(
             agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length

@@ -4,10 +4,10 @@
 
 The record's layout is in docs/spec/store-format.md section 2.1.
 
-For each row everything that can refuse it is looked at first: room in the file and below LOG_ALLOCATED, a
-unit in its queue, entries in the index. Only then is a byte written, the queue offset given and LOG_AT moved;
-a row is in the log whole or not at all. The total size is written last, so that a process killed in the
-middle leaves a zero length where recovery ends.
+Everything that can refuse a row is checked first: room in the file and below LOG_ALLOCATED, a unit in its
+queue, entries in the index. Only then is a byte written, the queue offset assigned and LOG_AT moved: a row is
+in the log as a whole or not at all. The total size is written last. A process killed in the middle leaves a
+length of zero there, which is where recovery ends the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba import njit, types
 from broker_store.kernels import context as c
 from broker_store.kernels.crc import crc32
 from broker_store.kernels.describe import describe_messages, take_group
-from broker_store.kernels.dispatch import dispatch_records, most_keys
+from broker_store.kernels.dispatch import dispatch_records, max_keys
 from broker_store.kernels.memory import (
     copy_memory,
     get,
@@ -58,14 +58,14 @@ from broker_store.kernels.record_head import (
     FLAG_AT,
     HOST_BYTES,
     IPV6_MORE,
-    LEAST_BATCHED,
-    LEAST_RECORD,
     LOG_OFFSET_AT,
     MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,
     MAX_PROPERTIES,
     MAX_TOPIC_V1,
+    MIN_BATCHED,
+    MIN_RECORD,
     PREPARED_AFTER_TRIES,
     PROPERTIES_LENGTH_BYTES,
     QUEUE_ID_AT,
@@ -78,14 +78,15 @@ from broker_store.kernels.record_head import (
 )
 from broker_store.kernels.waited import describe_waited
 
-_WAITED = 2  # in GROUP_BATCH
-_PAIR_END = 2  # of a property
-_NO_QUEUE_OFFSET = 0x4  # prepared and rollback: the bit that both have
+_WAITED = 2  # value of GROUP_BATCH
+_PAIR_END = 2  # byte that ends a property
+_NO_QUEUE_OFFSET = 0x4  # of the sys flag: the bit that prepared and rolled-back messages share
 
 
 @inlined
 def _crc_bytes(is_on, end, length):
-    """Bytes that the CRC of the record adds to properties of `length` bytes which end at address `end`."""
+    """Return how many bytes the record's CRC adds to properties of `length` bytes that end at address
+    `end`."""
     if is_on == 0 or has_record_crc(end, length):
         return 0
     return PAIR_BYTES + (1 if length > 0 and load_u8(end - 1) != _PAIR_END else 0)
@@ -93,24 +94,24 @@ def _crc_bytes(is_on, end, length):
 
 @inlined
 def _batch_extent(row, is_on):
-    """(records, total bytes of bodies and own properties, bytes of own properties) or a negative D_*
-    status."""
+    """Return (records, bytes of bodies and properties, upper bound of index entries), or a negative D_*
+    status first."""
     at = get(row, c.D_BODY)
     end = at + get(row, c.D_BODY_LENGTH)
     more = get(row, c.D_PROPERTIES_LENGTH)
     more_end = get(row, c.D_PROPERTIES) + more
     count, total, keys = 0, 0, 0
     while at < end:
-        if end - at < LEAST_BATCHED:
+        if end - at < MIN_BATCHED:
             return -c.D_BAD_BATCH, 0, 0
         size = load_be32(at)
         body_length = load_be32(at + BATCHED_BODY_LENGTH_AT)
-        if size < LEAST_BATCHED or size > end - at or not 0 <= body_length <= size - LEAST_BATCHED:
+        if size < MIN_BATCHED or size > end - at or not 0 <= body_length <= size - MIN_BATCHED:
             return -c.D_BAD_BATCH, 0, 0
         properties_length = load_be16(at + BATCHED_BODY_AT + body_length)
-        if properties_length < 0 or properties_length != size - LEAST_BATCHED - body_length:
+        if properties_length < 0 or properties_length != size - MIN_BATCHED - body_length:
             return -c.D_BAD_BATCH, 0, 0
-        own = at + LEAST_BATCHED + body_length
+        own = at + MIN_BATCHED + body_length
         if has_zero_byte(own, properties_length):
             return -c.D_BAD_PROPERTIES, 0, 0
         joint = 1 if properties_length > 0 and more > 0 and load_u8(own + properties_length - 1) != 2 else 0
@@ -120,7 +121,7 @@ def _batch_extent(row, is_on):
             return -c.D_PROPERTIES_TOO_LONG, 0, 0
         count += 1
         total += body_length + properties_length + joint + more + crc_bytes
-        keys += most_keys(properties_length + joint + more)
+        keys += max_keys(properties_length + joint + more)
         at += size
     if count == 0:
         return -c.D_BAD_BATCH, 0, 0
@@ -131,7 +132,7 @@ def _batch_extent(row, is_on):
 def _write_record(
     context, row, at, log_offset, queue_offset, flag, body, body_length, properties, properties_length
 ):
-    """Encode one record at address `at`; returns its size."""
+    """Encode one record at address `at`; return its size."""
     queue = get(row, c.D_QUEUE)
     topic = get(queue, c.Q_TOPIC)
     topic_length = get(topic, c.T_LENGTH)
@@ -193,8 +194,8 @@ def _write_record(
     if base_length > 0:
         copy_memory(to, base, base_length)
         to += base_length
-    # A pair that came along with the properties of another record states that record's CRC: it gets the one
-    # of this.
+    # A CRC property that was copied with the properties of another record holds that record's CRC: replace
+    # it.
     had_crc = has_record_crc(to, all_properties)
     crc_bytes = _crc_bytes(get(context, c.RECORD_CRC), to, all_properties)
     if crc_bytes > 0:
@@ -217,7 +218,7 @@ def _refuse(context, row, number, status):
 
 @inlined
 def _append_rows(context):
-    """Append the rows that are left; DONE or the stop code of the row DESCRIPTOR_DONE, of which nothing was
+    """Append the remaining rows; return DONE, or the stop code of row DESCRIPTOR_DONE, of which nothing is
     written."""
     rows = get(context, c.DESCRIPTORS)
     count = get(context, c.DESCRIPTOR_COUNT)
@@ -235,7 +236,7 @@ def _append_rows(context):
         queue = get(row, c.D_QUEUE)
         sys_flag = get(row, c.D_SYS_FLAG)
         topic_length = get(get(queue, c.Q_TOPIC), c.T_LENGTH)
-        fixed = LEAST_RECORD + topic_length + (1 if topic_length > MAX_TOPIC_V1 else 0)
+        fixed = MIN_RECORD + topic_length + (1 if topic_length > MAX_TOPIC_V1 else 0)
         fixed += (IPV6_MORE if sys_flag & BORN_IPV6 else 0) + (IPV6_MORE if sys_flag & STORE_IPV6 else 0)
         properties_length = get(row, c.D_PROPERTIES_LENGTH)
         is_batch = get(row, c.D_BATCH) == 1
@@ -256,7 +257,7 @@ def _append_rows(context):
                 _refuse(context, row, number, status)
                 continue
             records = 1
-            keys = most_keys(properties_length)
+            keys = max_keys(properties_length)
             total = fixed + get(row, c.D_BODY_LENGTH) + properties_length + crc_bytes
         put(row, c.D_COUNT, records)
         at = get(context, c.LOG_AT)
@@ -277,7 +278,7 @@ def _append_rows(context):
                 return c.KEYS_NOT_ALLOCATED
             put(context, c.QUEUED_KEYS, queued)
 
-        # From here on nothing can fail.
+        # From here on nothing can fail, so the row is written as a whole.
         put(row, c.D_LOG_OFFSET, base + at)
         put(row, c.D_QUEUE_OFFSET, queue_offset if in_queue else 0)
         put(row, c.D_SIZE, total)
@@ -286,7 +287,7 @@ def _append_rows(context):
             to = at
             for record in range(records):
                 body_length = load_be32(chain + BATCHED_BODY_LENGTH_AT)
-                own_properties = chain + LEAST_BATCHED + body_length
+                own_properties = chain + MIN_BATCHED + body_length
                 to += _write_record(
                     context,
                     row,
@@ -324,8 +325,10 @@ def _append_rows(context):
 
 @inlined
 def _go_on(context):
-    """Describe the messages that are left, append their rows and, when all are in, confirm and dispatch them,
-    where a sync need not come first; DONE or the stop code of any of these."""
+    """Describe the remaining messages and append their rows; return DONE or the stop code of a step.
+
+    When all are appended they are confirmed and dispatched, unless a sync must come first (SYNC_FIRST).
+    """
     stopped = c.DONE
     if get(context, c.DESCRIBED) < get(context, c.DESCRIPTOR_COUNT):
         stopped = (
@@ -341,7 +344,7 @@ def _go_on(context):
 
 @inlined
 def _begin(context, now_ms, kind):
-    """A new group."""
+    """Start a group."""
     put(context, c.NOW_MS, now_ms)
     put(context, c.GROUP_BATCH, kind)
     put(context, c.DESCRIBED, 0)
@@ -353,8 +356,10 @@ def _begin(context, now_ms, kind):
 
 @door
 def append_group(self, arguments, count):
-    """(context, tuple of messages, store time, 1 when each body is a chain) -> DONE or a stop code; the
-    caller holds the tuple."""
+    """(context, tuple of messages, store time, 1 when each body is a batch) -> DONE or a stop code.
+
+    The caller holds the tuple until the group is finished.
+    """
     if count != 4:
         return wrong_call()
     context = int_argument(arguments, 0)
@@ -368,9 +373,11 @@ def append_group(self, arguments, count):
 
 @door
 def append_waited(self, arguments, count):
-    """(context, bytes of records that waited, their length, how many, store time, row of the topic they
-    waited in, address of times or 0, address of room for properties) -> the same; the caller holds the bytes,
-    the times and the room."""
+    """(context, bytes of waiting records, their length, how many, store time, row of the topic that they wait
+    in, address of times or 0, address of room for properties) -> DONE or a stop code.
+
+    The caller holds the bytes, the times and the room until the group is finished.
+    """
     if count != 8:
         return wrong_call()
     context = int_argument(arguments, 0)
@@ -394,7 +401,7 @@ def append_waited(self, arguments, count):
 
 @door
 def append_on(self, arguments, count):
-    """(context) -> the same, after what the group stopped for is mended."""
+    """(context) -> DONE or a stop code: continue the group after its stop was handled."""
     if count != 1:
         return wrong_call()
     context = int_argument(arguments, 0)
@@ -405,7 +412,7 @@ def append_on(self, arguments, count):
 
 @njit(types.void(types.int64, types.int64), cache=True)
 def write_blank(address, remaining):
-    """The end-of-file record (docs/spec/store-format.md section 2.5): int32 length of what remains, int32
+    """Write the end-of-file record (docs/spec/store-format.md section 2.5): int32 length of the rest, int32
     magic."""
     store_be32(address + MAGIC_AT, BLANK_MAGIC)
     store_be32(address, remaining)
@@ -413,8 +420,8 @@ def write_blank(address, remaining):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True)
 def record_offsets(address, length, log_offset, target):
-    """Log offsets of the records that lie back to back at `address`, into int64 at `target`; returns how
-    many."""
+    """Write the log offsets of the records that lie back to back at `address` to int64 at `target`; return
+    their count."""
     at, count = 0, 0
     while at < length:
         store64(target + 8 * count, log_offset + at)

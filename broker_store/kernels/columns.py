@@ -1,8 +1,8 @@
-"""Columns: a stretch of the log as a table of int64, a row a record, and the index hashes of its keys beside
-it.
+"""Columns: a stretch of the log as a table of int64, one row for each record, with the index hashes of its
+keys.
 
-For those who look at many records and few fields: the check and the pipeline's audit. `compare.py` compares
-them with queues and index.
+For scans of many records that need few fields: the check and the pipeline's audit. `compare.py` compares the
+rows with queues and index.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels import context as c
-from broker_store.kernels.dispatch import find_properties, most_keys, name_hash
+from broker_store.kernels.dispatch import find_properties, max_keys, name_hash
 from broker_store.kernels.index import java_hash, key_hash
 from broker_store.kernels.memory import find_byte, get, load_be32, load_be64, put, same_bytes, store64
 from broker_store.kernels.record_head import QUEUE_ID_AT, QUEUE_OFFSET_AT, is_indexed, parts_of
@@ -35,7 +35,7 @@ _BLANK = 32
 L_KEYS = W_OWN  # address of room for key hashes
 L_KEY_ROOM = W_OWN + 1
 L_KEY_COUNT = W_OWN + 2  # in and out
-L_NEWEST_MS = W_OWN + 3  # in and out: the newest store time of all rows
+L_NEWEST_MS = W_OWN + 3  # in and out: the highest store time of all rows
 
 # A row.
 ROW_LOG_OFFSET = 0
@@ -44,7 +44,7 @@ ROW_SYS_FLAG = 2
 ROW_QUEUE_ID = 3
 ROW_QUEUE_OFFSET = 4
 ROW_STORE_MS = 5
-ROW_TAGS_CODE = 6  # hash of the tag, 0 without one; delays are for Python
+ROW_TAGS_CODE = 6  # hash of the tag, 0 without one; Python computes delivery times
 ROW_TOPIC_HASH = 7
 ROW_TOPIC_AT = 8  # position of the name in the stretch
 ROW_TOPIC_LENGTH = 9
@@ -57,8 +57,8 @@ TAG_KEY = 1 << 32  # marks the hash of a tag (5.4.0 and later index it) among th
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def columns(context):
-    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or
-    BAD_RECORD."""
+    """Write rows from W_AT on; return EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank)
+    or BAD_RECORD."""
     address = get(context, W_ADDRESS)
     length = get(context, W_LENGTH)
     base = get(context, W_BASE)
@@ -73,7 +73,7 @@ def columns(context):
     key_count = get(context, L_KEY_COUNT)
     newest_ms = get(context, L_NEWEST_MS)
     is_full = 0
-    topic, topic_length, topic_hash, prefix = 0, -1, 0, 0  # of the record before, which often is this one's
+    topic, topic_length, topic_hash, prefix = 0, -1, 0, 0  # of the record before, often the same topic
     while True:
         size, stopped, reason = next_record(address, length, base, file_left, max_record, at)
         if size == 0:
@@ -81,7 +81,7 @@ def columns(context):
             break
         record = address + at
         sys_flag, store_at, _, _, name, name_length, properties, properties_length = parts_of(record)
-        if count >= room or key_count + most_keys(properties_length) > key_room:
+        if count >= room or key_count + max_keys(properties_length) > key_room:
             stopped, is_full = c.EXHAUSTED, 1
             break
         keys, keys_length, tags, tags_length, unique, unique_length = find_properties(

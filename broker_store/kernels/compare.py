@@ -1,12 +1,12 @@
-"""Compare: rows of records (columns.py) with the queue units and index entries that must be there for them.
+"""Compare: rows of records (columns.py) with the queue units and index entries that they must have.
 
-What agrees is only counted off; what does not is left to Python, which says what is wrong with it.
+What agrees is counted or marked. What does not agree is left to Python, which reports what is wrong.
 
-    units     of all queues, one queue behind another, as they stand in the files; a byte each that becomes 1
-              when a record agrees
-    table     a queue each, found by the hash of its topic's name and its id: Q_WORDS words, Q_HASH -1 where
-              there is none
-    entries   of the index, as they stand in a file
+    units     of all queues, one queue after another, as in the files; one byte for each unit becomes 1
+              when a record agrees with it
+    table     one place for each queue, found by the hash of the topic's name and the queue id: Q_WORDS
+              words, Q_HASH -1 in a free place
+    entries   of the index, as in a file
 """
 
 from __future__ import annotations
@@ -55,45 +55,45 @@ from broker_store.kernels.record_head import is_queued
 
 HAS_NEGATIVE = 1  # a hash
 STEPS_BACK = 2  # a log offset
-# Entries whose slots are asked for before they are looked at: a slot lies anywhere in megabytes
+# How many entries ahead a slot is prefetched: slots lie anywhere in megabytes, and each is a cache miss
 _SLOTS_AHEAD = 32
 
 Q_HASH = 0
 Q_ID = 1
-Q_FIRST = 2  # number of its first unit here
-Q_COUNT = 3  # how many
-Q_AT = 4  # which of all units here is its first
+Q_FIRST = 2  # number of its first unit in `units`
+Q_COUNT = 3  # of its units in `units`
+Q_AT = 4  # position of its first unit in `units`
 Q_WORDS = 5
 
 # The context of `compare_units`.
 U_ROWS = 0
 U_COUNT = 1
 U_TABLE = 2
-U_MASK = 3  # places of the table less one, which is a power of two
+U_MASK = 3  # places of the table - 1; their number is a power of two
 U_UNITS = 4
 U_AGREED = 5
-U_ODD = 6  # out: numbers of the rows that agree with no unit here, room for all
+U_ODD = 6  # out: numbers of the rows that agree with no unit, room for all rows
 U_WORDS = 8
 
 # The context of `compare_entries`.
 E_ROWS = 0
 E_COUNT = 1
-E_ROW = 2  # in and out: row and key to go on with
+E_ROW = 2  # in and out: row and key to continue with
 E_KEY = 3
 E_KEYS = 4
 E_ENTRIES = 5
-E_END = 6  # how many entries are here
+E_END = 6  # number of entries in memory
 E_AT = 7  # in and out: the next entry
-E_FIRST_NUMBER = 8  # number of the first entry here in its file
+E_FIRST_NUMBER = 8  # number in the index file of the first entry in memory
 E_BEGIN_MS = 9  # of the file
-E_LATE = 10  # out: entries that state another time than their record, room for all
+E_LATE = 10  # out: entries with another time than their record, room for all entries
 E_LATE_COUNT = 11  # in and out
 E_WORDS = 12
 
 
 @inlined
 def place_in(table, mask, hashed, queue_id):
-    """Address of a queue's place in the table, or of the free one where it belongs."""
+    """Return the address of a queue's place in the table, or of the free one where it belongs."""
     number = (hashed ^ queue_id * 0x9E3779B1) & mask
     while True:
         place = table + 8 * Q_WORDS * number
@@ -104,7 +104,7 @@ def place_in(table, mask, hashed, queue_id):
 
 @njit(types.void(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def fill_table(table, mask, queues, count):
-    """Bring `count` queues, Q_WORDS words each at `queues`, into a table whose words are all -1."""
+    """Put `count` queues, Q_WORDS words each at `queues`, into a table whose words are all -1."""
     for number in range(count):
         queue = queues + 8 * Q_WORDS * number
         place = place_in(table, mask, get(queue, Q_HASH), get(queue, Q_ID))
@@ -114,8 +114,7 @@ def fill_table(table, mask, queues, count):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def compare_units(context):
-    """Mark the units that records of the rows agree with; how many rows of records that have a unit do
-    not."""
+    """Mark the units that rows agree with; return how many rows with a unit do not agree."""
     table = get(context, U_TABLE)
     mask = get(context, U_MASK)
     units = get(context, U_UNITS)
@@ -146,8 +145,8 @@ def compare_units(context):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def compare_entries(context):
-    """Walk keys and entries side by side: DONE (no more rows), EXHAUSTED (no more entries), DIFFERS at E_ROW,
-    E_KEY and E_AT.
+    """Compare keys and entries in order; return DONE (no more rows), EXHAUSTED (no more entries) or DIFFERS
+    at E_ROW, E_KEY and E_AT.
 
     A tag need not have an entry: brokers before 5.4 did not index it.
     """
@@ -173,7 +172,7 @@ def compare_entries(context):
             hashed = get(keys, key)
             entry = entries + ENTRY_BYTES * at
             if load_be64(entry + ENTRY_LOG_OFFSET_AT) == place and load_be32(entry) == hashed & (TAG_KEY - 1):
-                # The first of a file was written before the file had a begin of its own.
+                # The first entry of a file was written before the file had a begin time of its own.
                 if first_number + at != 1 and load_be32(entry + ENTRY_SECONDS_AT) != seconds_since(
                     begin_ms, get(row, ROW_STORE_MS)
                 ):
@@ -206,11 +205,11 @@ def _slot_of(entry, slots):
     nogil=True,
 )
 def wrong_links(entries, first, count, slots, newest, found, room):
-    """How many of `count` entries do not name the one before them in their slot; (number, the one before) of
-    as many as there is room for.
+    """Return how many of `count` entries do not name the entry before them in their slot; write (number,
+    entry before) for as many as there is `room`.
 
-    `newest` has an int32 for each slot: the newest entry before `first`, and afterwards the newest of all.
-    Start with zeros.
+    `newest` has an int32 for each slot: the newest entry before `first`; afterwards the newest of all. It
+    starts with zeros.
     """
     wrong = 0
     for place in range(min(_SLOTS_AHEAD, count)):
@@ -233,7 +232,7 @@ def wrong_links(entries, first, count, slots, newest, found, room):
 
 @njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
 def flaws_of(entries, count):
-    """What is wrong with entries in themselves: HAS_NEGATIVE, STEPS_BACK, both or 0."""
+    """Return what is wrong with entries by themselves: HAS_NEGATIVE, STEPS_BACK, both or 0."""
     flaws = 0
     before = -(1 << 62)
     for number in range(count):
@@ -247,7 +246,7 @@ def flaws_of(entries, count):
     return flaws
 
 
-# A queue among the rows of a slice, see `group_rows`.
+# A queue among the rows of a slice (`group_rows`).
 G_HASH = 0
 G_ID = 1
 G_FIRST = 2  # queue offset of its first row
@@ -264,10 +263,10 @@ G_WORDS = 7
     nogil=True,
 )
 def group_rows(rows, count, table, mask, groups, room):
-    """The queues that the rows belong to, G_WORDS words each, also in the table; how many.
+    """Write the queues of the rows, G_WORDS words each, and put them into the table, which is cleared first;
+    return their number.
 
-    -1 when the queue offsets of one do not go up by one, or there are more than `room`. The table is cleared
-    here.
+    Returns -1 when the queue offsets of a queue do not increase by one, or there are more than `room` queues.
     """
     for word in range((mask + 1) * Q_WORDS):
         put(table, word, -1)
@@ -310,8 +309,8 @@ def group_rows(rows, count, table, mask, groups, room):
 
 @njit(types.void(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def place_units(group, at, count):
-    """The units of a group begin at unit `at` of those that are compared; with a count of 0 none of its rows
-    agrees."""
+    """Set where the units of a group begin among those in memory: at unit `at`. With a `count` of 0 none of
+    its rows agrees."""
     place = get(group, G_PLACE)
     put(place, Q_AT, at)
     put(place, Q_COUNT, count)
@@ -319,7 +318,8 @@ def place_units(group, at, count):
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def wrong_slots(slots, newest, count):
-    """How many slots do not name the newest of their entries, as `wrong_links` left it."""
+    """Return how many slots do not name the newest of their entries, given `newest` as `wrong_links` left
+    it."""
     wrong = 0
     for slot in range(count):
         if load_be32(slots + 4 * slot) != load32(newest + 4 * slot):

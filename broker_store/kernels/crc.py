@@ -1,9 +1,9 @@
-"""CRC-32 (zlib polynomial) of memory, as Apache stores it: AND 0x7FFFFFFF.
+"""CRC-32 (zlib polynomial) of memory. Apache stores it AND 0x7FFFFFFF, which the callers apply.
 
-With the carry-less multiplication of the CPU 64 bytes are folded at a time (Gopal et al., "Fast CRC
-Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009), at 11 to 28 GB/s; what is left, and
-everything on a CPU without it, goes eight bytes at a time through tables. LLVM aborts the process when it
-meets the instruction on a CPU that lacks it, so the feature is tested before that code exists.
+The CPU's carry-less multiplication folds 64 bytes at a time (Gopal et al., "Fast CRC Computation for Generic
+Polynomials Using PCLMULQDQ", Intel 2009), at 11 to 28 GB/s. The rest, and everything on a CPU without the
+instruction, goes through tables eight bytes at a time. LLVM aborts the process when it compiles the
+instruction on a CPU that lacks it, so that code exists only where the CPU has the feature.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _by_tables(crc, address, length):
 
 @intrinsic
 def _by_folding(typing_context, crc, address, length):
-    """CRC state after `length` bytes, a multiple of 16 and at least 64."""
+    """Return the CRC state after `length` bytes, which is a multiple of 16 and at least 64."""
 
     def codegen(context, builder, signature, arguments):
         crc, address, length = arguments
@@ -171,7 +171,7 @@ if HAS_CARRYLESS_MULTIPLY:
 
     @inlined
     def crc32(address, length):
-        """CRC-32 of `length` bytes at `address`, without the AND."""
+        """Return the CRC-32 of `length` bytes at `address`, without the AND."""
         crc = 0xFFFFFFFF
         if length >= 64:
             folded = length & ~15
@@ -184,5 +184,5 @@ else:
 
     @inlined
     def crc32(address, length):
-        """CRC-32 of `length` bytes at `address`, without the AND."""
+        """Return the CRC-32 of `length` bytes at `address`, without the AND."""
         return _by_tables(0xFFFFFFFF, address, length) ^ 0xFFFFFFFF

@@ -2,11 +2,10 @@
 
     MESSAGES ──► Message, Message, ...  ──►  rows DESCRIBED .. DESCRIPTOR_COUNT
 
-Looking at eleven fields in Python costs more than appending the message; here it is a load each. What the
-layout words (M_*) say holds for CPython's own classes only, so each object's type is compared first, and a
-message with any other (a bytearray, a subclass of int) stops the kernel with NOT_PLAIN: Python makes it
-plain, and the same message is described again. The interpreter lock is held, and whoever calls holds the
-messages.
+Reading eleven fields in Python costs more than appending the message; here each is one load. The layout words
+(M_*) hold only for CPython's own classes, so the type of each object is compared first. A message with
+another type (a bytearray, a subclass of int) stops the kernel with NOT_PLAIN: Python converts it, and the
+same message is described again. The interpreter lock is held, and the caller holds the messages.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _BOTH_V6 = 0x30
 
 @inlined
 def _is_int(layout, object):
-    """Whether it is an int that 64 bits hold."""
+    """True if it is an int that fits 64 bits."""
     if load64(object + _TYPE) != get(layout, c.M_INT_TYPE):
         return False
     count = load64(object + _SIZE)
@@ -68,8 +67,11 @@ def _int_value(layout, object):
 
 @inlined
 def _host(layout, host, room):
-    """(what stands in the row, bytes of the address): IPv4 the address and port as one int64, IPv6 the
-    address of both at `room`. 0 bytes when `host` is no (bytes of 4 or 16, int)."""
+    """Return (value for the row, bytes of the address): for IPv4 address and port as one int64, for IPv6 the
+    address of both at `room`.
+
+    0 bytes when `host` is not (bytes of 4 or 16, int).
+    """
     if load64(host + _TYPE) != get(layout, c.M_TUPLE_TYPE) or load64(host + _SIZE) != 2:
         return 0, 0
     address, port = load64(host + TUPLE_ITEMS), load64(host + TUPLE_ITEMS + 8)
@@ -88,7 +90,7 @@ def _host(layout, host, room):
 
 @inlined
 def names_inner_count(properties, length):
-    """Whether they hold INNER_NUM\\x01, which only Apache's own batch consume queues may."""
+    """True if the properties hold INNER_NUM\\x01, which only the batch consume queues of Apache may have."""
     at, end = properties, properties + length
     while True:
         at = find_byte(at, end, 1)
@@ -102,14 +104,14 @@ def names_inner_count(properties, length):
 
 @inlined
 def take_group(context, messages):
-    """The next group: a tuple of messages."""
+    """Set the next group, a tuple of messages."""
     put(context, c.MESSAGES, messages + TUPLE_ITEMS)
     put(context, c.DESCRIPTOR_COUNT, load64(messages + _SIZE))
 
 
 @inlined
 def describe_messages(context):
-    """Make the rows that are left; DONE or the stop code of the message DESCRIBED."""
+    """Make the remaining rows; return DONE, or the stop code of message DESCRIBED."""
     layout = get(context, c.LAYOUT)
     messages = get(context, c.MESSAGES)
     count = get(context, c.DESCRIPTOR_COUNT)

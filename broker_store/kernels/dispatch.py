@@ -1,13 +1,25 @@
-"""Dispatch: from the log to consume queue units and index entries, in log order (docs/spec/store-behaviour.md
-section 3).
+"""Dispatch: from the log to consume queue units and index entries, in the order of the log
+(docs/spec/store-behaviour.md section 3).
 
-    log [DISPATCH_BASE + DISPATCH_AT, CONFIRMED)  ──►  a unit in the record's queue, an entry for each of its
-                                                       keys
+    log     ...| record | record | record |...         DISPATCH_BASE + DISPATCH_AT ──► CONFIRMED
+                          │
+                          ├─ name ─► topic row ─► queue row      UNKNOWN_QUEUE: Python creates it
+                          │
+                          ├─ unit    at Q_DISPATCHED of the queue's file
+                          │    number below it: the unit exists, nothing is written
+                          │    number above it: QUEUE_HOLE
+                          │    no room in the file: QUEUE_FILE_END, Python opens the next one
+                          │    record below T_DELETED_BEFORE: of a deleted topic, gets no unit
+                          │
+                          └─ entries one for the unique key, each key and the tag, at INDEX_COUNT
+                               log offset below INDEX_END_OFFSET: they exist, nothing is written
+                               no room in the file: INDEX_FULL, Python opens the next one
 
-The log is the truth; what is written here can always be made again from it. So each record may be dispatched
-twice: a unit that is already there is left, an entry below INDEX_END_OFFSET is not added. A stop code names
-what Python must do (next log file, new queue, new queue or index file, delivery time of a delayed record);
-the same record is then dispatched again.
+The log is the truth: what is written here can always be written again from it. So a record may be dispatched
+twice, after a stop or after a crash, and the second time adds nothing that is already there. A stop code
+names what Python must do first (next log file, new queue, new queue or index file, delivery time of a delayed
+record); then the same record is dispatched again. DISPATCH_AT moves only after unit and entries of a record
+are written.
 """
 
 from __future__ import annotations
@@ -40,9 +52,9 @@ from broker_store.kernels.offsets import UNIT_BYTES
 from broker_store.kernels.record_head import (
     BLANK_BYTES,
     BLANK_MAGIC,
-    LEAST_RECORD,
     LOG_OFFSET_AT,
     MAGIC_AT,
+    MIN_RECORD,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     bounded_parts,
@@ -60,8 +72,10 @@ _KEYS = int.from_bytes(b"KEYS", "big")
 _TAGS = int.from_bytes(b"TAGS", "big")
 _UNIQ_KEY = int.from_bytes(b"UNIQ_KEY", "big")
 _D, _ELAY = int.from_bytes(b"D", "big"), int.from_bytes(b"ELAY", "big")
-_LONGEST_LEVEL = 9  # digits
-_LINK_BEHIND = 24  # entries between adding one to the index and linking it: eight records of three
+_MAX_LEVEL_DIGITS = 9  # of a delay level that this kernel reads: a number that fits 32 bits
+# Entries between adding one to the index and linking it: about eight records of three. By then the prefetched
+# slot is in the cache (`add_entry`).
+_LINK_AFTER = 24
 
 
 @inlined
@@ -74,7 +88,7 @@ def name_hash(address, length):
 
 @inlined
 def find_topic(context, name, length):
-    """Address of the topic's row, 0 when unknown."""
+    """Return the address of the topic's row, 0 when unknown."""
     table = get(context, c.TOPIC_TABLE)
     mask = get(context, c.TOPIC_MASK)
     hashed = name_hash(name, length)
@@ -97,15 +111,17 @@ def find_queue(topic, queue_id):
 
 
 @inlined
-def most_keys(properties_length):
-    """Upper bound of the index entries of a record: what append reserves and dispatch gives back."""
+def max_keys(properties_length):
+    """Return an upper bound of the index entries of a record: append reserves it and dispatch returns it."""
     return properties_length // 2 + 3
 
 
 @inlined
 def find_properties(address, length):
-    """(KEYS at, length, TAGS at, length, UNIQ_KEY at, length); address 0 where absent. The last of a name
-    counts."""
+    """Return (KEYS at, length, TAGS at, length, UNIQ_KEY at, length); address 0 where absent.
+
+    Where a name is repeated, the last value counts.
+    """
     keys, keys_length, tags, tags_length, unique, unique_length = 0, 0, 0, 0, 0, 0
     at, end = address, address + length
     while at < end:
@@ -128,8 +144,8 @@ def find_properties(address, length):
 
 @inlined
 def delivery_ms(context, properties, length, store_ms):
-    """When a message of a delay level is due: 0 when it names no level, -1 when Python has to read what it
-    names."""
+    """Return the delivery time of a message with a delay level: 0 without a level, -1 when Python has to read
+    the level."""
     at, end = properties, properties + length
     value, digits = 0, 0
     while at < end:
@@ -142,7 +158,7 @@ def delivery_ms(context, properties, length, store_ms):
         ):
             value, digits = at + 6, stop - at - 6
         at = stop + 1
-    if digits > _LONGEST_LEVEL:
+    if digits > _MAX_LEVEL_DIGITS:
         return -1
     level = 0
     for place in range(digits):
@@ -158,9 +174,9 @@ def delivery_ms(context, properties, length, store_ms):
 def _index_record(
     context, topic, log_offset, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
 ):
-    """All entries of a record: unique key, each key, tag (5.4 and later). True when all are in.
+    """Write all entries of a record: unique key, each key, tag (5.4 and later). True when all are written.
 
-    The first INDEX_KEYS_DONE of them went into the file before.
+    The first INDEX_KEYS_DONE of them are in the file before, which became full.
     """
     address, slots = get(context, c.INDEX_ADDRESS), get(context, c.INDEX_SLOTS)
     room = min(get(context, c.INDEX_LIMIT), get(context, c.INDEX_ALLOCATED))
@@ -192,7 +208,7 @@ def _index_record(
                         seconds,
                     )
                     if number <= 1:
-                        # This entry's time still counts from the end of the file before.
+                        # The time of this entry still counts from the end of the file before.
                         put(context, c.INDEX_BEGIN_OFFSET, log_offset)
                         put(context, c.INDEX_BEGIN_MS, store_ms)
                         seconds = 0
@@ -211,7 +227,7 @@ def _index_record(
 
 @inlined
 def dispatch_records(context, most):
-    """Dispatch up to CONFIRMED, `most` records at the most; DONE, EXHAUSTED or a stop code."""
+    """Dispatch records up to CONFIRMED, at most `most`; return DONE, EXHAUSTED or a stop code."""
     address = get(context, c.DISPATCH_ADDRESS)
     base = get(context, c.DISPATCH_BASE)
     size = get(context, c.DISPATCH_SIZE)
@@ -238,11 +254,11 @@ def dispatch_records(context, most):
         if magic == BLANK_MAGIC:
             stopped = c.LOG_FILE_END
             break
-        if not is_record_magic(magic) or total < LEAST_RECORD or total > left or total > max_record:
+        if not is_record_magic(magic) or total < MIN_RECORD or total > left or total > max_record:
             stopped = c.BAD_RECORD
             break
         if load_be64(record + LOG_OFFSET_AT) != base + at:
-            stopped = c.BAD_RECORD  # a log file lies under another name, or has the content of another
+            stopped = c.BAD_RECORD  # the file has another file's name or content
             break
         sys_flag, time_at, tries, _, name, name_length, properties, properties_length = bounded_parts(
             record, total
@@ -303,7 +319,7 @@ def dispatch_records(context, most):
                     put(context, c.STOPPED_QUEUE, queue)
                     stopped = c.OTHER_UNIT
                     break
-                # The size is written last: a unit without it is no unit.
+                # The size is written last: a reader takes a unit without a size for no unit.
                 store_be64(target, base + at)
                 store_be64(target + 12, tags_code)
                 store_be32(target + 8, total)
@@ -339,10 +355,10 @@ def dispatch_records(context, most):
                 ):
                     stopped = c.INDEX_FULL
                     break
-            queued_keys -= most_keys(properties_length)
+            queued_keys -= max_keys(properties_length)
         at += total
         count += 1
-        ready = get(context, c.INDEX_COUNT) - _LINK_BEHIND
+        ready = get(context, c.INDEX_COUNT) - _LINK_AFTER
         if linked < ready:
             link_entries(context, linked, ready)
             linked = ready
@@ -361,11 +377,11 @@ def dispatch_records(context, most):
 
 @njit(types.int64(types.int64), cache=True)
 def dispatch(context):
-    """In normal running, on the loop: keeps the interpreter lock."""
+    """Dispatch in normal running, on the event loop: a short call that keeps the interpreter lock."""
     return dispatch_records(context, 0x7FFFFFFFFFFFFFFF)
 
 
 @njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
 def catch_up(context, most):
-    """For the catch-up worker: releases the lock, returns after `most` records (EXHAUSTED)."""
+    """Dispatch at most `most` records for the catch-up worker, without the interpreter lock."""
     return dispatch_records(context, most)

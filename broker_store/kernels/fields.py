@@ -1,11 +1,11 @@
-"""Fields: every field of the records in a stretch of the log, a column a field, for those who make tables of
+"""Fields: every field of the records in a stretch of the log, one column for each field, to make tables of
 them.
 
-Numbers stand in their columns; of text and bytes the place in the stretch and the length do. What is wanted
-of those is then copied together by `gather`, so that no record becomes a Python object.
+Numbers are stored in their columns; for text and bytes the columns hold place in the stretch and length. The
+wanted ones are then copied together by `gather`, so that no record becomes a Python object.
 
     rows     field f of record i at rows + f * COLUMN + 8 * i; COLUMN is no power of two, so that the fields
-             of a record do not fall into one set of the cache
+             of a record do not share one set of the processor's cache
     pieces   (place, length) of each key, or of each property's name and value, and where each record's begin
 """
 
@@ -64,7 +64,7 @@ _NAME_END = 1
 _BLANK = 32
 
 X_COLUMN = W_OWN  # bytes from one field of a record to its next
-X_WITH_KEYS = W_OWN + 1  # 1: the properties are looked through for keys, tags and unique key
+X_WITH_KEYS = W_OWN + 1  # 1: read keys, tags and unique key from the properties
 
 LOG_OFFSET = 0
 SIZE = 1
@@ -97,8 +97,8 @@ FIELD_COUNT = 26
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def fields(context):
-    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or
-    BAD_RECORD."""
+    """Write rows from W_AT on; return EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank)
+    or BAD_RECORD."""
     address = get(context, W_ADDRESS)
     length = get(context, W_LENGTH)
     base = get(context, W_BASE)
@@ -164,7 +164,7 @@ def fields(context):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def gather(source, places, lengths, count, target):
-    """Copy `count` pieces of `source` one behind another to `target`; returns their bytes."""
+    """Copy `count` pieces of `source` one after another to `target`; return their bytes."""
     at = target
     for number in range(count):
         length = get(lengths, number)
@@ -179,8 +179,8 @@ def gather(source, places, lengths, count, target):
     nogil=True,
 )
 def split_words(source, places, lengths, count, pieces, begins):
-    """The words between blanks of `count` texts: (place, length) each at `pieces`, their number; each text's
-    first at `begins`.
+    """Find the words between blanks of `count` texts: (place, length) each at `pieces`, the number of a
+    text's first at `begins`; return their number.
 
     There must be room for (length + 1) // 2 of each text.
     """
@@ -206,10 +206,10 @@ def split_words(source, places, lengths, count, pieces, begins):
     nogil=True,
 )
 def split_properties(source, places, lengths, count, pieces, begins):
-    """The pairs of `count` properties strings: (place, length) of name and of value each; of two equal names
-    the last value.
+    """Find the pairs of `count` properties strings: (place, length) of name and of value each; return their
+    number.
 
-    There must be room for length // 4 + 1 of each string.
+    Of two equal names the last value counts. There must be room for length // 4 + 1 of each string.
     """
     found = 0
     for number in range(count):
@@ -245,11 +245,11 @@ def split_properties(source, places, lengths, count, pieces, begins):
     nogil=True,
 )
 def hash_keys(source, rows, column, count, hashes, begins):
-    """The index hashes of `count` records: unique key, each key, tag (with TAG_KEY); where each record's
-    begin at `begins`.
+    """Write the index hashes of `count` records: unique key, each key, tag (with TAG_KEY); the number of a
+    record's first at `begins`; return their number.
 
-    `column` is the bytes from one field of a record to its next. There must be room for (KEYS_LENGTH + 1) //
-    2 + 2 of each.
+    `column` is the bytes from one field of a record to its next. There must be room for
+    (KEYS_LENGTH + 1) // 2 + 2 of each record.
     """
     found = 0
     for number in range(count):
@@ -291,7 +291,7 @@ def hash_keys(source, rows, column, count, hashes, begins):
 
 @njit(types.void(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def hash_tags(source, places, lengths, count, codes):
-    """The tags code of `count` records at `codes`: the hash of the tag, 0 without one (place -1)."""
+    """Write the tags code of `count` records to `codes`: the hash of the tag, 0 without one (place -1)."""
     for number in range(count):
         place = get(places, number)
         store64(codes + 8 * number, java_hash(0, source + place, get(lengths, number)) if place >= 0 else 0)

@@ -1,8 +1,9 @@
-"""The hash index: putting keys, and linking them anew (docs/spec/store-format.md section 5).
-kernels/lookup.py follows chains.
+"""The hash index: adding keys and linking them (docs/spec/store-format.md section 5); lookup.py follows
+chains.
 
     header 40 | slots x int32 | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous
-    entry
+
+A slot names its newest entry, each entry the one before it in the slot; 0 ends the chain.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ _POWERS = tuple(pow(31, power, 1 << 32) for power in range(9))
 
 @inlined
 def _eight_characters(word):
-    """What eight ASCII characters, the first in the lowest byte, add to a hash: pairs, fours, then all of
-    them at once."""
+    """Return what eight ASCII characters, the first in the lowest byte, add to a hash.
+
+    Pairs, then fours, then all eight are combined by one multiplication each, in place of eight steps.
+    """
     pairs = (word & 0x00FF00FF00FF00FF) * 31 + ((word >> 8) & 0x00FF00FF00FF00FF)
     fours = (pairs & 0x0000FFFF0000FFFF) * _POWERS[2] + ((pairs >> 16) & 0x0000FFFF0000FFFF)
     return (fours & 0xFFFFFFFF) * _POWERS[4] + (fours >> 32)
@@ -56,8 +59,10 @@ def _eight_characters(word):
 
 @inlined
 def _character(at, left):
-    """(code point, bytes) of the first of `left` bytes. What is no UTF-8 is U+FFFD, and as long as Java's
-    decoder makes it."""
+    """Return (code point, bytes) of the first of `left` bytes.
+
+    Invalid UTF-8 is U+FFFD, with as many bytes as Java's decoder replaces by one.
+    """
     first = load_u8(at)
     if first < 0x80:
         return first, 1
@@ -83,7 +88,8 @@ def _character(at, left):
 
 @inlined
 def java_hash(seed, address, length):
-    """Continue String.hashCode over UTF-8 text, decoded to UTF-16 units as Java does it; int32 as int64."""
+    """Continue String.hashCode over UTF-8 text, decoded to UTF-16 units as Java does it; return int32 as
+    int64."""
     value = seed
     at, end = address, address + length
     while at + 8 <= end:
@@ -96,7 +102,7 @@ def java_hash(seed, address, length):
     if 0 < left < 8:
         word = load_few(at, left)
         if not word & _NOT_ASCII:
-            # Moved to the end of the word: characters of 0 in front add nothing.
+            # Moved to the end of the word: leading characters of 0 add nothing to the hash.
             value = (value * _POWERS[left] + _eight_characters(word << 8 * (8 - left))) & 0xFFFFFFFF
             at = end
     while at < end:
@@ -113,7 +119,7 @@ def java_hash(seed, address, length):
 
 @inlined
 def key_hash(java):
-    """Apache's indexKeyHashMethod: the absolute value, and 0 for the int that has none."""
+    """Apply Apache's indexKeyHashMethod: the absolute value, and 0 for the one int that has none."""
     if java == -2147483648:
         return 0
     return -java if java < 0 else java
@@ -121,7 +127,7 @@ def key_hash(java):
 
 @inlined
 def seconds_since(begin_ms, store_ms):
-    """The time of an entry: whole seconds after the file's begin."""
+    """Return the time of an entry: whole seconds since the file's begin, 0 while it has none."""
     if begin_ms <= 0:
         return 0
     return min(max((store_ms - begin_ms) // 1000, 0), _INT_MAX)
@@ -131,9 +137,9 @@ def seconds_since(begin_ms, store_ms):
 def add_entry(address, slots, number, hashed, log_offset, seconds):
     """Write entry `number`; `link_entries` links it.
 
-    Its slot lies anywhere in megabytes, so it is only asked for here and linked some entries later, when it
-    has come near. Until then the slot's number stands where the previous entry's will. Nobody follows a slot
-    to an entry that the header does not count yet.
+    Its slot lies anywhere in megabytes, mostly not in the cache. So the slot is only prefetched here, and
+    linked some entries later. Until then the entry holds the slot's number in the field of the previous
+    entry. No reader follows a slot to an entry that the header does not count yet.
     """
     slot = remainder(hashed, slots)
     prefetch_to_write(address + HEADER_BYTES + slot * 4)
@@ -146,7 +152,7 @@ def add_entry(address, slots, number, hashed, log_offset, seconds):
 
 @inlined
 def link_entries(context, first, end):
-    """Link entries `first` to `end` - 1, which `add_entry` wrote, in order."""
+    """Link entries `first` to `end` - 1, which `add_entry` wrote, in their order."""
     address = get(context, c.INDEX_ADDRESS)
     entries = address + HEADER_BYTES + get(context, c.INDEX_SLOTS) * 4
     used = 0
@@ -175,8 +181,10 @@ def write_header(context):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def link_slots(address, slots, first, count):
-    """Link entries `first` to `count` - 1 anew, in order; returns slots that became used. Start with `first`
-    = 1 on zeroed slots."""
+    """Link entries `first` to `count` - 1 again, in their order; return the number of slots that became used.
+
+    A full rebuild starts with `first` = 1 on zeroed slots.
+    """
     used = 0
     entries = address + HEADER_BYTES + slots * 4
     for number in range(first, count):
@@ -194,11 +202,11 @@ def link_slots(address, slots, first, count):
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def slots_used(address, slots, count):
-    """How many slots the entries 1 to `count` - 1 use, -1 when slots or links are not what `link_slots` would
-    make of them.
+    """Return how many slots the entries 1 to `count` - 1 use, -1 when slots or links differ from what
+    `link_slots` makes.
 
-    Every chain descends and holds only entries of its slot, so none is reached twice; when all are reached,
-    each is in its place. Nothing is written: pages that are right stay clean.
+    Every chain descends and holds only entries of its slot, so no entry is reached twice; when all are
+    reached, each is in its place. Nothing is written: pages that are correct stay clean.
     """
     used = reached = 0
     entries = address + HEADER_BYTES + slots * 4
@@ -222,10 +230,9 @@ def slots_used(address, slots, count):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def entries_below(entries, count, below, room):
-    """Number of the first of the entries 1 to `count` - 1 that steps back or is of a record at or beyond
-    `below`.
+    """Return the first of the entries 1 to `count` - 1 whose log offset decreases or is at or above `below`.
 
-    At `room` the log offset of the last one before it is left, -1 when there is none.
+    The log offset of the last entry before it is written to `room`, -1 when there is none.
     """
     last = -1
     number = 1
@@ -246,13 +253,12 @@ def entries_below(entries, count, below, room):
     cache=True,
     nogil=True,
 )
-def settle_entries(entries, first, end, low, high, seconds, most_seconds, writes):
-    """Of the entries `first` to `end` - 1, which are of records from `low` to `high` of the log, how many
-    state something else.
+def settle_entries(entries, first, end, low, high, seconds, max_seconds, writes):
+    """Count, of the entries `first` to `end` - 1, those whose log offset or seconds are out of order.
 
-    Their log offsets ascend from `low` on and their seconds from `seconds` to `most_seconds`. With `writes`
-    an entry that steps out gets the value of the one before it: a lookup ends at an entry before its file's
-    begin, and would not come to those behind it.
+    Their log offsets must ascend from `low` to below `high`, and their seconds from `seconds` to
+    `max_seconds`. With `writes` such an entry gets the values of the one before it: a lookup ends at an entry
+    before its file's begin, and would not reach the older entries of the chain.
     """
     wrong = 0
     for number in range(first, end):
@@ -260,7 +266,7 @@ def settle_entries(entries, first, end, low, high, seconds, most_seconds, writes
         offset, after = load_be64(at + ENTRY_LOG_OFFSET_AT), load_be32(at + ENTRY_SECONDS_AT)
         if low <= offset < high:
             low = offset
-        if seconds <= after <= most_seconds:
+        if seconds <= after <= max_seconds:
             seconds = after
         if offset != low or after != seconds:
             wrong += 1

@@ -1,9 +1,9 @@
-"""Layout: where the messages of queue units lie in the commit log, and which pages a read of them would
+"""Layout: where the messages of a queue's units lie in the commit log, and which pages a read of them would
 touch.
 
-Nothing of the log is read: a unit's place and size say it all. What is touched is noted in a map of the log's
-pages, a byte a page: bit 0 says that the page is in memory, bit 1 that one of the messages lies in it. The
-pages of a file begin with a byte of their own, since files need not be whole pages long.
+Nothing of the log is read: place and size in the unit are enough. Touched pages are marked in a map of the
+log's pages, one byte for each: bit 0 is set for a page in memory, bit 1 for a page with a part of a message.
+The pages of each file begin with a byte of their own, since a file need not be a whole number of pages.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ TOUCHED = 2
 # Words of the context.
 Y_UNITS = 0  # address of the units, and how many there are
 Y_COUNT = 1
-Y_BEGIN = 2  # the part of the log that is looked at; messages outside of it are left out
+Y_BEGIN = 2  # the part of the log that is mapped; messages outside of it are left out
 Y_END = 3
 Y_FILE_BYTES = 4
 Y_FILE_PAGES = 5
 Y_PAGES = 6  # address of the map of pages
-Y_CELLS = 7  # address of an int64 a cell of [begin, end): bytes of messages in it; and how many cells
+# address of an int64 for each cell of [begin, end): bytes of messages in it; and the number of cells
+Y_CELLS = 7
 Y_CELL_COUNT = 8
-Y_JUMPS = 9  # address of room for an int64 a unit, and how many were written
+Y_JUMPS = 9  # address of room for an int64 for each unit, and how many were written
 Y_JUMP_COUNT = 10
-Y_LAST_END = 11  # where the message before ended, -1 when none is known
+Y_LAST_END = 11  # where the message before ended, -1 when not known
 Y_MESSAGES = 12
 Y_BYTES = 13
-Y_COLD_MESSAGES = 14  # those with a page that is not in memory
+Y_COLD_MESSAGES = 14  # messages with a page that is not in memory
 Y_COLD_BYTES = 15
-Y_GONE = 16  # units that lead before the part; those that lead behind it came later
+Y_GONE = 16  # units that lead before the part (deleted files); those that lead after it are newer
 Y_FILES = 17
-Y_BLOCK_PAGES = 18  # pages that a read-ahead brings
+Y_BLOCK_PAGES = 18  # pages that a read-ahead reads
 Y_TOUCHED = 19  # pages
 Y_TOUCHED_COLD = 20
 Y_AHEAD = 21  # pages in touched blocks
@@ -46,7 +47,7 @@ Y_WORDS = 23
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def lay_units(context):
-    """Go over the units; how many, fewer than there are when one that is no data ended the queue."""
+    """Scan the units; return how many, fewer than there are when a unit without data ended the queue."""
     units, count = get(context, Y_UNITS), get(context, Y_COUNT)
     begin, end = get(context, Y_BEGIN), get(context, Y_END)
     file_bytes, file_pages = get(context, Y_FILE_BYTES), get(context, Y_FILE_PAGES)
@@ -112,8 +113,8 @@ def lay_units(context):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def count_touched(context):
-    """Count the touched pages and the blocks around them, block by block of each file, and make the map as it
-    was before."""
+    """Count the touched pages and the blocks around them, block by block of each file, and clear the
+    marks."""
     pages, files, file_pages = get(context, Y_PAGES), get(context, Y_FILES), get(context, Y_FILE_PAGES)
     block_pages = get(context, Y_BLOCK_PAGES)
     touched, touched_cold, ahead, ahead_cold = 0, 0, 0, 0

@@ -1,12 +1,13 @@
 """Key lookup: walk the index for a topic's key and copy the records that its entries name.
 
-Header, slot, entries and records may lie in any page of files that together are larger than memory, so each
-page is touched only when it is known to be in memory (engine/residency.py). At the first one that is not the
-lookup stops, and begins again when it was asked about. Hash collisions stay in: who asks compares the keys.
+Header, slot, entries and records may lie in any page of files that together are larger than memory, so a page
+is touched only when it is known to be in memory (engine/residency.py). At the first other page the lookup
+stops; Python asks about the page, and the lookup starts again. Hash collisions stay in the result: the caller
+compares the keys.
 
 A record of an earlier run is compared with its queue's unit when it is first read, as a read of its queue
-does it (kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then says what is
-damaged (engine/reads.py).
+does (kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then finds out what
+is damaged (engine/reads.py).
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ from broker_store.kernels.offsets import (
 )
 from broker_store.kernels.read import ask, units_holding
 from broker_store.kernels.record_head import (
-    LEAST_RECORD,
     LOG_OFFSET_AT,
     MAGIC_AT,
+    MIN_RECORD,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     is_queued,
@@ -65,7 +66,7 @@ _NUMBER_SIGN = 35  # between topic and key
 
 @inlined
 def _may_touch(context, known, file_number, place, size):
-    """Whether the bytes of that index file are in memory; when not, they are asked about."""
+    """True if the bytes of the index file are in memory; if not, note them to be asked about."""
     if is_in_memory(known, place, size, get(context, c.R_ROUND)):
         return True
     ask(context, file_number, place, size)
@@ -74,10 +75,10 @@ def _may_touch(context, known, file_number, place, size):
 
 @inlined
 def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
-    """Put log offsets of matching entries, newest first, behind the `found` in K_FOUND, `most` in all; how
-    many there are then, or -1: pages have to be asked about.
+    """Append log offsets of matching entries, newest first, after the `found` in K_FOUND, to at most `most`;
+    return their number, -1 when pages must be asked about.
 
-    The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged
+    The walk ends where Apache's ends, and also where an entry number does not decrease: a chain of a damaged
     file may loop (docs/spec/store-format.md section 5, Query).
     """
     lookup = get(context, c.R_LOOKUP)
@@ -112,8 +113,8 @@ def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
 
 @inlined
 def walk_files(context, topic, key, most, begin_ms, end_ms):
-    """Log offsets of the key's entries into K_FOUND, newest file first, newest entry first; how many, or -1:
-    pages have to be asked about."""
+    """Write the log offsets of the key's entries to K_FOUND, newest file first, newest entry first; return
+    their number, -1 when pages must be asked about."""
     lookup = get(context, c.R_LOOKUP)
     hashed = (java_hash(0, topic, get(lookup, c.K_TOPIC_LENGTH)) * 31 + _NUMBER_SIGN) & 0xFFFFFFFF
     hashed = key_hash(java_hash(hashed, key, get(lookup, c.K_KEY_LENGTH)))
@@ -133,14 +134,14 @@ def walk_files(context, topic, key, most, begin_ms, end_ms):
             if found < 0:
                 return -1
         if begin < begin_ms:
-            break  # older files end before the time asked for
+            break  # older files end before the requested time
     return found
 
 
 @inlined
 def _sort(offsets, count):
-    """Ascending, in place: turned round, since entries come newest first, and then each put where it
-    belongs."""
+    """Sort `count` offsets in place, ascending: reverse them, since entries come newest first, then insertion
+    sort."""
     for number in range(count // 2):
         offset = get(offsets, number)
         put(offsets, number, get(offsets, count - 1 - number))
@@ -156,8 +157,10 @@ def _sort(offsets, count):
 
 @inlined
 def _compare(context, known, file_size, place, record, size, log_offset):
-    """LOOKUP_DONE when an earlier run's record, all of it in memory, is as it was stored and what its unit
-    states; else what has to be done first, or LOOKUP_DOUBTFUL. Looked at once."""
+    """Compare a record of an earlier run, all of it in memory, with what was stored and with its unit, once.
+
+    LOOKUP_DONE when they agree, LOOKUP_DOUBTFUL when not, else what has to be done first.
+    """
     if is_checked(known, file_size, place):
         return c.LOOKUP_DONE
     if not is_as_stored(record, size, log_offset):
@@ -192,10 +195,11 @@ def _compare(context, known, file_size, place, record, size, log_offset):
 
 @inlined
 def _plan(context, lookup, found, is_by_key):
-    """Keep in K_FOUND the offsets at which a sound record begins, and put those records into R_RUNS:
-    (LOOKUP_DONE, how many). Or say what has to be done first, when a record is not known to be in memory.
+    """Keep in K_FOUND the offsets at which a sound record begins, and put those records into R_RUNS.
 
-    By key, LOOKUP_DOUBTFUL where none begins: an entry of the index leads to each."""
+    Returns (LOOKUP_DONE, their number), or what has to be done first when a record is not known to be in
+    memory. By key, returns LOOKUP_DOUBTFUL for an offset without a record: an entry of the index leads to it.
+    """
     writer = get(context, c.R_WRITER)
     offsets = get(lookup, c.K_FOUND)
     runs = get(context, c.R_RUNS)
@@ -210,24 +214,24 @@ def _plan(context, lookup, found, is_by_key):
             continue
         number = (log_offset - log_first) // file_size
         place = (log_offset - log_first) - number * file_size
-        if place + LEAST_RECORD > file_size:
+        if place + MIN_RECORD > file_size:
             if is_by_key:
                 return c.LOOKUP_DOUBTFUL, 0
             continue
         address = get(get(writer, c.LOG_MAPS), number)
         if address == 0:
-            ask(context, number, place, LEAST_RECORD)
+            ask(context, number, place, MIN_RECORD)
             return c.LOOKUP_UNMAPPED, 0
         is_hot = log_offset >= get(context, c.R_HOT_FROM)
         known = get(get(writer, c.LOG_RESIDENCY), number)
         round_number = get(context, c.R_ROUND)
-        if not is_hot and not is_in_memory(known, place, LEAST_RECORD, round_number):
-            ask(context, number, place, LEAST_RECORD)
+        if not is_hot and not is_in_memory(known, place, MIN_RECORD, round_number):
+            ask(context, number, place, MIN_RECORD)
             return c.LOOKUP_ASK, 0
         record = address + place
         size = load_be32(record)
         magic = load_be32(record + MAGIC_AT)
-        is_whole = is_record_magic(magic) and LEAST_RECORD <= size <= min(
+        is_whole = is_record_magic(magic) and MIN_RECORD <= size <= min(
             max_record, file_size - place, confirmed - log_offset
         )
         if not is_whole or load_be64(record + LOG_OFFSET_AT) != log_offset:
@@ -252,7 +256,7 @@ def _plan(context, lookup, found, is_by_key):
 
 @inlined
 def _as_list(lookup, found):
-    """The first `found` of K_FOUND."""
+    """Return a list of the first `found` offsets of K_FOUND."""
     offsets = new_list(found)
     if offsets != 0:
         for number in range(found):
@@ -262,7 +266,7 @@ def _as_list(lookup, found):
 
 @inlined
 def _as_bytes(context, number):
-    """That one of R_RUNS."""
+    """Return the bytes of run `number` of R_RUNS."""
     run = get(context, c.R_RUNS) + 16 * number
     size = load64(run + 8)
     record = new_bytes(0, size)
@@ -273,7 +277,7 @@ def _as_bytes(context, number):
 
 @inlined
 def _records(context, count):
-    """A list of the first `count` of R_RUNS, each as bytes."""
+    """Return a list of the first `count` runs of R_RUNS, each as bytes."""
     records = new_list(count)
     if records == 0:
         return 0
@@ -317,7 +321,7 @@ def find_records(self, arguments, count):
         stopped, sound = _plan(context, lookup, found, True)
         if stopped != c.LOOKUP_DONE:
             return new_int(stopped)
-        newest = get(get(lookup, c.K_FILES), 0)  # its header was touched
+        newest = get(get(lookup, c.K_FILES), 0)  # its header was read above
         end_ms, end_offset = load_be64(newest + 8), load_be64(newest + 24)
     made = new_named(kind, 5)
     if made == 0:

@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 
 from broker_store.kernels.memory import copy_memory, inlined, load32, load64, store_u8
 
-EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h; what a supervisor, `make run` and the tests see
+EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h, which supervisors, `make run` and the tests expect
 MAX_MAPS = 1 << 16  # Linux allows a process 65,530 maps
 HEADER_BYTES, ROW_BYTES = 1024, 512
 AFTER_LENGTH_AT, AFTER_AT, FORMER_AT = 8, 256, 512
@@ -40,8 +40,8 @@ _SYMBOL = "broker_store_map_table"
 # Zeros that the system gives page by page when they are written: 32 MiB of addresses, half a KiB of memory a
 # map.
 TABLE = np.zeros(HEADER_BYTES + MAX_MAPS * ROW_BYTES, dtype=np.uint8)
-# A signal handler gets no argument of ours, and compiled code in the cache knows no address: it finds the
-# table by name.
+# A signal handler gets no argument of ours, and compiled code in the cache contains no address: it finds the
+# table by this symbol.
 llvmlite.binding.add_symbol(_SYMBOL, TABLE.ctypes.data)
 
 _write = types.ExternalFunction("write", types.int64(types.int32, types.int64, types.int64))
@@ -62,7 +62,7 @@ def _table_address(typing_context):
 
 
 @inlined
-def _say(table, row, offset):
+def _report(table, row, offset):
     """Complete the row's text with the offset's digits and what follows them, and write it in one piece."""
     text = row + TEXT_AT
     digits = 1
@@ -90,9 +90,10 @@ def handler(number, info, _):
         for row_number in range(load64(table)):
             row = table + HEADER_BYTES + row_number * ROW_BYTES
             if load64(row + START_AT) <= address < load64(row + END_AT):
-                _say(table, row, address - load64(row + START_AT))
+                _report(table, row, address - load64(row + START_AT))
                 _exit(EXIT_CODE)
-    # No map of a store: the handler that was set before gets the signal, when the instruction is tried again.
+    # Not a map of a store: restore the handler that was set before. It gets the signal when the instruction
+    # is tried again.
     _sigaction(number, table + FORMER_AT, 0)
     if is_sent:
         _raise(number)

@@ -74,7 +74,7 @@ store64 = _storer(64, swap=False)
 
 @intrinsic
 def copy_memory(typing_context, target, source, length):
-    """memcpy; the regions do not overlap."""
+    """Copy `length` bytes as memcpy; the regions must not overlap."""
 
     def codegen(context, builder, signature, arguments):
         target, source, length = arguments
@@ -88,7 +88,7 @@ def copy_memory(typing_context, target, source, length):
 
 @intrinsic
 def prefetch_to_write(typing_context, address):
-    """Bring the cache line at `address` near without waiting for it; an address that is not mapped does no
+    """Load the cache line at `address` for writing, without waiting for it; an unmapped address does no
     harm."""
 
     def codegen(context, builder, signature, arguments):
@@ -104,8 +104,8 @@ def prefetch_to_write(typing_context, address):
 
 @intrinsic
 def remainder(typing_context, value, divisor):
-    """`value` modulo `divisor`, both from 0 to 2**32 - 1 and the divisor not 0: less than half the time of 64
-    bits."""
+    """Return `value` modulo `divisor`, both from 0 to 2**32 - 1 and the divisor not 0: takes less than half
+    the time of 64 bits."""
 
     def codegen(context, builder, signature, arguments):
         value, divisor = (builder.trunc(argument, ir.IntType(32)) for argument in arguments)
@@ -116,7 +116,7 @@ def remainder(typing_context, value, divisor):
 
 @intrinsic
 def trailing_zeros(typing_context, word):
-    """Number of zero bits below the lowest set bit of `word`, which is not 0."""
+    """Return the number of zero bits below the lowest set bit of `word`, which must not be 0."""
 
     def codegen(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.IntType(1)(1))
@@ -126,7 +126,7 @@ def trailing_zeros(typing_context, word):
 
 @intrinsic
 def get(typing_context, context_address, word):
-    """Word number `word` of the context array."""
+    """Return word number `word` of the context array."""
 
     def codegen(context, builder, signature, arguments):
         base = _pointer(builder, arguments[0], 64)
@@ -153,8 +153,8 @@ _HIGH_BITS = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
 
 @inlined
 def load_few(address, length):
-    """The bytes at `address`, fewer than eight, as the low bytes of a word; zeros above. Touches no other
-    byte."""
+    """Return the bytes at `address`, fewer than eight, as the low bytes of a word with zeros above; read no
+    other byte."""
     if length >= 4:
         return load_u32(address) | load_u32(address + length - 4) << 8 * (length - 4)
     if length == 0:
@@ -165,13 +165,14 @@ def load_few(address, length):
 
 @inlined
 def zero_bytes(word):
-    """0 when no byte of `word` is 0; else its lowest set bit is the highest of the first zero byte."""
+    """Return 0 when no byte of `word` is 0; else a word whose lowest set bit is the highest bit of the first
+    zero byte."""
     return (word - _LOW_BITS) & ~word & _HIGH_BITS
 
 
 @inlined
 def has_zero_byte(address, length):
-    """Whether any of the bytes is 0; eight at a time."""
+    """True if any of the bytes is 0; eight are tested at a time."""
     at = 0
     while at + 8 <= length:
         if zero_bytes(load64(address + at)):
@@ -183,7 +184,7 @@ def has_zero_byte(address, length):
 
 @inlined
 def find_byte(address, end, wanted):
-    """Address of the first byte `wanted`, which is not 0; `end` when there is none. Eight bytes at a time."""
+    """Return the address of the first byte `wanted`, which must not be 0; `end` when there is none."""
     pattern = wanted * _LOW_BITS
     at = address
     while at + 8 <= end:

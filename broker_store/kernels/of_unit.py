@@ -1,9 +1,9 @@
-"""Does a record say of itself what the queue unit says that led to it?
+"""Does a record state what the queue unit that led to it states?
 
-A unit names topic, queue and number by where it stands, and a record by its place and the hash of its tag. A
-record that contradicts its unit is damaged, or the unit is: either way a reader would get another message
-than the queue holds. Light queues are left out, since their units lead to records of other topics; where
-units hold a delivery time, it is no hash.
+A unit states topic, queue and number by its place, and a record by its log offset and the hash of its tag. If
+a record contradicts its unit, one of them is damaged: in both cases a reader would get another message than
+the queue holds. Light queues are left out, since their units lead to records of other topics. Where units
+hold a delivery time, there is no hash to compare.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ _INT32 = 1 << 31
 
 @inlined
 def is_light(topic, length):
-    """Whether this is the name of a light queue."""
+    """True if this is the name of a light queue."""
     return length >= 5 and load_be32(topic) == _LMQ and load_u8(topic + 4) == _PERCENT
 
 
 @inlined
 def states_place(record, queue_id, number):
-    """Whether the record states this queue and number."""
+    """True if the record states this queue and number."""
     return load_be32(record + QUEUE_ID_AT) == queue_id and load_be64(record + QUEUE_OFFSET_AT) == number
 
 
 @inlined
 def states_topic_and_tag(record, topic, topic_length, is_delayed, tags_code):
-    """Whether a record whose lengths are right is of this topic and its tag has the hash `tags_code`."""
+    """True if a record whose lengths are right is of this topic and its tag has the hash `tags_code`."""
     _, _, _, _, name, name_length, properties, properties_length = parts_of(record)
     if name_length != topic_length or not same_bytes(topic, name, name_length):
         return False
-    if is_delayed or tags_code < -_INT32 or tags_code >= _INT32:  # a time, or the place of an extended unit
+    # a time, or the position of an extended unit
+    if is_delayed or tags_code < -_INT32 or tags_code >= _INT32:
         return True
     _, _, tags, tags_length, _, _ = find_properties(properties, properties_length)
     return tags_code == (java_hash(0, tags, tags_length) if tags != 0 else 0)
@@ -48,23 +49,23 @@ def states_topic_and_tag(record, topic, topic_length, is_delayed, tags_code):
 # The words of `count_agreeing`.
 O_BYTES = 0  # address of bytes of the log, and the log offset of the first
 O_BASE = 1
-O_TABLE = 2  # address of O_WORDS_A_UNIT words a unit: log offset, size, number, tags code
+O_TABLE = 2  # address of O_WORDS_PER_UNIT words for each unit: log offset, size, number, tags code
 O_COUNT = 3
 O_TOPIC = 4  # address of the queue's topic, its length, and the queue's id
 O_TOPIC_LENGTH = 5
 O_QUEUE_ID = 6
 O_IS_DELAYED = 7
 O_WORDS = 8
-WORDS_A_UNIT = 4
+WORDS_PER_UNIT = 4
 
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def count_agreeing(context):
-    """How many of the first units lead to records that are as they were stored and agree with them."""
+    """Return how many of the first units lead to records that are as they were stored and agree with them."""
     topic, topic_length = get(context, O_TOPIC), get(context, O_TOPIC_LENGTH)
     compares = not is_light(topic, topic_length)
     for number in range(get(context, O_COUNT)):
-        unit = get(context, O_TABLE) + 8 * WORDS_A_UNIT * number
+        unit = get(context, O_TABLE) + 8 * WORDS_PER_UNIT * number
         place = load64(unit)
         record = get(context, O_BYTES) + place - get(context, O_BASE)
         if not is_as_stored(record, load64(unit + 8), place):

@@ -1,9 +1,9 @@
-"""Read: follow the units of a queue and copy the records they name, back to back, as a pull answer carries
+"""Read: follow the units of a queue and copy the records that they name, back to back, as a pull's answer has
 them.
 
-First the plan: which records, under which limits, that touching them will not wait for the disk, and that
-those which were on it are as they were stored. Then one piece of
-bytes is made for all of them and each is copied once; neighbours in the log are copied together.
+First the plan: which records, within which limits. It makes sure that reading them does not wait for the
+disk, and that records of an earlier run are as they were stored. Then one bytes object is made for all of
+them and each is copied once; neighbours in the log are copied together.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from broker_store.kernels.objects import (
 )
 from broker_store.kernels.of_unit import is_light, states_place, states_topic_and_tag
 from broker_store.kernels.offsets import UNIT_BYTES, UNIT_SIZE_AT, UNIT_TAGS_AT
-from broker_store.kernels.record_head import LEAST_RECORD
+from broker_store.kernels.record_head import MIN_RECORD
 from broker_store.kernels.residency import is_checked, is_in_memory, mark_checked
 from broker_store.kernels.scan import is_as_stored
 
 
 @inlined
 def _wanted(tags_code, tags, tag_count):
-    """By the low 32 bits, as Apache compares."""
+    """True if the low 32 bits equal those of a wanted tag, which is how Apache compares."""
     low = tags_code & 0xFFFFFFFF
     for number in range(tag_count):
         if get(tags, number) & 0xFFFFFFFF == low:
@@ -44,7 +44,7 @@ def _wanted(tags_code, tags, tag_count):
 
 @inlined
 def ask(context, file_number, place, size):
-    """Note what has to be asked about before the read can go on."""
+    """Note what Python has to ask about before the read can continue."""
     put(context, c.R_ASK_FILE, file_number)
     put(context, c.R_ASK_PLACE, place)
     put(context, c.R_ASK_BYTES, size)
@@ -52,8 +52,11 @@ def ask(context, file_number, place, size):
 
 @njit(types.UniTuple(types.int64, 2)(types.int64, types.int64), cache=True)
 def limits(context, log_offset):
-    """(records, bytes) that an answer beginning with the record at `log_offset` may have: less for what
-    Apache would call on disk, by its distance from the log's end."""
+    """Return (records, bytes) that an answer starting with the record at `log_offset` may have.
+
+    The limits are lower where Apache would read from the disk, which it derives from the distance to the
+    log's end.
+    """
     writer, distant = get(context, c.R_WRITER), get(context, c.R_DISTANT)
     wrote = get(writer, c.LOG_BASE) + get(writer, c.LOG_AT)
     if wrote - get(writer, c.LOG_FIRST) > distant and wrote - log_offset > distant:
@@ -63,10 +66,10 @@ def limits(context, log_offset):
 
 @inlined
 def _agrees(known, file_size, place, address, size, log_offset, queue, number, tags_code):
-    """Whether an earlier run's record, all of it in memory, is as it was stored and what its unit says.
+    """True if a record of an earlier run, all of it in memory, is as it was stored and agrees with its unit.
 
-    Its topic and tag are compared when it is first read, its queue and number each time: that is two words of
-    its head.
+    Topic and tag are compared when it is first read, queue and number each time, which takes two words of its
+    head.
     """
     topic = get(queue, c.Q_TOPIC)
     name, length = get(topic, c.T_NAME), get(topic, c.T_LENGTH)
@@ -86,11 +89,14 @@ def _agrees(known, file_size, place, address, size, log_offset, queue, number, t
 
 @inlined
 def _hides_damage(context, queue, number, log_offset, size, tags_code):
-    """Whether a unit that the filter passes over contradicts its record: of an earlier run, looked at once,
-    and only where it is known to be in memory, since it was not queried."""
+    """True if a unit that the tag filter skips contradicts its record, of an earlier run.
+
+    Each record is checked once, and only where it is known to be in memory: the pages of skipped records are
+    not asked about.
+    """
     writer = get(context, c.R_WRITER)
     log_first, file_size = get(writer, c.LOG_FIRST), get(writer, c.LOG_FILE_BYTES)
-    if log_offset >= get(context, c.R_HOT_FROM) or log_offset < log_first or size < LEAST_RECORD:
+    if log_offset >= get(context, c.R_HOT_FROM) or log_offset < log_first or size < MIN_RECORD:
         return False
     file = (log_offset - log_first) // file_size
     place = (log_offset - log_first) - file * file_size
@@ -105,13 +111,16 @@ def _hides_damage(context, queue, number, log_offset, size, tags_code):
 
 @inlined
 def units_holding(queue, number):
-    """(address, number of the first unit, number behind the last, what is known of its pages) of the mapped
-    file that holds unit `number`. Address 0: it is to be entered. Nothing (0) has to be known of the pages
-    that this run writes."""
+    """Return (address, number of the first unit, number after the last, residency bytes) of the mapped file
+    that holds unit `number`.
+
+    Address 0: the file must be entered for reading. Residency 0: the units were written in this run, and
+    their pages need not be asked about.
+    """
     units, first, end = get(queue, c.Q_FILE_ADDRESS), get(queue, c.Q_FILE_FIRST), get(queue, c.Q_DISPATCHED)
     if units != 0 and number >= first and number >= get(queue, c.Q_HOT):
         return units, first, end, 0
-    # Not at the end that this run writes: the file is another one, or its pages may be on the disk only.
+    # The unit is in another file, or was written in an earlier run, and its page may be on the disk only.
     units, first, end = (
         get(queue, c.Q_READ_ADDRESS),
         get(queue, c.Q_READ_FIRST),
@@ -124,8 +133,8 @@ def units_holding(queue, number):
 
 @inlined
 def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
-    """Fill R_RUNS from what is in memory; READ_* says why it stopped. R_OFFSET is then the next unit to look
-    at."""
+    """Fill R_RUNS with records that are in memory; return READ_*, why it stopped. R_OFFSET is then the next
+    unit to read."""
     writer = get(context, c.R_WRITER)
     put(context, c.R_OFFSET, offset)
     put(context, c.R_COUNT, 0)
@@ -136,7 +145,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     units, first, end, units_known = units_holding(queue, offset)
     if units == 0:
         return c.READ_UNENTERED
-    looked_to = min(end, offset + max(max_count, get(context, c.R_MAX_UNITS)))
+    scan_end = min(end, offset + max(max_count, get(context, c.R_MAX_UNITS)))
     log_first = get(writer, c.LOG_FIRST)
     confirmed = get(writer, c.CONFIRMED)
     maps = get(writer, c.LOG_MAPS)
@@ -148,7 +157,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     count, used, run_count, run_end = 0, 0, 0, 0
     limited = False
     stopped = c.READ_DONE
-    while offset < looked_to:
+    while offset < scan_end:
         if count >= max_count:
             stopped = c.READ_FULL
             break
@@ -161,7 +170,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         log_offset = load_be64(unit)
         size = load_be32(unit + UNIT_SIZE_AT)
         if not limited:
-            # By the first unit, whether it is wanted or not.
+            # The limits depend on the first unit, whether its tag is wanted or not.
             limited = True
             most, most_bytes = limits(context, log_offset)
             max_count, max_bytes = (
@@ -182,7 +191,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         if log_offset < log_first:
             stopped = c.READ_GONE
             break
-        if size < LEAST_RECORD or log_offset + size > confirmed or size > max_record:
+        if size < MIN_RECORD or log_offset + size > confirmed or size > max_record:
             stopped = c.READ_BAD_UNIT
             break
         number = (log_offset - log_first) // file_size
@@ -244,8 +253,8 @@ def _copy_runs(context, target):
 
 @door
 def read_queue(self, arguments, count):
-    """(context, queue row, offset, max count, max bytes, tags, tag count) ->
-    (READ_*, next offset, minimum, maximum, records, count of them)"""
+    """(context, queue row, offset, max count, max bytes, tags, tag count) -> (READ_*, next offset, minimum,
+    maximum, records, count of them)"""
     if count != 7:
         return wrong_call()
     context = int_argument(arguments, 0)

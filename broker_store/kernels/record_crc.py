@@ -19,7 +19,7 @@ _NAME = int.from_bytes(b"__CRC32#", "big")
 
 @inlined
 def has_record_crc(end, properties_length):
-    """Whether properties that end at address `end` end with the pair."""
+    """True if properties that end at address `end` end with the pair."""
     if properties_length < PAIR_BYTES or load_u8(end - 1) != 2:
         return False
     return load_be64(end - PAIR_BYTES) == _NAME and load_u8(end - PAIR_BYTES + 8) == 1
@@ -27,7 +27,7 @@ def has_record_crc(end, properties_length):
 
 @inlined
 def is_record_crc_right(record, total):
-    """Whether the pair at the end of a record of `total` bytes states the CRC of what lies before it."""
+    """True if the pair at the end of a record of `total` bytes states the CRC of the bytes before it."""
     value = crc32(record, total - PAIR_BYTES) & CRC_MASK
     at = record + total - DIGITS - 1
     for place in range(DIGITS):
@@ -39,7 +39,7 @@ def is_record_crc_right(record, total):
 
 @inlined
 def write_record_crc(record, total):
-    """Write the pair into the last PAIR_BYTES of a record whose other bytes are there."""
+    """Write the pair into the last PAIR_BYTES of a record whose other bytes are written."""
     value = crc32(record, total - PAIR_BYTES) & CRC_MASK
     at = record + total - PAIR_BYTES
     store_be64(at, _NAME)

@@ -21,7 +21,7 @@ MAGIC_V1 = record.MAGIC_V1
 MAGIC_V2 = record.MAGIC_V2
 BLANK_MAGIC = record.BLANK_MAGIC
 BLANK_BYTES = record.BLANK_BYTES
-LEAST_RECORD = record.MIN_RECORD  # of both versions, with IPv4 hosts, no body, topic or properties
+MIN_RECORD = record.MIN_RECORD  # of both versions, with IPv4 hosts, no body, topic or properties
 CRC_MASK = record.CRC_MASK
 MAX_TOPIC_V1 = record.MAX_TOPIC_V1
 MAX_PROPERTIES = record.MAX_PROPERTIES
@@ -38,7 +38,7 @@ BORN_HOST_AT = _FIXED["born_address"]
 STORE_TIME_AT = _FIXED["store_timestamp"]
 
 HOST_BYTES = STORE_TIME_AT - BORN_HOST_AT  # of an IPv4 host: address and port
-IPV6_MORE = record.FIXED[1].offset["store_timestamp"] - STORE_TIME_AT  # bytes that a host of IPv6 is longer
+IPV6_MORE = record.FIXED[1].offset["store_timestamp"] - STORE_TIME_AT  # bytes by which an IPv6 host is longer
 TRIES_AFTER_STORE_TIME = _FIXED["reconsume_times"] - STORE_TIME_AT
 STORE_HOST_AFTER_STORE_TIME = _FIXED["store_address"] - STORE_TIME_AT
 # From the reconsume times on.
@@ -61,44 +61,48 @@ INNER_BATCH = record.SYS_INNER_BATCH
 BATCHED_FLAG_AT = record.BATCHED.offset["flag"]
 BATCHED_BODY_LENGTH_AT = record.BATCHED.offset["body_length"]
 BATCHED_BODY_AT = record.BATCHED.size
-LEAST_BATCHED = record.BATCHED.size + PROPERTIES_LENGTH_BYTES
+MIN_BATCHED = record.BATCHED.size + PROPERTIES_LENGTH_BYTES
 
 
 @inlined
 def is_record_magic(magic):
-    """Whether a record of either version begins with this magic."""
+    """True if a record of either version begins with this magic."""
     return magic == MAGIC_V1 or magic == MAGIC_V2
 
 
 @inlined
 def is_queued(sys_flag):
-    """Whether a record has a unit in its queue: one that is prepared or rolled back has none."""
+    """True if a record has a unit in its queue: prepared and rolled-back messages have none."""
     transaction = sys_flag & TRANSACTION_MASK
     return transaction == TRANSACTION_NONE or transaction == TRANSACTION_COMMIT
 
 
 @inlined
 def is_indexed(sys_flag):
-    """Whether the keys of a record are in the index: of all but those rolled back."""
+    """True if the keys of a record are in the index: only those of rolled-back messages are not."""
     return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 @inlined
 def store_time_at(record, sys_flag):
-    """The address of the store time."""
+    """Return the address of the store time."""
     return record + STORE_TIME_AT + (IPV6_MORE if sys_flag & BORN_IPV6 else 0)
 
 
 @inlined
 def tries_at(store_at, sys_flag):
-    """The address of the reconsume times, from that of the store time."""
+    """Return the address of the reconsume times, given that of the store time."""
     return store_at + TRIES_AFTER_STORE_TIME + (IPV6_MORE if sys_flag & STORE_IPV6 else 0)
 
 
 @inlined
 def bounded_parts(record, total):
-    """As `parts_of`, of bytes that have a record's magic and a total size of LEAST_RECORD or more. All of
-    them are there. All 0 where the lengths do not add up to the total size."""
+    """Return `parts_of` a record whose lengths are not verified yet; all 0 where they do not add up to the
+    total size.
+
+    The caller has verified the magic, that the total size is MIN_RECORD or more, and that all its bytes are
+    there.
+    """
     none = 0, 0, 0, 0, 0, 0, 0, 0
     end = record + total
     sys_flag = load_be32(record + SYS_FLAG_AT)
@@ -130,6 +134,6 @@ def bounded_parts(record, total):
 
 @inlined
 def parts_of(record):
-    """(system flag, store time at, tries at, body's length, topic at, length, properties at, length) of a
-    good record."""
+    """Return (sys flag, store time at, tries at, body's length, topic at, length, properties at, length) of a
+    valid record."""
     return bounded_parts(record, load_be32(record))

@@ -1,9 +1,9 @@
-"""Scan: is what lies in a log file a chain of good records, and where does the chain end?
+"""Scan: is a part of a log file a chain of valid records, and where does the chain end?
 
-Used by recovery, in slices, with the interpreter lock released, and by reads of what an earlier run wrote. A
-record is good only if its length (91 to S_MAX_RECORD), magic, own physical offset, body CRC, topic and
-property syntax hold, and the CRC of the whole record where it has one (docs/durability.md R5, R6, G5).
-Nothing read from the file is trusted before it is bounded by the file's end.
+Recovery calls it in slices with the interpreter lock released; reads call `is_as_stored` for what an earlier
+run wrote. A record is valid only if its length (91 to S_MAX_RECORD), magic, own log offset, body CRC, topic
+and property syntax hold, and the CRC of the whole record where it has one (docs/durability.md R5, R6, G5). No
+length from the file is used before it is bounded by the file's end.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from broker_store.kernels.record_head import (
     BODY_AFTER_TRIES,
     BODY_CRC_AT,
     CRC_MASK,
-    LEAST_RECORD,
     LOG_OFFSET_AT,
     MAGIC_AT,
+    MIN_RECORD,
     SYS_FLAG_AT,
     bounded_parts,
     is_record_magic,
@@ -47,7 +47,7 @@ _SUM_PRIME = 1099511628211
 
 @inlined
 def _is_topic(address, length):
-    """^[%|a-zA-Z0-9_-]+$"""
+    """True if the bytes match ^[%|a-zA-Z0-9_-]+$, the syntax of a topic name."""
     if length <= 0:
         return False
     for at in range(length):
@@ -60,13 +60,13 @@ def _is_topic(address, length):
 
 @inlined
 def check_record(record, left, place, max_record, check_crc, strict_above):
-    """(size, 0) of the good record at address `record`, or (0, reason)."""
+    """Return (size, 0) of the valid record at address `record`, or (0, REASON_*)."""
     if left < BLANK_BYTES:
         return 0, c.REASON_NOT_A_RECORD
     total = load_be32(record)
     if not is_record_magic(load_be32(record + MAGIC_AT)):
         return 0, c.REASON_NOT_A_RECORD
-    if total < LEAST_RECORD or total > max_record or total > left:
+    if total < MIN_RECORD or total > max_record or total > left:
         return 0, c.REASON_LENGTH
     if load_be64(record + LOG_OFFSET_AT) != place:
         return 0, c.REASON_PLACE
@@ -97,7 +97,7 @@ def check_record(record, left, place, max_record, check_crc, strict_above):
 
 @inlined
 def _note_time(times, place, store_ms):
-    """Note where a record is older than the one before it."""
+    """Note a record whose store time is below that of the record before it."""
     before_ms = get(times, c.T_STEP_LAST_MS)
     if before_ms != 0 and store_ms < before_ms:
         count = get(times, c.T_STEP_COUNT)
@@ -111,16 +111,18 @@ def _note_time(times, place, store_ms):
 
 @inlined
 def is_as_stored(record, size, place):
-    """Whether the record of `size` bytes at address `record`, all of them in memory, still is what was
-    written at `place`."""
+    """True if the record of `size` bytes at address `record`, all of it in memory, is what was written at
+    `place`."""
     found, _ = check_record(record, size, place, size, True, _NEVER)
     return found == size
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def count_sound(address, base, table, count):
-    """How many of the first of `count` records are as they were stored: pairs (log offset, size) at `table`,
-    bytes of the log from `base` at `address`."""
+    """Return how many of the first of `count` records are as they were stored.
+
+    `table` has a pair (log offset, size) for each; `address` has the bytes of the log from offset `base`.
+    """
     for number in range(count):
         place, size = load64(table + 16 * number), load64(table + 16 * number + 8)
         if not is_as_stored(address + place - base, size, place):
@@ -130,12 +132,12 @@ def count_sound(address, base, table, count):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def scan(context):
-    """Walk good records from S_AT; EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see
+    """Walk valid records from S_AT; return EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see
     S_REASON).
 
-    With an agreement each record is compared with queues and index on the way, while it is in the processor's
+    With an agreement each record is also compared with queues and index, while it is in the processor's
     cache. A stop code of the comparison asks Python for a file or a delivery time; the record at S_AT is then
-    looked at again.
+    read again.
     """
     address = get(context, c.S_ADDRESS)
     base = get(context, c.S_BASE)
@@ -183,11 +185,12 @@ def scan(context):
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def find_unit_break(address, count, log_end, expected_from, room):
-    """First of `count` units at `address` that is no unit below `log_end`, or steps back; `count` when all
-    are good.
+    """Return the first of `count` units at `address` that names no place below `log_end`, or steps back;
+    `count` when all are valid.
 
-    `expected_from` is the least log offset the first unit may have. Pre-blank units (0, 0x7FFFFFFF, 0) pass
-    (docs/spec/store-format.md section 4). At `room` the log offset behind the last good unit is left.
+    The first unit must have a log offset of `expected_from` or more. Pre-blank units (0, 0x7FFFFFFF, 0) are
+    valid (docs/spec/store-format.md section 4). The log offset after the last valid unit is written to
+    `room`.
     """
     least = expected_from
     for number in range(count):
@@ -204,9 +207,9 @@ def find_unit_break(address, count, log_end, expected_from, room):
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
-def behind_last_unit(address, count, log_end, least, most):
-    """Number behind the last of `count` units at `address` that may be one, whatever lies before it; 0
-    without one.
+def after_last_unit(address, count, log_end, least, most):
+    """Return the number after the last of `count` units at `address` that may be valid, whatever lies before
+    it; 0 without one.
 
     Its record has `least` to `most` bytes and ends at or below `log_end`.
     """
@@ -221,9 +224,11 @@ def behind_last_unit(address, count, log_end, least, most):
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def sum_units(address, count, before):
-    """The sum of `count` units (or index entries) of 20 bytes at `address`, going on from the sum `before`.
+    """Return the sum of `count` units (or index entries) of 20 bytes at `address`, continued from the sum
+    `before`.
 
-    Each step is one to one in the sum before and in the word, so any change of one word changes the sum.
+    Each step is a bijection both of the sum before and of the word, so a change of one word always changes
+    the sum.
     """
     total = before
     for number in range(count):
@@ -236,8 +241,8 @@ def sum_units(address, count, before):
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def data_end(address, start, end):
-    """Offset behind the last byte of [start, end) at `address` that is not zero, `start` when there is
-    none."""
+    """Return the offset after the last byte of [start, end) at `address` that is not zero, `start` when all
+    are zero."""
     at = end
     while at - 8 >= start and load64(address + at - 8) == 0:
         at -= 8

@@ -1,15 +1,15 @@
-"""How full an index file is and how its chains are, counted over slices of its bytes
+"""How full an index file is and how long its chains are, counted over slices of its bytes
 (docs/spec/store-format.md section 5).
 
     slots x int32 (newest entry, 0: none) | entries x 20: int32 key hash, int64 log offset, int32 seconds,
     int32 previous
 
-Nothing follows a chain: that would be a jump through hundreds of megabytes for each entry. A chain's length
-is the number of entries whose hash falls into its slot, and a chain is whole when each of them names the one
-before it and the slot the last. So one walk from front to back tells both, with a table of one word a slot
-beside it:
+No chain is followed: that would be a jump through hundreds of megabytes for each entry. A chain's length is
+the number of entries whose hash falls into its slot, and a chain is whole when each of them names the one
+before it and the slot names the last. So one scan from front to back finds both, with a table of one word for
+each slot:
 
-    lowest 31 bits: entries so far | bit 31: something named another entry | highest 32 bits: the last of them
+    lowest 31 bits: entries so far | bit 31: a wrong link was found | highest 32 bits: the last entry
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from broker_store.kernels.offsets import ENTRY_BYTES, ENTRY_PREVIOUS_AT
 
 _LENGTH = 0x7FFFFFFF
 _BROKEN = 0x80000000
-EXACT = 64  # lengths that are counted one by one; above, a bucket a power of two
+EXACT = 64  # lengths with a count of their own; above, one bucket for each power of two
 BUCKETS = EXACT + 25
 
-# Words of a walk.
+# Words of a scan.
 W_WRONG, W_HIGHEST, W_NEWER = range(3)
-# Words of a gathering.
+# Words of `gather_chains`.
 G_USED, G_ENTRIES, G_SQUARES, G_BROKEN, G_LISTED, G_WORDS = range(6)
 
 
 @njit(types.int64(*[types.int64] * 10), cache=True, nogil=True)
 def count_used(address, first, count, per_cell, entries, cells, words, limit, newer, room):
-    """Add the used ones of `count` slots, of which `first` is the number of the first, to the int64 of their
-    cell; how many.
+    """Add the used ones of `count` slots, the first of which is number `first`, to the int64 of their cell;
+    return their number.
 
     A slot is used when it names an entry for which the file has room (below `entries`). W_WRONG: others that
-    are not 0; W_HIGHEST: the highest entry named; W_NEWER: those that name `limit` or more, of which the
-    first `room` stand at `newer` as (slot, entry), two int64 each.
+    are not 0; W_HIGHEST: the highest entry named; W_NEWER: slots that name `limit` or more, of which the
+    first `room` are written to `newer` as (slot, entry), two int64 each.
     """
     total = 0
     wrong = load64(words + 8 * W_WRONG)
@@ -75,8 +75,8 @@ def count_used(address, first, count, per_cell, entries, cells, words, limit, ne
     nogil=True,
 )
 def add_to_chains(address, first, count, slots, table, words):
-    """Enter `count` entries, the first of which is number `first`, into the table; how many have a negative
-    hash, which no key has (W_WRONG)."""
+    """Add `count` entries, the first of which is number `first`, to the table; return how many have a
+    negative hash, which no key has (W_WRONG)."""
     wrong = 0
     for number in range(count):
         entry = address + number * ENTRY_BYTES
@@ -99,11 +99,11 @@ def add_to_chains(address, first, count, slots, table, words):
     cache=True,
     nogil=True,
 )
-def compare_slots(address, first, count, behind, newer_below, table, words):
-    """Mark the chains of those of `count` slots that do not name the last of its entries; how many.
+def compare_slots(address, first, count, end, newer_end, table, words):
+    """Mark the chains of those of `count` slots that do not name their last entry; return their number.
 
-    The entries below `behind` stand in the table. A slot may name one from there on and below `newer_below`,
-    of a file that is being filled (W_NEWER).
+    The table contains the entries below `end`. In a file that is being filled a slot may also name an entry
+    from `end` to below `newer_end` (W_NEWER).
     """
     broken = newer = 0
     for slot in range(count):
@@ -112,7 +112,7 @@ def compare_slots(address, first, count, behind, newer_below, table, words):
         word = load64(place)
         if number == word >> 32:
             continue
-        if behind <= number < newer_below:
+        if end <= number < newer_end:
             newer += 1
             continue
         store64(place, word | _BROKEN)
@@ -140,9 +140,10 @@ def _bucket(length):
     nogil=True,
 )
 def gather_chains(table, slots, buckets, longest, longest_room, broken, broken_room, words):
-    """What a whole table says: int64 chains by length at `buckets`; at `longest` pairs (length, slot),
-    longest first, slots of the lowest number first; at `broken` the first slots whose chain is not whole;
-    sums at `words` (G_*). How many pairs.
+    """Summarize a complete table; return the number of pairs at `longest`.
+
+    `buckets`: int64 chains by length. `longest`: pairs (length, slot), longest first, then lowest slot.
+    `broken`: the first slots with a broken chain. `words`: sums (G_*).
     """
     used = entries = squares = broken_count = listed = kept = 0
     for slot in range(slots):

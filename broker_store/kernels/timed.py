@@ -1,11 +1,11 @@
-"""Timed: what the messages of the timer topic say about their time, read from their records in one call.
+"""Timed: what the messages of the timer topic state about their time, read from their records in one call.
 
-    records, back to back ──► a row each: when they ask to come, the second they were given, their real topic,
-                              whether they delete
+    records, back to back ──► a row for each: wanted delivery time, assigned second, real topic, whether it
+                              deletes another message
 
-What Python's reader of one message would say (`properties.decode`, a number as Java's Long.parseLong takes
-it). Texts stay where they are: a row has their places. Lengths are not believed; where one does not add up,
-this row and all behind it are not sound.
+The results equal those of Python's reader of one message (`properties.decode`, numbers as Java's
+Long.parseLong takes them). Texts are not copied: a row has their places. Lengths are verified; from a record
+whose lengths do not add up on, rows are not sound.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from broker_store.kernels.memory import (
     store64,
 )
 from broker_store.kernels.record_head import (
-    LEAST_RECORD,
     LOG_OFFSET_AT,
     MAGIC_AT,
+    MIN_RECORD,
     QUEUE_OFFSET_AT,
     bounded_parts,
     is_record_magic,
 )
 
-T_SOUND = 0  # 1: a whole record of the topic asked for; of others nothing else is said
+T_SOUND = 0  # 1: a whole record of the wanted topic; other rows have no other value
 T_QUEUE_OFFSET = 1
 T_LOG_OFFSET = 2
 T_SIZE = 3
 T_STORED_MS = 4
-T_ASKED_MS = 5  # when it asks to come, NO_NUMBER when it does not say or what it says is none
-T_OUT_MS = 6  # the second that it was given, NO_NUMBER without one
+T_ASKED_MS = 5  # wanted delivery time, NO_NUMBER when there is none or no valid number
+T_OUT_MS = 6  # the second that was assigned to it, NO_NUMBER without one
 T_TOPIC_AT = 7  # place and length of its real topic, 0 without one
 T_TOPIC_LENGTH = 8
 T_TOPIC_HASH = 9
-T_DELETES = 10  # 1: it names another message that shall not come
+T_DELETES = 10  # 1: it names another message that is to be deleted
 T_RECORD_AT = 11
 T_WORDS = 12
 
 NO_NUMBER = -(1 << 63)
 _FAR = 1 << 62
-_MOST_SECONDS = 1 << 50
+_MAX_SECONDS = 1 << 50
 _NAME_END = 1
 _PROPERTY_END = 2
 
 
 def _word(text: str) -> int:
-    """Up to eight letters as they lie in memory, as a signed word."""
+    """Return up to eight letters as they lie in memory, as a signed word."""
     return int.from_bytes(text.encode().ljust(8, b"\0"), "little")
 
 
@@ -73,7 +73,7 @@ _Y = ord("Y")
 
 @inlined
 def _number(at, length):
-    """As Long.parseLong, between -2**62 and 2**62; NO_NUMBER for what it does not take."""
+    """Parse as Long.parseLong, between -2**62 and 2**62; NO_NUMBER for invalid text."""
     place, negative = 0, False
     if length > 0 and (load_u8(at) == 43 or load_u8(at) == 45):
         negative = load_u8(at) == 45
@@ -87,15 +87,16 @@ def _number(at, length):
             return NO_NUMBER
         if value > 922337203685477580 or (value == 922337203685477580 and digit > (8 if negative else 7)):
             return NO_NUMBER
-        # One digit more than 2**62 has would not fit when it is the last: kept below, which says enough.
+        # One more digit may not fit 64 bits. The value stays at _FAR, which is beyond every time that is
+        # allowed.
         value = min(10 * value + digit, _FAR) if value < 922337203685477580 else _FAR
         place += 1
     return -value if negative else value
 
 
 @inlined
-def _say(row, properties, length, stored_ms):
-    """What the properties say, into the row."""
+def _read_properties(row, properties, length, stored_ms):
+    """Write to the row what the properties state."""
     seconds_at, seconds_length, delay_at, delay_length, deliver_at, deliver_length, out_at, out_length = (
         0,
         0,
@@ -134,7 +135,7 @@ def _say(row, properties, length, stored_ms):
     if seconds_length > 0:
         seconds = _number(seconds_at, seconds_length)
         if seconds != NO_NUMBER:
-            asked_ms = stored_ms + 1000 * min(max(seconds, -_MOST_SECONDS), _MOST_SECONDS)
+            asked_ms = stored_ms + 1000 * min(max(seconds, -_MAX_SECONDS), _MAX_SECONDS)
     elif delay_length > 0:
         delay_ms = _number(delay_at, delay_length)
         if delay_ms != NO_NUMBER:
@@ -151,17 +152,17 @@ def _say(row, properties, length, stored_ms):
 
 @njit(types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True)
 def read_timed(records, length, rows, count, topic, topic_length):
-    """A row each of `count` records; those of another topic than the one named are not sound. Places count
-    from `records`."""
+    """Write a row for each of `count` records; those of another topic are not sound. Places count from
+    `records`."""
     at, end = records, records + length
     for number in range(count):
         row = rows + 8 * T_WORDS * number
         store64(row + 8 * T_SOUND, 0)
         record = at
-        if end - record < LEAST_RECORD:
+        if end - record < MIN_RECORD:
             continue
         total = load_be32(record)
-        if not is_record_magic(load_be32(record + MAGIC_AT)) or total < LEAST_RECORD or total > end - record:
+        if not is_record_magic(load_be32(record + MAGIC_AT)) or total < MIN_RECORD or total > end - record:
             at = end
             continue
         at = stop = record + total
@@ -173,6 +174,6 @@ def read_timed(records, length, rows, count, topic, topic_length):
         store64(row + 8 * T_LOG_OFFSET, load_be64(record + LOG_OFFSET_AT))
         store64(row + 8 * T_SIZE, total)
         store64(row + 8 * T_STORED_MS, load_be64(stored_at))
-        _say(row, properties, stop - properties, load_be64(stored_at))
+        _read_properties(row, properties, stop - properties, load_be64(stored_at))
         store64(row + 8 * T_TOPIC_AT, load64(row + 8 * T_TOPIC_AT) - records)
         store64(row + 8 * T_RECORD_AT, record - records)

@@ -1,13 +1,13 @@
-"""Waited: from records that waited for their time to the rows that append takes, so that each goes on to its
-real place.
+"""Waited: from records that waited for their time to the rows that append takes, to append them to their real
+queue.
 
     record in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer ──► row of the queue that its REAL_TOPIC and REAL_QID
                                                              name
 
-The record stays what it was: body, flags, hosts, times and properties. One with a timer is told when it was
-put on the wheel and taken off; its properties are written anew for that, in room that the caller gives. The
-records lie back to back in memory that the caller holds. Their lengths are not believed: one that does not
-add up gets no place, and so does all behind it.
+The record keeps body, flags, hosts, times and properties. A timer message also gets the times at which it was
+put on the wheel and taken off; its properties are written again with them, in room that the caller provides.
+The records lie back to back in memory that the caller holds. Their lengths are verified: one that does not
+add up has no destination, nor have those after it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from broker_store.kernels.record_head import (
     BORN_TIME_AT,
     FLAG_AT,
     INNER_BATCH,
-    LEAST_RECORD,
     MAGIC_AT,
     MAX_PROPERTIES,
+    MIN_RECORD,
     PREPARED_AFTER_TRIES,
     STORE_HOST_AFTER_STORE_TIME,
     STORE_IPV6,
@@ -46,15 +46,15 @@ from broker_store.kernels.record_head import (
     is_record_magic,
 )
 
-MOST_ADDED = 80  # bytes that the two times add to a record's properties
-_HIGHEST_QUEUE = 65535
-_QUEUE_DIGITS = 9
+MAX_ADDED_BYTES = 80  # that the two times add to a record's properties
+_MAX_QUEUE_ID = 65535
+_MAX_QUEUE_DIGITS = 9
 _NAME_END = 1
 _PROPERTY_END = 2
 
 
 def _word(text: str) -> int:
-    """Eight letters as they lie in memory."""
+    """Return eight letters as they lie in memory."""
     return int.from_bytes(text.encode(), "little")
 
 
@@ -66,8 +66,8 @@ _I, _C = ord("I"), ord("C")
 
 @inlined
 def _real_place(properties, length):
-    """(address of REAL_TOPIC's value, its length, the queue id), as the last of each name says; -1 for no
-    queue id."""
+    """Return (address of REAL_TOPIC's value, its length, the queue id or -1), from the last property of each
+    name."""
     topic, topic_length, queue_at, digits = 0, 0, 0, 0
     at, end = properties, properties + length
     while at < end:
@@ -83,7 +83,7 @@ def _real_place(properties, length):
         elif stop - at > 9 and load64(at) == _REAL_QID and load_u8(at + 8) == _NAME_END:
             queue_at, digits = at + 9, stop - at - 9
         at = stop + 1
-    if digits == 0 or digits > _QUEUE_DIGITS:
+    if digits == 0 or digits > _MAX_QUEUE_DIGITS:
         return topic, topic_length, -1
     queue_id = 0
     for place in range(digits):
@@ -91,12 +91,12 @@ def _real_place(properties, length):
         if digit < 0 or digit > 9:
             return topic, topic_length, -1
         queue_id = 10 * queue_id + digit
-    return topic, topic_length, queue_id if queue_id <= _HIGHEST_QUEUE else -1
+    return topic, topic_length, queue_id if queue_id <= _MAX_QUEUE_ID else -1
 
 
 @inlined
 def _write_time(target, second_word, time_ms):
-    """A property of a time; the address behind it."""
+    """Write a property with a time; return the address after it."""
     store64(target, second_word)
     store64(target + 8, _QUEUE_MS)
     store_u8(target + 16, _NAME_END)
@@ -113,7 +113,7 @@ def _write_time(target, second_word, time_ms):
 
 @inlined
 def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
-    """Write the properties with these two times for any they had; how many bytes."""
+    """Write the properties with these two times in place of any they had; return their bytes."""
     to, at, end = target, properties, properties + length
     while at < end:
         stop = find_byte(at, end, _PROPERTY_END)
@@ -135,8 +135,8 @@ def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
 
 @inlined
 def describe_waited(context):
-    """Make the rows that are left; DONE, or QUEUE_NOT_OPEN with the place that the record DESCRIBED names in
-    its row."""
+    """Make the remaining rows; return DONE, or QUEUE_NOT_OPEN with the destination of record DESCRIBED in its
+    row."""
     count = get(context, c.DESCRIPTOR_COUNT)
     number = get(context, c.DESCRIBED)
     end = get(context, c.WAITED_END)
@@ -150,10 +150,10 @@ def describe_waited(context):
         put(row, c.D_QUEUE, 0)
         put(row, c.D_STATUS, c.D_NO_PLACE)
         number += 1
-        if end - record < LEAST_RECORD:
+        if end - record < MIN_RECORD:
             continue
         total = load_be32(record)
-        if not is_record_magic(load_be32(record + MAGIC_AT)) or total < LEAST_RECORD or total > end - record:
+        if not is_record_magic(load_be32(record + MAGIC_AT)) or total < MIN_RECORD or total > end - record:
             put(context, c.WAITED_AT, end)
             continue
         put(context, c.WAITED_AT, record + total)
@@ -165,7 +165,7 @@ def describe_waited(context):
         if get(waits_in, c.T_LENGTH) != name_length or not same_bytes(
             get(waits_in, c.T_NAME), name, name_length
         ):
-            continue  # something else lies there now
+            continue  # another record lies there now
         real, real_length, queue_id = _real_place(properties, properties_length)
         if real_length == 0 or queue_id < 0:
             continue
@@ -193,7 +193,7 @@ def describe_waited(context):
             length = _with_times(
                 room, properties, properties_length, get(times, number - 1), get(context, c.NOW_MS)
             )
-            if length <= MAX_PROPERTIES:  # where there is no room for the times, the message matters more
+            if length <= MAX_PROPERTIES:  # else the message is delivered without the times
                 properties, properties_length = room, length
                 room += length
         put(row, c.D_QUEUE, queue)

@@ -1,8 +1,7 @@
-"""Walk: one step along the records of a stretch of the log that was read into memory, for the kernels that
-make tables of it.
+"""Walk: one step along the records of a stretch of the log in memory, for the kernels that make tables of it.
 
-The stretch may end anywhere, so a record may be cut by its end; such a one is left for when more was read.
-The words that these kernels share stand here; each has more of its own from W_OWN on.
+The stretch may end anywhere. A record that its end cuts off is left for the next read of the log. The words
+that these kernels share are defined here; each kernel has more of its own from W_OWN on.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ W_WORDS = 16
 
 @inlined
 def next_record(address, length, base, file_left, max_record, at):
-    """(size of the good record at position `at`, 0, 0), or (0, why it ends here, reason): EXHAUSTED,
-    LOG_FILE_END (a blank), BAD_RECORD."""
+    """Return (size of the valid record at position `at`, 0, 0), or (0, why the walk ends, REASON_*):
+    EXHAUSTED, LOG_FILE_END (a blank) or BAD_RECORD."""
     left = length - at
     if left < BLANK_BYTES:
         if file_left - at < BLANK_BYTES:

@@ -12,7 +12,7 @@ from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.kernels import context as c
 from broker_store.kernels import index
 from broker_store.kernels.lookup import walk_files
-from broker_store.kernels.residency import BLOCK_BYTES, PAGE_BITS, PAGES_A_BLOCK, STRIDE
+from broker_store.kernels.residency import BLOCK_BYTES, PAGE_BITS, PAGES_PER_BLOCK, STRIDE
 from tests.support.reference import IndexModel, hash_of
 
 SLOTS, ENTRIES = 8, 200
@@ -80,7 +80,7 @@ class Known:
         self.pages = self.words.view(np.uint8).reshape(blocks, STRIDE)[:, 8:]
 
     def add(self, page):
-        self.pages[divmod(page, PAGES_A_BLOCK)] = 1
+        self.pages[divmod(page, PAGES_PER_BLOCK)] = 1
 
 
 class Lookup:

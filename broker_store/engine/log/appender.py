@@ -29,7 +29,7 @@ from broker_store.errors import DiskFullError, MapLimitError, NameError_, StoreE
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
 from broker_store.kernels.append import append_group, append_on, append_waited, record_offsets
-from broker_store.kernels.waited import MOST_ADDED
+from broker_store.kernels.waited import MAX_ADDED_BYTES
 from broker_store.messages import Message, MovedOn, PutResult, PutStatus
 
 NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
@@ -299,8 +299,8 @@ class Appender:
         if self.refusal is not None:
             return MovedOn([self._count_refusal(self.refusal) for _ in range(count)])
         times = None if written_ms is None else np.array(written_ms, dtype=np.int64)
-        if times is not None and len(self._room) < len(records) + count * MOST_ADDED:
-            self._room = np.empty(len(records) + count * MOST_ADDED, dtype=np.uint8)
+        if times is not None and len(self._room) < len(records) + count * MAX_ADDED_BYTES:
+            self._room = np.empty(len(records) + count * MAX_ADDED_BYTES, dtype=np.uint8)
         self._append_group(
             _Waited(records, count, self._context.topics[topic].row.address, times, self._room, forbidden)
         )

@@ -86,7 +86,7 @@ from broker_store.formats.record import (
     SYS_FLAG_AT,
 )
 from broker_store.kernels import context as c
-from broker_store.kernels.scan import behind_last_unit, find_unit_break, scan
+from broker_store.kernels.scan import after_last_unit, find_unit_break, scan
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
@@ -1165,7 +1165,7 @@ class Recovery:
         """Number behind the last unit of a record that ends at or below `log_end`, also where units before it
         are damaged; 0 without one."""
         for file in reversed(queue.files):
-            if behind := behind_last_unit(file.address, queue.units_a_file, log_end, MIN_RECORD, MAX_RECORD):
+            if behind := after_last_unit(file.address, queue.units_a_file, log_end, MIN_RECORD, MAX_RECORD):
                 return file.base // UNIT + behind
         return 0
 
