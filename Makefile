@@ -3,7 +3,8 @@
 # make proof      what takes longer: 20 kills, memory from 1 GiB to 4, 10,000 stores broken at random; hours
 # make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
 # make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
-# make fix        formats and repairs what ruff can    make pipeline  installs Spark for the pipeline jobs
+# make check      style, format and types              make fix       formats and repairs what ruff can
+# make pipeline   installs Spark for the pipeline jobs
 # make docs       the documentation as a site in build/site, with an environment of its own
 PYTHON ?= python3
 VENV   ?= .venv
@@ -49,6 +50,7 @@ prove-stores: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 fix: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -33,8 +33,7 @@ class _Writer:
         self.left = characters
 
     def write(self, value: object) -> None:
-        kind = type(value)
-        if kind is dict:
+        if type(value) is dict:
             self._put("{")
             for number, (name, member) in enumerate(value.items()):
                 if self.left <= 0:
@@ -46,7 +45,7 @@ class _Writer:
                     return
                 self.write(member)
             self._put("}")
-        elif kind is list:
+        elif type(value) is list:
             self._put("[")
             for number, item in enumerate(value):
                 if self.left <= 0:
@@ -54,7 +53,7 @@ class _Writer:
                 self._put(", " if number else "")
                 self.write(item)
             self._put("]")
-        elif kind in (str, bytes):
+        elif type(value) is str or type(value) is bytes:
             self._put(_cut_repr(value, max(1, self.left)))
         else:
             self._put(repr(value))
@@ -67,8 +66,8 @@ class _Writer:
 def _cut_repr(value: str | bytes, length: int) -> str:
     """Return a text of which the first `length` characters are those of `repr(value)`. Which quotes it has
     depends on those in all of the value."""
-    shown = value[:length]
-    for quote in ("'", '"') if isinstance(value, str) else (b"'", b'"'):
-        if quote not in shown and value.find(quote, length) >= 0:
-            shown += quote
-    return repr(shown)
+    if isinstance(value, str):
+        text = value[:length]
+        return repr(text + "".join(q for q in ("'", '"') if q not in text and value.find(q, length) >= 0))
+    raw = value[:length]
+    return repr(raw + b"".join(q for q in (b"'", b'"') if q not in raw and value.find(q, length) >= 0))

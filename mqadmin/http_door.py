@@ -279,7 +279,7 @@ class BoundedHttp(HttpToolsProtocol):
     def __init__(self, *arguments, door: Door, **named):
         super().__init__(*arguments, **named)
         self.door = door
-        self.peer: Peer = None  # type: ignore[assignment]
+        self.peer: Peer  # from connection_made on
         self._refusal: Refusal | None = None
         self._header_bytes = self._header_fields = self._body_bytes = self._held_bytes = 0
         self._incomplete_bytes = 0  # of the header; of what lies between and behind the chunks of a body
@@ -287,8 +287,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     # What the loop calls
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(CountedTransport(transport))  # type: ignore[arg-type]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
+        super().connection_made(CountedTransport(transport))  # type: ignore[arg-type]  # has what is called
         self.peer, refusal = self.door.take(self.transport, self)
         if refusal is not None:
             self._refuse(refusal)
@@ -519,11 +519,11 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
     def __init__(self, *arguments, door: Door, **named):
         super().__init__(*arguments, **named)
         self.door = door
-        self.peer: Peer = None  # type: ignore[assignment]
+        self.peer: Peer  # from connection_made on
         self._allowance = float(WEBSOCKET_BURST_BYTES)
         self._allowed_s = self.loop.time()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
         super().connection_made(transport)
         self.peer = self.door.peer_of(transport)
         self.peer.protocol = self

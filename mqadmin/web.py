@@ -109,7 +109,7 @@ async def serve(
         proxy_headers=False,
     )
     server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]  # runbroker has its own
     task = loop.create_task(server.serve(sockets=sockets), name="web")
     while not server.started:
         if task.done():

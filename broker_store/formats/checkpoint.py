@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_store.errors import FormatError
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
 
 LAYOUT = Layout(
     ("physic_msg_timestamp", "q"),
@@ -50,12 +50,12 @@ def encode(checkpoint: Checkpoint) -> bytes:
     return LAYOUT.pack(*checkpoint).ljust(FILE_BYTES, b"\0")
 
 
-def encode_into(buffer, checkpoint: Checkpoint) -> None:
+def encode_into(buffer: WriteBuffer, checkpoint: Checkpoint) -> None:
     """The longs written at the start of the file's map."""
     LAYOUT.pack_into(buffer, 0, *checkpoint)
 
 
-def decode(buffer) -> Checkpoint:
+def decode(buffer: ReadBuffer) -> Checkpoint:
     """The longs of a file; FormatError when it is shorter than the six of them."""
     if len(buffer) < LAYOUT.size:
         raise FormatError("a checkpoint is shorter than its fields", expected=LAYOUT.size, found=len(buffer))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from json.encoder import encode_basestring
+from typing import Any, NoReturn
 
 from broker_store.errors import FormatError
 from broker_store.excerpts import text_excerpt
@@ -69,7 +70,7 @@ def read(text: str | bytes) -> object:
         raise FormatError(f"is not readable as JSON: {error}") from None
 
 
-def read_table(text: str, name: str) -> tuple[dict, dict, DataVersion]:
+def read_table(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any], DataVersion]:
     """(the whole value, its table `name`, its version) of a file that holds a table; FormatError when it does
     not."""
     value = read(text)
@@ -125,25 +126,24 @@ def table_pieces(
     yield b"\n\t}\n}" if before else b"}\n}"
 
 
-def _quote(match: re.Match) -> str:
+def _quote(match: re.Match[str]) -> str:
     before, key, after = match.groups()
     return match.group() if key is None else f'{before}"{_BARE_MARK}{key}"{after}'
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict:
+def _object(pairs: list[tuple[str, object]]) -> dict[str | int, object]:
     return {int(key[1:]) if key.startswith(_BARE_MARK) else key: value for key, value in pairs}
 
 
-def _refuse_constant(name: str):
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
 def _text(value: object, depth: int) -> str:
     """The text of a value whose members stand behind `depth` tabs."""
-    kind = type(value)
-    if kind is str:
+    if type(value) is str:
         return encode_basestring(value)
-    if kind is int:
+    if type(value) is int:
         return str(value)
     if isinstance(value, dict):
         return _block(

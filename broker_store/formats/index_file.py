@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker_store.errors import FormatError, LookupNameError
 from broker_store.formats.java_hash import java_hash
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer
 from broker_store.formats.properties import split_keys
 
 HEADER = Layout(
@@ -46,7 +46,7 @@ class IndexHeader(NamedTuple):
     begin_offset: int
     end_offset: int
     slots_used: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
 
 
 class IndexEntry(NamedTuple):
@@ -99,7 +99,7 @@ def encode_header(header: IndexHeader) -> bytes:
     return HEADER.pack(*header)
 
 
-def decode_header(buffer, offset: int = 0) -> IndexHeader:
+def decode_header(buffer: ReadBuffer, offset: int = 0) -> IndexHeader:
     """The header; a count of 0 or less, as in a new file, is taken as 1."""
     header = IndexHeader(*HEADER.unpack(buffer, offset))
     return header if header.count > 0 else header._replace(count=FIRST_ENTRY)
@@ -110,14 +110,15 @@ def encode_entry(entry: IndexEntry) -> bytes:
     return ENTRY.pack(*entry)
 
 
-def decode_entry(buffer, offset: int = 0) -> IndexEntry:
+def decode_entry(buffer: ReadBuffer, offset: int = 0) -> IndexEntry:
     """The entry at byte `offset`."""
     return IndexEntry(*ENTRY.unpack(buffer, offset))
 
 
-def decode_slot(buffer, offset: int = 0) -> int:
+def decode_slot(buffer: ReadBuffer, offset: int = 0) -> int:
     """The entry number in the slot at byte `offset`."""
-    return SLOT.unpack(buffer, offset)[0]
+    entry: int = SLOT.unpack(buffer, offset)[0]
+    return entry
 
 
 def asked_times(begin_ms: int, end_ms: int) -> tuple[int, int]:

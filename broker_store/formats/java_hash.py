@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import struct
+from collections.abc import Sequence
 
 _REPLACED = "broker-store-java"  # the name of Java's way among Python's ways with bytes that are no UTF-8
 
@@ -21,7 +22,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def _code_units(text: str):
+def _code_units(text: str) -> Sequence[int]:
     if text.isascii():
         return text.encode("ascii")
     encoded = text.encode("utf-16-be", "surrogatepass")
@@ -34,7 +35,8 @@ def java_text(raw: bytes) -> str:
     return raw.decode("utf-8", _REPLACED)
 
 
-def _replace(error: UnicodeDecodeError) -> tuple[str, int]:
+def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeDecodeError)  # this way of replacing is only used to decode
     data, at = error.object, error.start
     if data[at] == 0xED and 0xA0 <= (data[at + 1] if at + 1 < len(data) else 0) <= 0xBF:
         third = data[at + 2 : at + 3]

@@ -7,8 +7,13 @@ truth about a fixed stretch of bytes.
 from __future__ import annotations
 
 import struct
+from typing import Any, TypeAlias
 
 from broker_store.errors import FormatError
+
+# Bytes that are read in place: of a file's map, of a frame, or in an object of their own.
+ReadBuffer: TypeAlias = bytes | bytearray | memoryview
+WriteBuffer: TypeAlias = bytearray | memoryview
 
 
 class Layout:
@@ -29,14 +34,14 @@ class Layout:
             self.offset[name] = at
             at += struct.calcsize(">" + letter)
 
-    def pack(self, *values) -> bytes:
+    def pack(self, *values: int | bytes) -> bytes:
         """The fields as bytes; FormatError when a value does not fit its field."""
         try:
             return self.struct.pack(*values)
         except struct.error as error:
             raise FormatError(f"values {values} do not fit the fields {self.names}: {error}") from None
 
-    def pack_into(self, buffer, offset: int, *values) -> None:
+    def pack_into(self, buffer: WriteBuffer, offset: int, *values: int | bytes) -> None:
         """The fields written at `offset` of a writable buffer."""
         try:
             self.struct.pack_into(buffer, offset, *values)
@@ -45,7 +50,7 @@ class Layout:
                 f"values {values} do not fit the fields {self.names}: {error}", offset=offset
             ) from None
 
-    def unpack(self, buffer, offset: int = 0) -> tuple:
+    def unpack(self, buffer: ReadBuffer, offset: int = 0) -> tuple[Any, ...]:
         """The values of the fields at `offset`; FormatError when the buffer ends before they do."""
         try:
             return self.struct.unpack_from(buffer, offset)

@@ -10,11 +10,11 @@ start at 0 has its first file filled up to its start with pre-blank units (0, 0x
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker_store.formats.java_hash import java_hash
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
 
 LAYOUT = Layout(("log_offset", "q"), ("size", "i"), ("tags_code", "q"))
 SIZE = LAYOUT.size
@@ -53,23 +53,27 @@ def encode(log_offset: int, size: int, tags_code: int) -> bytes:
     return LAYOUT.pack(log_offset, size, tags_code)
 
 
-def encode_into(buffer, offset: int, log_offset: int, size: int, tags_code: int) -> None:
+def encode_into(buffer: WriteBuffer, offset: int, log_offset: int, size: int, tags_code: int) -> None:
     """The 20 bytes of a unit, written at `offset`."""
     LAYOUT.pack_into(buffer, offset, log_offset, size, tags_code)
 
 
-def decode(buffer, offset: int = 0) -> QueueUnit:
+def decode(buffer: ReadBuffer, offset: int = 0) -> QueueUnit:
     """The unit at byte `offset`."""
     return QueueUnit(*LAYOUT.unpack(buffer, offset))
 
 
-def decode_all(buffer) -> Iterator[QueueUnit]:
+def decode_all(buffer: ReadBuffer) -> Iterator[QueueUnit]:
     """Every unit of a buffer whose length is a multiple of 20, data or not."""
     return map(QueueUnit._make, LAYOUT.struct.iter_unpack(buffer))
 
 
 def tags_code(
-    topic: str, tags: str | None, delay: str | None, store_timestamp: int, levels_ms=DEFAULT_DELAY_LEVELS_MS
+    topic: str,
+    tags: str | None,
+    delay: str | None,
+    store_timestamp: int,
+    levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
 ) -> int:
     """What the unit of a message holds as its tags code.
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from broker_store.errors import FormatError
 from broker_store.formats import message_id, properties
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
 from broker_store.messages import LOOPBACK_HOST, Message
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
@@ -190,7 +190,7 @@ class StoredMessage:
         return bool(self.sys_flag & SYS_COMPRESSED)
 
 
-def body_crc(body) -> int:
+def body_crc(body: ReadBuffer) -> int:
     """The CRC-32 of a body as a record holds it; 0 for an empty one."""
     return zlib.crc32(body) & CRC_MASK
 
@@ -212,7 +212,7 @@ def has_record_crc(raw_properties: bytes) -> bool:
     )
 
 
-def read_head(buffer, offset: int = 0) -> Head:
+def read_head(buffer: ReadBuffer, offset: int = 0) -> Head:
     """Size and magic of what begins at `offset`."""
     return Head(*HEAD.unpack(buffer, offset))
 
@@ -282,7 +282,12 @@ def encode(message: Message, queue_offset: int, log_offset: int, store_timestamp
 
 
 def encode_into(
-    buffer, offset: int, message: Message, queue_offset: int, log_offset: int, store_timestamp: int
+    buffer: WriteBuffer,
+    offset: int,
+    message: Message,
+    queue_offset: int,
+    log_offset: int,
+    store_timestamp: int,
 ) -> int:
     """Write the record at `offset` of a writable buffer; returns its size in bytes."""
     encoded = encode(message, queue_offset, log_offset, store_timestamp)
@@ -295,7 +300,7 @@ def encode_into(
 
 
 def decode(
-    buffer,
+    buffer: ReadBuffer,
     offset: int = 0,
     *,
     log_offset: int | None = None,
@@ -386,7 +391,7 @@ def decode(
     )
 
 
-def decode_all(buffer, *, check_crc: bool = True) -> list[StoredMessage]:
+def decode_all(buffer: ReadBuffer, *, check_crc: bool = True) -> list[StoredMessage]:
     """The records that lie back to back in a buffer, as in the body of a pull answer."""
     messages = []
     at = 0
@@ -397,7 +402,7 @@ def decode_all(buffer, *, check_crc: bool = True) -> list[StoredMessage]:
     return messages
 
 
-def _part(name: str, buffer, start: int, length: int, limit: int) -> tuple[bytes, int]:
+def _part(name: str, buffer: ReadBuffer, start: int, length: int, limit: int) -> tuple[bytes, int]:
     """The bytes of one part and where the next begins; `limit` is where the part must have ended."""
     if length < 0 or start + length > limit:
         raise FormatError(

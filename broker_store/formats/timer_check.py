@@ -15,7 +15,7 @@ import zlib
 from typing import NamedTuple
 
 from broker_store.errors import FormatError
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer
 
 PATH = "config/timercheck"  # in the store
 LAYOUT = Layout(
@@ -57,7 +57,7 @@ def encode_page(check: TimerCheck) -> bytes:
     return (longs + SEALED.pack(SEAL_MAGIC, zlib.crc32(longs))).ljust(FILE_BYTES, b"\0")
 
 
-def decode(buffer) -> TimerCheck:
+def decode(buffer: ReadBuffer) -> TimerCheck:
     """The longs of a file; FormatError when it is shorter than the four that all versions have."""
     if len(buffer) < _OLD_BYTES:
         raise FormatError(
@@ -66,7 +66,7 @@ def decode(buffer) -> TimerCheck:
     return TimerCheck(*LAYOUT.unpack(bytes(buffer[: LAYOUT.size]).ljust(LAYOUT.size, b"\0")))
 
 
-def is_sealed(buffer) -> bool:
+def is_sealed(buffer: ReadBuffer) -> bool:
     """Whether this broker wrote the longs that now stand there."""
     if len(buffer) < LAYOUT.size + SEALED.size:
         return False

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer
 
 PATH = "timerlog"  # a directory of the store
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -86,7 +86,7 @@ def encode(unit: TimerUnit) -> bytes:
     return LAYOUT.pack(*unit)
 
 
-def decode(buffer, offset: int = 0) -> TimerUnit:
+def decode(buffer: ReadBuffer, offset: int = 0) -> TimerUnit:
     """The unit at byte `offset`."""
     return TimerUnit(*LAYOUT.unpack(buffer, offset))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_store.formats.layout import Layout
+from broker_store.formats.layout import Layout, ReadBuffer
 
 PATH = "timerwheel"  # in the store
 LAYOUT = Layout(("time_s", "q"), ("first", "q"), ("last", "q"), ("count", "i"), ("magic", "i"))
@@ -28,7 +28,7 @@ class TimerSlot(NamedTuple):
     time_s: int
     first: int
     last: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     magic: int = 0
 
 
@@ -37,6 +37,6 @@ def encode(slot: TimerSlot) -> bytes:
     return LAYOUT.pack(*slot)
 
 
-def decode(buffer, offset: int = 0) -> TimerSlot:
+def decode(buffer: ReadBuffer, offset: int = 0) -> TimerSlot:
     """The slot at byte `offset`."""
     return TimerSlot(*LAYOUT.unpack(buffer, offset))
