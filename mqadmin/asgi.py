@@ -45,7 +45,7 @@ websockets = Websockets(AllowedHostsOriginValidator(AuthMiddlewareStack(LiveCons
 
 def _gateway() -> ClusterGateway | None:
     cluster = clusters.current()
-    return ClusterGateway(cluster) if cluster.state()["state"] in ("running", "read_only") else None
+    return ClusterGateway(cluster) if cluster.state().state in ("running", "read_only") else None
 
 
 class KeptThreads:

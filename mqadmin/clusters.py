@@ -10,14 +10,8 @@ here keeps a picture: what is returned was measured at that moment, and None mea
 
 Shapes (times are ms since 1970, sizes bytes, rates per second):
 
-    state()      {"state": "starting|opening|recovering|running|read_only|closed|failed", "sentence"}
+    state(), overview()  see facts/overview.py
     store()      MessageStore.snapshot(), see engine/store.py; the same keys with None before there is one
-    overview()   {"at_ms", "state", "sentence", "broker": {"name", "cluster", "id", "address", "started_ms",
-                 "version"},
-                  "positions", "behind", "flags", "flush", "totals", "disk" (of store()),
-                  "rates": {"in_per_s", "out_per_s", "in_bytes_per_s", "out_bytes_per_s"},
-                  "counts": {"topics", "groups", "producers", "consumers"}, "worst_lag": {"group", "lag"} |
-                  None, "top_topics": [{"name", "in_per_s", "out_per_s"}]}
     condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind",
                  "sentence", "number", "page", "of"}]}
     topic_counts()  {kind: number}; group_counts() the same
@@ -90,7 +84,9 @@ from broker_store.server.admin import Admin
 from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.turns import in_turns
+from broker_store.units import fields_of
 from mqadmin import condition, dead_letters, waiting
+from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
 from mqadmin.inside import cache, recoveries, signs, write_routes
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
@@ -254,11 +250,11 @@ class EmbeddedCluster:
             running.cancel()
             raise
 
-    def state(self) -> dict:
-        """See the module. Whoever asks whether it is ready needs no login, so the sentence names files from
-        the store's directory on."""
+    def state(self) -> State:
+        """Whether the broker serves. No login is needed to ask for it, so the sentence names files from the
+        store's directory on."""
         found = self._state()
-        return found | {"sentence": self._without_directories(found["sentence"])}
+        return State(state=found.state, sentence=self._without_directories(found.sentence))
 
     def _without_directories(self, value: Any) -> Any:
         """A fact of the store without where its directory lies, which is for the log."""
@@ -271,41 +267,35 @@ class EmbeddedCluster:
             return {key: self._without_directories(item) for key, item in value.items()}
         return [self._without_directories(item) for item in value] if isinstance(value, list) else value
 
-    def _state(self) -> dict:
+    def _state(self) -> State:
         store = self._store
         if store is None:
             alone = self._loop is not None and self._process is None
             return (
-                {"state": "closed", "sentence": ABSENT}
+                State(state="closed", sentence=ABSENT)
                 if alone
-                else {"state": "starting", "sentence": STARTING}
+                else State(state="starting", sentence=STARTING)
             )
         state = store.state
         if state in ("running", "read_only") and self._process.parts is None:
             state = "starting"  # the ports are about to open
+        sentence = SENTENCES.get(state, state)
         if state == "failed":
-            return {
-                "state": state,
-                "sentence": f"The broker did not start: "
-                f"{(store.report.error or 'the log says why').rstrip('.')}.",
-            }
-        if state == "read_only":
+            reason = (store.report.error or "the log says why").rstrip(".")
+            sentence = f"The broker did not start: {reason}."
+        elif state in ("running", "read_only"):
             causes = "; ".join(flag["cause"] for flag in store.snapshot()["flags"])
-            return {"state": state, "sentence": f"Messages can be read, but none are taken: {causes}."}
-        if state == "running" and (flags := store.snapshot()["flags"]):
-            return {
-                "state": state,
-                "sentence": "Messages are taken and given. Noticed: "
-                + "; ".join(flag["cause"] for flag in flags)
-                + ".",
-            }
-        return {"state": state, "sentence": SENTENCES.get(state, state)}
+            if state == "read_only":
+                sentence = f"Messages can be read, but none are taken: {causes}."
+            elif causes:
+                sentence = f"{sentence} Noticed: {causes}."
+        return State(state=state, sentence=sentence)
 
     def store(self) -> dict:
         if self._store is None:
             return _UNKNOWN_STORE | {"at_ms": int(time.time() * 1000)}
         snapshot = self._store.snapshot()
-        snapshot["state"] = self._state()["state"]
+        snapshot["state"] = self._state().state
         snapshot["flags"] = self._without_directories(snapshot["flags"])
         if snapshot["state"] not in ("running", "read_only", "closed"):
             # Recovery moves the positions about while it looks for the log's end: nothing they say is a fact
@@ -379,7 +369,7 @@ class EmbeddedCluster:
         """The store's files, read by position as from outside; also while it starts. For a thread: each read
         may wait for the disk."""
         if self._store is None:
-            raise StoreClosedError(self.state()["sentence"])
+            raise StoreClosedError(self.state().sentence)
         settings = self._store.settings
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
         return StoreDirectory(
@@ -539,9 +529,7 @@ class EmbeddedCluster:
         thread."""
         if not self.call(lambda: self._is_open):
             state = self.call(self.state)
-            return condition.judge_state(
-                int(time.time() * 1000), state["state"], state["sentence"]
-            ).document()
+            return condition.judge_state(int(time.time() * 1000), state.state, state.sentence).document()
         return self._condition_looks.of(
             "condition", lambda: condition.judge(signs.of(self, self.children)).document()
         )
@@ -552,42 +540,37 @@ class EmbeddedCluster:
         refusals = self._parts.statistics.refusals
         return self._parts, self.store(), self.state(), refusals.recent(), refusals.recent_sends()
 
-    def overview(self) -> dict:
+    def overview(self) -> Overview:
         parts, store = self._parts, self.store()
-        rates = parts.statistics.rates()
+        put, got = parts.statistics.put.rates(1_000), parts.statistics.got.rates(1_000)
         producers = {
             client.client_id for clients in parts.clients.producer_groups().values() for client in clients
         }
         consumers = {
             member.client_id for group in parts.clients.consumer_groups() for member in group.members.values()
         }
-        return {
-            "at_ms": store["at_ms"],
-            **self.state(),
-            "broker": {
-                "name": parts.broker_name,
-                "cluster": parts.cluster,
-                "id": parts.settings.broker_id,
-                "address": parts.address,
-                "started_ms": parts.started_ms,
-                "version": RUNNING_VERSION,
-            },
+        return Overview(
+            at_ms=store["at_ms"],
+            **fields_of(self.state()),
+            broker=Broker(
+                name=parts.broker_name,
+                cluster=parts.cluster,
+                id=parts.settings.broker_id,
+                address=parts.address,
+                started_ms=parts.started_ms,
+                version=RUNNING_VERSION,
+            ),
             **{key: store[key] for key in ("positions", "behind", "flags", "flush", "totals", "disk")},
-            "rates": {
-                "in_per_s": rates["put"]["rate_1s"],
-                "out_per_s": rates["got"]["rate_1s"],
-                "in_bytes_per_s": rates["put"]["bytes_1s"],
-                "out_bytes_per_s": rates["got"]["bytes_1s"],
-            },
-            "counts": {
-                "topics": parts.topics.names.count("normal"),
-                "groups": parts.groups.names.count("normal"),
-                "producers": len(producers),
-                "consumers": len(consumers),
-            },
-            "worst_lag": self._listings.worst_lag(),
-            "top_topics": self._listings.top_topics(),
-        }
+            rates=Rates(in_per_s=put[0], out_per_s=got[0], in_bytes_per_s=put[1], out_bytes_per_s=got[1]),
+            counts=Counts(
+                topics=parts.topics.names.count("normal"),
+                groups=parts.groups.names.count("normal"),
+                producers=len(producers),
+                consumers=len(consumers),
+            ),
+            worst_lag=self._listings.worst_lag(),
+            top_topics=self._listings.top_topics(),
+        )
 
     # -- topics
 
@@ -1478,13 +1461,13 @@ class EmbeddedCluster:
 
     @property
     def _is_open(self) -> bool:
-        return self._state()["state"] in ("running", "read_only")
+        return self._state().state in ("running", "read_only")
 
     @property
     def _parts(self):
         parts = None if self._process is None else self._process.parts
         if parts is None or self._process.store.state in ("closed", "failed"):
-            raise StoreClosedError(self.state()["sentence"])
+            raise StoreClosedError(self.state().sentence)
         return parts
 
 

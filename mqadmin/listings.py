@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from broker_store.turns import in_turns
+from mqadmin.facts.overview import Traffic, WorstLag
 
 KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
 GROUPS_A_LOOK = 50  # whose lag is measured for one overview
@@ -40,7 +41,7 @@ class Listings:
         # Groups whose lag is measured a few at a time, from the last to the first
         self._turn: Sequence[str] = []
         self._turn_left = 0
-        self._top: list[dict] = []
+        self._top: list[Traffic] = []
         self._top_until = 0.0
         self._top_look: asyncio.Task | None = None
 
@@ -109,7 +110,7 @@ class Listings:
         more = self.parts.topics.names.slice(0, 2 * limit)
         return [*first, *(name for name in more if name not in into and name not in held)][:limit]
 
-    def top_topics(self) -> list[dict]:
+    def top_topics(self) -> list[Traffic]:
         """The topics with most traffic over ten seconds, of those that had any since the start; looked at
         every 2 s."""
         if time.monotonic() >= self._top_until and (self._top_look is None or self._top_look.done()):
@@ -118,7 +119,7 @@ class Listings:
             if len(lately) < TOP_TOPICS:
                 lately = list(
                     dict.fromkeys(
-                        [*lately, *(row["name"] for row in self._top), *statistics.some_topics(FEW_TOPICS)]
+                        [*lately, *(row.name for row in self._top), *statistics.some_topics(FEW_TOPICS)]
                     )
                 )
             if len(lately) <= 2 * FEW_TOPICS:
@@ -129,16 +130,16 @@ class Listings:
         return self._top
 
     async def _rank(self, topics: list[str]) -> None:
-        rows: list[dict | None] = []
+        rows: list[Traffic] = []
         async for some in in_turns(topics, 16):
             rows = _top([*rows, *map(self._traffic, some)])
         self._top, self._top_until = rows, time.monotonic() + TOP_SECONDS
 
-    def _traffic(self, name: str) -> dict | None:
+    def _traffic(self, name: str) -> Traffic | None:
         topics, statistics = self.parts.topics, self.parts.statistics
         if topics.get(name) is None or topics.is_system(name):
             return None
-        return {"name": name, "in_per_s": statistics.put_rate(name), "out_per_s": statistics.out_rate(name)}
+        return Traffic(name=name, in_per_s=statistics.put_rate(name), out_per_s=statistics.out_rate(name))
 
     # -- groups
 
@@ -209,7 +210,7 @@ class Listings:
                 break  # one that commits for itself goes by what it commits
         return total if known else None
 
-    def worst_lag(self) -> dict | None:
+    def worst_lag(self) -> WorstLag | None:
         """The largest lag known of a group that is not the broker's own. Each call measures some groups in
         turn, and the largest of before again."""
         if not self._turn_left:
@@ -229,12 +230,12 @@ class Listings:
             kept = heapq.nlargest(LARGEST_KEPT, self._largest, key=self._largest.__getitem__)
             self._largest = {name: self._largest[name] for name in kept}
         worst = max(self._largest, key=self._largest.__getitem__, default=None)
-        return None if worst is None else {"group": worst, "lag": self._largest[worst]}
+        return None if worst is None else WorstLag(group=worst, lag=self._largest[worst])
 
 
-def _top(rows: Iterable[dict | None]) -> list[dict]:
+def _top(rows: Iterable[Traffic | None]) -> list[Traffic]:
     return heapq.nlargest(
-        TOP_TOPICS, filter(None, rows), key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"])
+        TOP_TOPICS, filter(None, rows), key=lambda row: (row.in_per_s + row.out_per_s, row.name)
     )
 
 

@@ -35,7 +35,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
 
 import orjson
@@ -49,6 +49,7 @@ from broker_store.errors import BrokerStoreError, LookupNameError, NameError_, N
 from broker_store.formats import index_file, names
 from broker_store.rest.problems import Problem, problem_of
 from broker_store.throttle import Throttle, throttled_by
+from broker_store.units import fields_of
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
@@ -85,7 +86,7 @@ def _positions(cluster, name: str) -> dict:
     parts = {
         part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")
     }
-    return {**parts, "race": cluster.race(), **cluster.state()}
+    return {**parts, "race": cluster.race(), **fields_of(cluster.state())}
 
 
 def _files(cluster, name: str) -> dict:
@@ -150,7 +151,7 @@ STREAMS: dict[str, Stream] = {
     **registry.streams(),
     "state": Stream(lambda cluster, name: cluster.state(), 4),
     "overview": Stream(
-        lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}
+        lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": fields_of(data.rates)}
     ),
     "condition": Stream(lambda cluster, name: cluster.condition(), 8, in_thread=True),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
@@ -162,7 +163,9 @@ STREAMS: dict[str, Stream] = {
     ),
     "store.files": Stream(_files, 4),
     "store.cache": Stream(_cache, 40, in_thread=True),
-    "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
+    "recovery": Stream(
+        lambda cluster, name: {"recovery": cluster.recovery(), **fields_of(cluster.state())}, 1
+    ),
     "recovery.record": Stream(_record, 1, recoveries.check_id, in_thread=True),
     "store.disk": Stream(lambda cluster, name: cluster.disk(), 40, in_thread=True),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
@@ -436,6 +439,8 @@ def encode(value: object) -> bytes:
 
 
 def _with_texts(value: object) -> object:
+    if is_dataclass(value):
+        value = fields_of(value)
     if isinstance(value, dict):
         return {key: _with_texts(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

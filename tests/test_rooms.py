@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
-VALUES = {"errors", "excerpts", "messages", "config", "__init__"}
+VALUES = {"errors", "excerpts", "messages", "config", "units", "__init__"}
 # Room -> the rooms of broker_store that it may import from, beside itself and the values.
 MAY_IMPORT = {
     "formats": set(),

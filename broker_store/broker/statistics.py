@@ -117,19 +117,6 @@ class Meter:
     def per_second(self, over_ms: int = 10_000) -> float:
         return self.rates(over_ms)[0]
 
-    def facts(self) -> dict:
-        """What the dashboard shows of a meter."""
-        rate_1s, bytes_1s = self.rates(1_000)
-        rate_10s, bytes_10s = self.rates(10_000)
-        return {
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "rate_1s": rate_1s,
-            "rate_10s": rate_10s,
-            "bytes_1s": bytes_1s,
-            "bytes_10s": bytes_10s,
-        }
-
 
 class Statistics:
     """All meters. `clock` gives milliseconds."""
@@ -292,9 +279,12 @@ class Statistics:
     def out_rate(self, topic: str) -> float:
         """Messages of a topic that its groups were handed a second, over ten seconds."""
         return sum(
-            meter.per_second()
-            for group in self._groups_of.get(topic, ())
-            if (meter := self._groups.get((group, topic))) is not None
+            (
+                meter.per_second()
+                for group in self._groups_of.get(topic, ())
+                if (meter := self._groups.get((group, topic))) is not None
+            ),
+            0.0,
         )
 
     def recent_topics(self) -> list[str]:
@@ -315,7 +305,9 @@ class Statistics:
 
     def got_rate(self, group: str, topic: str | None = None) -> float:
         meters = self.group(group)
-        return sum(meter.per_second() for name, meter in meters.items() if topic is None or name == topic)
+        return sum(
+            (meter.per_second() for name, meter in meters.items() if topic is None or name == topic), 0.0
+        )
 
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
@@ -338,16 +330,6 @@ class Statistics:
         table[key].discard(other)
         if not table[key]:
             del table[key]
-
-    def rates(self) -> dict:
-        """The whole broker's facts for the dashboard."""
-        return {
-            "put": self.put.facts(),
-            "got": self.got.facts(),
-            "sent_back": self.sent_back.facts(),
-            "pulls": self.pulls,
-            "pulls_found": self.pulls_found,
-        }
 
     def days(self) -> dict[str, int]:
         """Totals at local midnights, as Apache's tools subtract them: put and got, yesterday, today and

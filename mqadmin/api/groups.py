@@ -77,11 +77,8 @@ async def timeline(
     it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:
     nothing was sampled then."""
     return schemas.facts(
-        schemas.with_times(
-            measured(
-                "timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)
-            )
-        )
+        measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)),
+        timed=True,
     )
 
 

@@ -19,9 +19,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from broker_store import __version__
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin import clusters
 from mqadmin.api.auth import LocalSocket, Token
 from mqadmin.api.parameters import problem_of_query
+from mqadmin.facts.overview import Overview
 from mqadmin.problem_responses import problem_response
 
 MAX_NAMES = 500  # topics and groups with series of their own
@@ -55,7 +57,7 @@ class _Measured:
 
     state: str
     store: dict
-    overview: dict | None = None
+    overview: Overview | None = None
     refusals: list[dict] | None = None
     topics: tuple[list[dict], int] | None = None  # those that are shown, and how many there are
     groups: tuple[list[dict], int] | None = None
@@ -64,7 +66,7 @@ class _Measured:
     @classmethod
     async def now(cls) -> _Measured:
         cluster = clusters.current()
-        state, store = cluster.state()["state"], cluster.store()
+        state, store = cluster.state().state, cluster.store()
         if state not in ("running", "read_only"):
             return cls(state, store)
         topics, groups = await cluster.busiest_topics(MAX_NAMES), await cluster.most_behind(MAX_NAMES)
@@ -159,12 +161,12 @@ def _store(store: dict) -> Iterable[Metric]:
     yield _gauge("broker_disk_free_bytes", "free on the store's file system", disk.get("free_bytes"))
 
 
-def _rates(overview: dict) -> Iterable[Metric]:
-    for name, value in overview["rates"].items():
+def _rates(overview: Overview) -> Iterable[Metric]:
+    for name, value in fields_of(overview.rates).items():
         yield _gauge(
             f"broker_rate_{name.replace('_per_s', '_per_second')}", "measured over the last seconds", value
         )
-    for name, value in overview["counts"].items():
+    for name, value in fields_of(overview.counts).items():
         yield _gauge(f"broker_{name}", f"number of {name}", value)
 
 

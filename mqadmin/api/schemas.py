@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Union
 
 from ninja import Schema
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, create_model
 
 from broker_store.formats import moment
 from broker_store.rest.documents import time_text
+from broker_store.units import SMALL, fields_of, small_by_field
 from mqadmin.tokens import MAX_DAYS
 
 
@@ -70,6 +75,59 @@ class In(Schema):
     """What is sent to us: a field that is not known is an error, not ignored."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+_schemas: dict[type, type[Schema]] = {}
+
+
+def schema_of(
+    fact: type,
+    name: str | None = None,
+    *,
+    without: Iterable[str] = (),
+    is_described: bool = False,
+    base: type[Schema] = Schema,
+) -> type[Schema]:
+    """The schema of a type of facts, made once, with those of the facts in its fields.
+
+    `without` are fields that REST does not give; `is_described` takes the description from the docstring.
+    """
+    if fact in _schemas:
+        return _schemas[fact]
+    hints = typing.get_type_hints(fact, include_extras=True)
+    members: dict[str, Any] = {
+        field.name: (_value_of(hints[field.name]), _default_of(field))
+        for field in dataclasses.fields(fact)
+        if field.name not in without
+    }
+    doc = fact.__doc__ if is_described else None
+    made = create_model(name or fact.__name__, __base__=base, __module__=__name__, __doc__=doc, **members)
+    return _schemas.setdefault(fact, made)
+
+
+def _default_of(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return ... if field.default is dataclasses.MISSING else field.default
+
+
+def _value_of(hint: Any) -> Any:
+    """The type of a field of a schema for that of a field of facts."""
+    if hint is int:
+        return Int64
+    if dataclasses.is_dataclass(hint):
+        return schema_of(hint)
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        value, *notes = parts
+        value = int if SMALL in notes else _value_of(value)
+        text = next((note for note in notes if isinstance(note, str)), None)
+        return value if text is None else Annotated[value, Field(description=text)]
+    if kind in (Union, types.UnionType):
+        return Union[tuple(map(_value_of, parts))]  # noqa: UP007 - of parts that are known only here
+    if kind in (list, dict, tuple):
+        return kind[tuple(part if part is ... else _value_of(part) for part in parts)]
+    return hint
 
 
 class ProblemDocument(Schema):
@@ -651,36 +709,42 @@ SMALL_NUMBERS = frozenset(
 )
 
 
-def facts(value: Any, name: str = "") -> Any:
-    """A value of the engine for JSON: integers as strings, but for the names in SMALL_NUMBERS, which stay
-    below 2^31."""
+def facts(value: Any, *, timed: bool = False) -> Any:
+    """A value of the engine for JSON: integers as strings, but for those that stay below 2^31 by their type
+    (`Small`) or, in dicts, by their name (SMALL_NUMBERS).
+
+    `timed` adds an ISO time for each moment: `from` for `from_ms`. Lengths of time, which are small, have
+    none.
+    """
+    return _facts(value, False, timed)
+
+
+def _facts(value: Any, is_small: bool, timed: bool) -> Any:
     if isinstance(value, dict):
-        return {str(key): facts(item, str(key)) for key, item in value.items()}
+        found = {str(key): _facts(item, str(key) in SMALL_NUMBERS, timed) for key, item in value.items()}
+        return found | _times(value) if timed else found
+    if dataclasses.is_dataclass(value):
+        small = small_by_field(type(value))
+        found = {name: _facts(getattr(value, name), small[name], timed) for name in small}
+        return found | _times(fields_of(value)) if timed else found
     if isinstance(value, list | tuple):
-        return [facts(item, name) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool) and name not in SMALL_NUMBERS:
+        return [_facts(item, is_small, timed) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not is_small:
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     return value
 
 
-def with_times(value: Any) -> Any:
-    """The facts with an ISO time beside each moment: `from` beside `from_ms`. Lengths of time, which are
-    small, have none."""
-    if isinstance(value, dict):
-        found = {key: with_times(item) for key, item in value.items()}
-        for key, item in value.items():
-            name = key.removesuffix("_ms")
-            if (
-                key.endswith("_ms")
-                and name not in value
-                and isinstance(item, int)
-                and item >= LEAST_MOMENT_MS
-            ):
-                found[name] = time_text(item)
-        return found
-    return [with_times(item) for item in value] if isinstance(value, list) else value
+def _times(values: dict) -> dict[str, str | None]:
+    return {
+        name: time_text(item)
+        for key, item in values.items()
+        if f"{key}".endswith("_ms")
+        and (name := key.removesuffix("_ms")) not in values
+        and isinstance(item, int)
+        and item >= LEAST_MOMENT_MS
+    }
 
 
 def binary(what: str) -> dict[str, Any]:

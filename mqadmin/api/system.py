@@ -15,6 +15,7 @@ from ninja import Query, Router, Status
 from broker_store import __version__
 from broker_store.rest.http import Caller
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin import audit, clusters, tokens
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
@@ -29,7 +30,7 @@ COMPATIBLE_WITH = "Apache RocketMQ 5.3 / 5.5"
 @router.get("/health", response={200: schemas.Health, 503: schemas.Health}, auth=None)
 async def health(request: HttpRequest):
     """Whether the process lives and its engine has not failed; for restarting it when it has."""
-    failed = clusters.current().state()["state"] == "failed"
+    failed = clusters.current().state().state == "failed"
     return Status(503, {"status": "failed"}) if failed else Status(200, {"status": "up"})
 
 
@@ -37,23 +38,22 @@ async def health(request: HttpRequest):
 async def ready(request: HttpRequest):
     """Whether messages can be read now; for sending traffic here or not."""
     state = clusters.current().state()
-    is_ready = state["state"] in READY_STATES
-    return Status(200 if is_ready else 503, {"ready": is_ready} | state)
+    is_ready = state.state in READY_STATES
+    return Status(200 if is_ready else 503, {"ready": is_ready} | fields_of(state))
 
 
 @router.get("/info", response=schemas.Info)
 async def info(request: HttpRequest):
-    broker: dict = {}
-    if clusters.current().state()["state"] in READY_STATES:
-        broker = clusters.current().overview()["broker"]
+    cluster = clusters.current()
+    broker = cluster.overview().broker if cluster.state().state in READY_STATES else None
     return {
         "name": "headpond",
         "version": __version__,
         "python": platform.python_version(),
-        "cluster": broker.get("cluster"),
-        "broker": broker.get("name"),
-        "address": broker.get("address"),
-        "started_ms": broker.get("started_ms"),
+        "cluster": broker and broker.cluster,
+        "broker": broker and broker.name,
+        "address": broker and broker.address,
+        "started_ms": broker and broker.started_ms,
         "compatible_with": COMPATIBLE_WITH,
     }
 

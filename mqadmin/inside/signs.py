@@ -39,8 +39,8 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
     asks_jobs = stopped_children is None or REDIS not in stopped_children
     return Signs(
         now_ms=now_ms,
-        state=state["state"],
-        sentence=state["sentence"],
+        state=state.state,
+        sentence=state.sentence,
         flags=tuple((flag["name"], flag["cause"]) for flag in store["flags"]),
         refused=refused,
         refused_sends=refused_sends,

@@ -45,7 +45,7 @@ async def _listing(request) -> dict:
         if name not in background.PIPELINE
     ]
     topics = []
-    if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
+    if not request.htmx and clusters.current().state().state in ("running", "read_only"):
         topics = clusters.current().offered_topics()
     return {
         "jobs": rows,

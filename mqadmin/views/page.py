@@ -178,7 +178,7 @@ def page_context(request: HttpRequest) -> dict:
             {"name": name, "title": title, "active": first == piece} for name, title, piece in NAVIGATION
         ],
         "cluster_state": state,
-        "not_serving": state["state"] in NOT_SERVING,
+        "not_serving": state.state in NOT_SERVING,
         "inspects": clusters.current().inspects,
         "caller": caller,
         "may_operate": caller.may("operator"),

@@ -44,7 +44,7 @@ async def _listing(request) -> dict:
         one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()
     ]
     context["topics"] = []
-    if clusters.current().state()["state"] in ("running", "read_only"):
+    if clusters.current().state().state in ("running", "read_only"):
         context["topics"] = clusters.current().offered_topics()
     return context
 

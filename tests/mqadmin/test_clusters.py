@@ -26,8 +26,10 @@ from broker_store.rest.http import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
+from broker_store.units import fields_of
 from mqadmin import clusters, exports
 from mqadmin.clusters import EmbeddedCluster
+from mqadmin.facts.overview import WorstLag
 from mqadmin.gateway import ClusterGateway
 from mqadmin.management import hints
 from tests.support.broker_harness import FakeChannel
@@ -87,7 +89,7 @@ async def _fill(cluster, count: int = 20) -> list[dict]:
 
 def test_without_a_process_it_is_starting_and_knows_nothing():
     cluster = EmbeddedCluster()
-    assert cluster.state()["state"] == "starting"
+    assert cluster.state().state == "starting"
     assert cluster.recovery() is None
     assert cluster.store()["positions"]["wrote"] is None
     for ask in (
@@ -107,14 +109,14 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
 
     def look(report):
         seen.append(
-            (cluster.state()["state"], cluster.recovery()["state"], cluster.store()["positions"]["wrote"])
+            (cluster.state().state, cluster.recovery()["state"], cluster.store()["positions"]["wrote"])
         )
 
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     store.open(on_step=look)
     assert ("recovering", "running", None) in seen
     store.start()
-    assert cluster.state()["state"] == "starting", "the ports are not open yet"
+    assert cluster.state().state == "starting", "the ports are not open yet"
     store.close()
 
 
@@ -145,12 +147,12 @@ def test_a_store_that_does_not_start_says_which_file_and_not_where_the_store_lie
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     with pytest.raises(DamagedStoreError, match=str(tmp_path)):
         store.open()
-    sentence = cluster.state()["sentence"]
+    sentence = cluster.state().sentence
     assert (
         sentence
         == f"The broker did not start: commitlog/{'0' * 20}: is no regular file. Move it out of the store."
     )
-    assert str(tmp_path) not in json.dumps([cluster.state(), cluster.recovery(), cluster.store()])
+    assert str(tmp_path) not in json.dumps([fields_of(cluster.state()), cluster.recovery(), cluster.store()])
 
 
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
@@ -177,10 +179,14 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
     ]
     pairs += [(cluster.store_index()[0], fake.store_index()[0])]
     for mine, theirs in pairs:
+        assert type(mine) is type(theirs)
         _same_keys(mine, theirs)
 
 
 def _same_keys(mine: object, theirs: object) -> None:
+    """The shapes of what is no type of facts yet are the same."""
+    if dataclasses.is_dataclass(mine) and dataclasses.is_dataclass(theirs):
+        mine, theirs = fields_of(mine), fields_of(theirs)
     if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() & theirs.keys():
         assert mine.keys() == theirs.keys() or mine.keys() <= {"OS_PAGE_CACHE_BUSY"} or "index_slots" in mine
         for key in mine.keys() & theirs.keys():
@@ -478,16 +484,16 @@ async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere
     cluster.create_group(
         "billing", consume_enable=True, broadcast=True, orderly=False, retry_queues=1, retry_max_times=16
     )
-    assert cluster.group("billing")["lag"] is None and cluster.overview()["worst_lag"] is None
+    assert cluster.group("billing")["lag"] is None and cluster.overview().worst_lag is None
     parts.offsets.commit("billing", "orders", 0, 4)
     group = cluster.group("billing")
     assert group["lag"] == 6 and group["topics"] == ["orders"]
     assert [queue["lag"] for queue in group["queues"]] == [6, None]
     assert group["queues"][0]["lag_ms"] >= 0 and group["queues"][1]["lag_ms"] is None
-    assert cluster.overview()["worst_lag"] == {"group": "billing", "lag": 6}
+    assert cluster.overview().worst_lag == WorstLag(group="billing", lag=6)
     cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 0, 0)
     cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 1, 0)
-    assert [cluster.overview()["worst_lag"]["group"] for _ in range(2)] == ["billing"] * 2, (
+    assert [cluster.overview().worst_lag.group for _ in range(2)] == ["billing"] * 2, (
         "the broker's own groups are not users'"
     )
     parts.offsets.commit("billing", "orders", 0, 10)
@@ -577,7 +583,7 @@ async def test_another_thread_calls_on_the_loop(cluster):
 
 async def test_after_the_stop_everything_says_so(cluster, process):
     await asyncio.to_thread(process.store.close)
-    assert cluster.state()["state"] == "closed"
+    assert cluster.state().state == "closed"
     with pytest.raises(StoreClosedError):
         cluster.topic_counts()
 

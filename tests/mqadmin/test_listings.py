@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqadmin.clusters import EmbeddedCluster
+from mqadmin.facts.overview import WorstLag
 from mqadmin.listings import Listings
 from tests.support.broker_harness import Harness
 from tests.support.hand_store import message, opened
@@ -82,9 +83,9 @@ async def test_the_overview_measures_some_groups_at_a_time_and_finds_the_worst(h
         for _ in range(GROUPS):
             await asyncio.sleep(0)
             worst, top = listings.worst_lag(), listings.top_topics()
-            if worst == {"group": "g00007", "lag": 3}:
+            if worst == WorstLag(group="g00007", lag=3):
                 break
-        assert worst == {"group": "g00007", "lag": 3} and [row["name"] for row in top] == [
+        assert worst == WorstLag(group="g00007", lag=3) and [row.name for row in top] == [
             "t00007",
             "t00009",
             "t00011",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -15,6 +16,7 @@ from broker_store.messages import Message
 from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.clusters import Found
+from mqadmin.facts.overview import State
 from tests.support.fake_cluster import FakeCluster
 
 PAGES = (
@@ -79,13 +81,14 @@ def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_o
 
 
 def test_a_broker_that_nobody_used_yet_has_an_overview_too(fake_cluster, client_of_role, monkeypatch):
-    positions = dict.fromkeys(fake_cluster.overview()["positions"], 0)
-    facts = fake_cluster.overview() | {
-        "positions": positions,
-        "worst_lag": None,
-        "top_topics": [],
-        "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
-    }
+    positions = dict.fromkeys(fake_cluster.overview().positions, 0)
+    facts = replace(
+        fake_cluster.overview(),
+        positions=positions,
+        worst_lag=None,
+        top_topics=[],
+        disk=dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
+    )
     monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
     text = client_of_role("viewer").get("/").content.decode()
     assert "No messages yet" in text and "no group reads yet" in text and "unknown" in text
@@ -95,7 +98,7 @@ def test_a_broker_that_nobody_used_yet_has_an_overview_too(fake_cluster, client_
 
 
 def test_a_store_that_nobody_uses_is_not_called_empty(fake_cluster, client_of_role, monkeypatch):
-    facts = fake_cluster.overview() | {"top_topics": []}
+    facts = replace(fake_cluster.overview(), top_topics=[])
     monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
     text = client_of_role("viewer").get("/").content.decode()
     assert "Nothing has moved" in text and "No messages yet" not in text
@@ -106,7 +109,7 @@ def test_a_dashboard_without_a_broker_says_how_to_get_one(fake_cluster, client_o
         raise StoreClosedError("No broker runs in this process.")
 
     monkeypatch.setattr(
-        fake_cluster, "state", lambda: {"state": "closed", "sentence": "No broker runs in this process."}
+        fake_cluster, "state", lambda: State(state="closed", sentence="No broker runs in this process.")
     )
     monkeypatch.setattr(fake_cluster, "overview", closed)
     monkeypatch.setattr(fake_cluster, "recovery", dict)
@@ -520,7 +523,7 @@ def test_an_empty_broker_and_a_group_without_dead_letters_count_no_messages(
     fake_cluster, client_of_role, monkeypatch
 ):
     overview = fake_cluster.overview()
-    monkeypatch.setattr(fake_cluster, "overview", lambda: overview | {"worst_lag": None})
+    monkeypatch.setattr(fake_cluster, "overview", lambda: replace(overview, worst_lag=None))
     client = client_of_role("viewer")
     text = client.get("/").content.decode()
     assert '<span data-when="worst_lag" hidden>messages, </span>' in text and "no group reads yet" in text

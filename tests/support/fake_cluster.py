@@ -31,8 +31,10 @@ from broker_store.facts.journey import stop
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord, Message, damage_doubt
+from broker_store.units import fields_of
 from mqadmin.clusters import STARTING, Found, Traces
 from mqadmin.condition import Refusal, Signs, judge, judge_state
+from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
 from tests.support import left_behind, stores
 
 MIB = 1 << 20
@@ -90,7 +92,7 @@ class FakeCluster:
     def refuse(self, cause, **case) -> None:
         self.refused.append((cause, case))
 
-    def state(self) -> dict:
+    def state(self) -> State:
         sentences = {
             "starting": STARTING,
             "recovering": "The store is being recovered after an unclean stop.",
@@ -99,7 +101,7 @@ class FakeCluster:
             "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states "
             "another place in the log.",
         }
-        return {"state": self.state_name, "sentence": sentences[self.state_name]}
+        return State(state=self.state_name, sentence=sentences[self.state_name])
 
     def store(self) -> dict:
         now_ms, wrote = self._now_ms(), self._wrote()
@@ -567,20 +569,35 @@ class FakeCluster:
             "losses": exposure.losses(store),
         }
 
-    def overview(self) -> dict:
+    def overview(self) -> Overview:
         self._running()
         store = self.store()
         wobble = 1 + 0.06 * ((self._now_ms() // 250 * 7919) % 97 / 48.5 - 1)
-        return {
-            "at_ms": store["at_ms"],
-            **self.state(),
-            "broker": {"name": "broker-a", "cluster": "DefaultCluster", "id": 0, "address": "127.0.0.1:10911", "started_ms": int(self.started * 1000) - 8_040_000, "version": "V5_3_3"},
+        return Overview(
+            at_ms=store["at_ms"],
+            **fields_of(self.state()),
+            broker=Broker(
+                name="broker-a",
+                cluster="DefaultCluster",
+                id=0,
+                address="127.0.0.1:10911",
+                started_ms=int(self.started * 1000) - 8_040_000,
+                version="V5_3_3",
+            ),
             **{key: store[key] for key in ("positions", "behind", "flags", "flush", "totals", "disk")},
-            "rates": {"in_per_s": round(1712.9 * wobble, 1), "out_per_s": round(1294.4 * wobble, 1), "in_bytes_per_s": BYTES_PER_SECOND * wobble, "out_bytes_per_s": 302_000.0 * wobble},
-            "counts": {"topics": 5, "groups": 3, "producers": 4, "consumers": 3},
-            "worst_lag": {"group": "search-index", "lag": 48_210},
-            "top_topics": [{"name": name, "in_per_s": TOPICS[name][2], "out_per_s": TOPICS[name][3]} for name in ("page-views", "orders", "payments")],
-        }  # fmt: skip
+            rates=Rates(
+                in_per_s=round(1712.9 * wobble, 1),
+                out_per_s=round(1294.4 * wobble, 1),
+                in_bytes_per_s=BYTES_PER_SECOND * wobble,
+                out_bytes_per_s=302_000.0 * wobble,
+            ),
+            counts=Counts(topics=5, groups=3, producers=4, consumers=3),
+            worst_lag=WorstLag(group="search-index", lag=48_210),
+            top_topics=[
+                Traffic(name=name, in_per_s=TOPICS[name][2], out_per_s=TOPICS[name][3])
+                for name in ("page-views", "orders", "payments")
+            ],
+        )
 
     # -- topics
 
@@ -588,11 +605,11 @@ class FakeCluster:
         """As `signs` say, which a test may set."""
         state = self.state()
         if self.state_name in ("starting", "recovering", "failed"):
-            return judge_state(self._now_ms(), state["state"], state["sentence"]).document()
+            return judge_state(self._now_ms(), state.state, state.sentence).document()
         quiet = Signs(
             self._now_ms(),
-            state["state"],
-            state["sentence"],
+            state.state,
+            state.sentence,
             tuple((flag["name"], flag["cause"]) for flag in self.flags),
             {},
             (),
@@ -1232,7 +1249,7 @@ class FakeCluster:
 
     def _running(self) -> None:
         if self.state_name in ("starting", "recovering", "failed"):
-            raise StoreClosedError(self.state()["sentence"])
+            raise StoreClosedError(self.state().sentence)
 
     def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> dict:
         return {

@@ -4,9 +4,11 @@ it."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from broker_store.formats import properties, record
 from broker_store.messages import Message
+from mqadmin.facts.overview import State
 from tests.support.fake_cluster import BORN_HOST, STORE_HOST, FakeCluster
 from tests.support.payloads import PAYLOADS
 
@@ -36,8 +38,8 @@ class HostileCluster(FakeCluster):
         )
         return record.encode(message, queue_offset, log_offset, 2)
 
-    def state(self) -> dict:
-        return super().state() | {"sentence": " ".join(self.payloads)}
+    def state(self) -> State:
+        return replace(super().state(), sentence=" ".join(self.payloads))
 
     def recovery(self) -> dict:
         report = super().recovery()

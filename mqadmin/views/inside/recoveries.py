@@ -27,7 +27,7 @@ async def recovery(request):
         "recovery": found,
         "starts": starts,
         "tab": "recovery",
-        "says_so_itself": clusters.current().state()["state"] in ("opening", "recovering"),
+        "says_so_itself": clusters.current().state().state in ("opening", "recovering"),
     }
     return render(request, "recovery.html", context)
 

@@ -17,7 +17,7 @@ QUEUES_A_PART = 50
 @page(takes={"q": text, "part": PART, "part_of": one_of("log")})
 async def store(request):
     cluster = clusters.current()
-    is_failed = cluster.state()["state"] == "failed"
+    is_failed = cluster.state().state == "failed"
     if request.htmx:
         if request.GET.get("part_of") == "log":
             files = await cluster.file_map("commitlog") if is_failed else cluster.store_files("commitlog")

@@ -1,0 +1,35 @@
+"""What the annotations of facts say about their numbers.
+
+A fact is what was measured: a frozen dataclass with slots, declared in the room that measures it. Its fields
+are the names of its JSON, in their order, and None is "not known". A unit stands in a field's name (`_ms`,
+`_bytes`, `_per_s`) or in a comment beside it. A text in its annotation is its description in REST's contract.
+
+A whole number may need 64 bits, so REST gives it as a string; one that is `Small` is a number there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from typing import Annotated, Any
+
+SMALL = object()
+Small = Annotated[int, SMALL]  # stays below 2**31
+Moment = Annotated[int, "milliseconds since 1970"]
+
+
+def fields_of(fact: Any) -> dict[str, Any]:
+    """The fields of a fact and their values, which are not copied."""
+    return {name: getattr(fact, name) for name in small_by_field(type(fact))}
+
+
+@functools.cache
+def small_by_field(kind: type) -> dict[str, bool]:
+    """The names of the fields of a type of facts, each with whether its whole numbers are `Small`."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: _is_small(hints[field.name]) for field in dataclasses.fields(kind)}
+
+
+def _is_small(hint: Any) -> bool:
+    return SMALL in getattr(hint, "__metadata__", ()) or any(map(_is_small, typing.get_args(hint)))

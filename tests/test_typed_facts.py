@@ -1,0 +1,93 @@
+"""Facts are typed values: what is left of dicts with string keys becomes less, and comes back nowhere."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from broker_store.units import Moment, Small, fields_of, small_by_field
+from mqadmin.facts import overview
+
+PROJECT = Path(__file__).resolve().parent.parent
+ROOMS = ("broker_store/facts", "mqadmin")
+# Modules that give and take no fact as a dict.
+DONE = ("mqadmin/facts", "mqadmin/listings.py")
+# What is left in ROOMS. A change that types facts lowers both.
+MAX_DICT_FUNCTIONS = 342
+MAX_STRING_SUBSCRIPTS = 1330
+# What is asked for by a name that is no fact's: headers, forms, sessions, the environment, settings, schemas.
+NAMED = {
+    "GET", "POST", "META", "headers", "environ", "session", "cleaned_data", "options", "DATABASES", "fields",
+    "Literal", "form", "response", "schema", "environment",
+}  # fmt: skip
+
+
+def _files(where: str) -> list[Path]:
+    path = PROJECT / where
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def dict_functions(file: Path) -> list[str]:
+    """The functions of a module whose annotation says that they return a dict, or some."""
+    return [
+        f"{file.relative_to(PROJECT)}:{node.lineno} {node.name}"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.returns is not None
+        and ast.unparse(node.returns).removesuffix(" | None") in ("dict", "list[dict]", "dict[str, Any]")
+    ]
+
+
+def string_subscripts(file: Path) -> list[str]:
+    """Where a module asks for a string key, but for those of NAMED."""
+    return [
+        f"{file.relative_to(PROJECT)}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node.value).rpartition(".")[2] not in NAMED
+    ]
+
+
+@pytest.mark.parametrize("where", DONE)
+def test_a_module_that_is_done_gives_and_takes_no_fact_as_a_dict(where):
+    assert [line for file in _files(where) for line in dict_functions(file) + string_subscripts(file)] == []
+
+
+def test_dicts_with_string_keys_become_fewer():
+    files = [file for room in ROOMS for file in _files(room)]
+    assert sum(len(dict_functions(file)) for file in files) <= MAX_DICT_FUNCTIONS
+    assert sum(len(string_subscripts(file)) for file in files) <= MAX_STRING_SUBSCRIPTS
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    name: str
+    queue_id: Small | None
+    sizes: list[Small]
+    at_ms: Moment
+    size: int
+
+
+def test_a_number_is_small_where_its_annotation_says_so():
+    assert small_by_field(_File) == {
+        "name": False, "queue_id": True, "sizes": True, "at_ms": False, "size": False,
+    }  # fmt: skip
+    file = _File(name="0", queue_id=None, sizes=[], at_ms=1, size=2)
+    assert fields_of(file) == dataclasses.asdict(file)
+
+
+def test_facts_are_frozen_and_have_slots():
+    kinds = [kind for kind in vars(overview).values() if dataclasses.is_dataclass(kind)]
+    assert kinds and all(kind.__dataclass_params__.frozen and "__slots__" in vars(kind) for kind in kinds)
+
+
+if __name__ == "__main__":
+    for room in ROOMS:
+        files = _files(room)
+        print(room, sum(map(len, map(dict_functions, files))), sum(map(len, map(string_subscripts, files))))
