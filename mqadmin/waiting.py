@@ -13,8 +13,8 @@ that waits, whoever sent it.
 
 from __future__ import annotations
 
+from broker_store.broker.half_message import CHECK_TIMES
 from broker_store.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from broker_store.broker.transactions import CHECK_TIMES
 from broker_store.errors import NameError_
 from broker_store.formats import properties, record
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, retry_topic

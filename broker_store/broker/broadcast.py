@@ -1,14 +1,14 @@
 """How far each client of a broadcasting group has pulled (docs/spec/store-behaviour.md section 12; Apache's
 BroadcastOffsetManager).
 
-In broadcasting every client gets everything and keeps its own offsets, in a file on its side. The broker
-notes from where each client pulls, for two reasons: the lowest of them, kept in consumerOffset.json as
-topic@group@broadcast, tells how far the group is; and a client that comes through a proxy has no file, so it
-is told where to begin, as is one that changes between proxy and broker.
+In broadcasting every client gets every message and keeps its own offsets, in a file on its side. The broker
+notes from where each client pulls, for two reasons. The lowest offset, kept in consumerOffset.json as
+topic@group@broadcast, shows how far the group is. And a client that connects through a proxy has no file, so
+the broker answers where it must begin; the same holds for a client that changes between proxy and broker.
 
     note(...)    a client pulls from here
-    first(...)   where it must begin instead, None to let it go on
-    step(now)    forget who is gone, keep the lowest
+    first(...)   where it must begin instead, None to continue
+    step(now)    forget absent clients, keep the lowest offsets
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from broker_store.broker.offsets import Offsets
 
-# A proxy names its clients; what a flood of invented names may take.
+# A proxy names its clients: this bounds the memory for a flood of invented names.
 MAX_CLIENTS = 10_000
 
 
@@ -32,8 +32,7 @@ class _Client:
 class BroadcastOffsets:
     """(group, topic) -> client -> queue -> the highest offset it pulled from.
 
-    `online(group)` gives the ids of its members, `begin(topic, queue_id)` where one begins of whom nothing is
-    known.
+    `online(group)` returns the ids of its members, `begin(topic, queue_id)` the offset for an unknown client.
     """
 
     def __init__(
@@ -80,8 +79,10 @@ class BroadcastOffsets:
         *,
         through_proxy: bool = False,
     ) -> int | None:
-        """Where the client must begin: when a proxy does not know (asked < 0), or when its last pull came the
-        other way."""
+        """Return where the client must begin, None to continue.
+
+        That is needed when a proxy has no offset (`asked` < 0), or when the last pull came by the other way.
+        """
         clients = self._table.get((group, topic))
         if clients is None:
             return self._known(None, group, topic, queue_id) if through_proxy and asked < 0 else None
@@ -110,7 +111,7 @@ class BroadcastOffsets:
         return self._begin(topic, queue_id) if offset is None else offset
 
     def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """A group or a topic was deleted."""
+        """Remove a deleted group or topic."""
         for key in [key for key in self._table if group == key[0] or topic == key[1]]:
             self._count -= len(self._table.pop(key))
 

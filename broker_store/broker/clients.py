@@ -1,10 +1,10 @@
-"""Who is connected: producers and consumers by group, as their heartbeats say (docs/spec/remoting.md section
+"""Connected clients: producers and consumers by group, from their heartbeats (docs/spec/remoting.md section
 3).
 
-A *channel* is any hashable object that stands for a connection; this module never uses it but as a key. A
-client that is silent for `expired_after_ms` is forgotten, and at once when its channel closes. Whenever a
-consumer group's members or topics change, `on_group_changed(group)` is called, so that its members can share
-the queues out again.
+A *channel* is any hashable object that stands for a connection; this module uses it only as a key. A client
+is forgotten when its channel closes, or after `expired_after_ms` without a heartbeat. Whenever the members or
+topics of a consumer group change, `on_group_changed(group)` is called, so that the members distribute the
+queues again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from broker_store.protocol.bodies import ConsumerData, Heartbeat
 
 EXPIRED_AFTER_MS = 120_000
 MAX_CLIENT_ID_CHARACTERS = 255
-# Memberships of all clients together: what a flood of invented names may take, far above the connections
-# allowed.
+# Memberships of all clients together: bounds the memory for a flood of invented names, and is far above the
+# number of connections.
 MAX_MEMBERSHIPS = 200_000
 
 
@@ -47,7 +47,7 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group and what they subscribe to, as the latest heartbeats have it."""
+    """The members of a consumer group and their subscriptions, according to the latest heartbeats."""
 
     name: str
     consume_type: str = "CONSUME_PASSIVELY"
@@ -78,13 +78,13 @@ class Clients:
         max_memberships: int = MAX_MEMBERSHIPS,
         names: Names | None = None,
     ):
-        self._names = names  # of groups, which those online are among
+        self._names = names  # of groups; shared with other tables
         self._max_memberships = max_memberships
         self._expired_after_ms = expired_after_ms
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Channel, Client]] = {}
         self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
-        # (group, who came, who went, how many there are): hears of the last one that goes, too.
+        # (group, joined, left, number of members). Called also for the last member that leaves.
         self.on_members_changed: Callable[[str, list[str], list[str], int], None] = (
             lambda group, came, went, clients: None
         )
@@ -92,9 +92,9 @@ class Clients:
     def heartbeat(
         self, channel: Channel, heartbeat: Heartbeat, language: str, version: int, now_ms: int
     ) -> bool:
-        """Take in what a client says of itself; whether a group's subscriptions differ from what was known.
+        """Take a client's heartbeat; True if the subscriptions of a group differ from those known.
 
-        FilterError for an expression that cannot be understood, TooManyClientsError; nothing is changed then.
+        Raises FilterError for an invalid expression and TooManyClientsError; then nothing is changed.
         """
         self._check_room(channel, heartbeat)
         subscriptions = [
@@ -151,7 +151,7 @@ class Clients:
     def unregister(
         self, channel: Channel, client_id: str, producer_group: str | None, consumer_group: str | None
     ) -> None:
-        """A client says good-bye to groups."""
+        """Remove a client from groups, at its request."""
         members = self._producers.get(producer_group or "")
         if members and channel in members:
             del members[channel]
@@ -170,7 +170,7 @@ class Clients:
                 self._leave(group, [channel])
 
     def scan(self, now_ms: int) -> list[Channel]:
-        """Forget who has been silent for too long; their channels, to be closed."""
+        """Forget clients without a heartbeat for too long; return their channels, which the caller closes."""
         oldest_ms = now_ms - self._expired_after_ms
         gone: dict[Channel, None] = {}
         for name, members in list(self._producers.items()):
@@ -207,7 +207,7 @@ class Clients:
         return list(self._producers.get(group, {}).values())
 
     def find_producer(self, client_id: str) -> Client | None:
-        """A producer by its client id, of whatever group."""
+        """Return a producer by its client id, of any group."""
         return next(
             (
                 client
@@ -225,7 +225,7 @@ class Clients:
         return {name: list(members.values()) for name, members in self._producers.items()}
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Consumer groups online that subscribe to a topic."""
+        """Return the connected consumer groups that subscribe to a topic."""
         return [group.name for group in self._consumers.values() if topic in group.subscriptions]
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
@@ -233,14 +233,14 @@ class Clients:
         return found.subscriptions.get(topic) if found else None
 
     def id_on(self, channel: Channel) -> str | None:
-        """The id of the client on a channel, where it has sent a heartbeat. Looks through all groups."""
+        """Return the id of the client on a channel if it has sent a heartbeat. Scans all groups."""
         groups = itertools.chain(
             self._producers.values(), (group.members for group in self._consumers.values())
         )
         return next((members[channel].client_id for members in groups if channel in members), None)
 
     def all(self) -> list[Client]:
-        """Every client once a channel, whatever its groups."""
+        """Return every client once for each channel, whatever its groups."""
         seen: dict[Channel, Client] = {}
         for group in self._consumers.values():
             seen.update(group.members)
@@ -250,7 +250,7 @@ class Clients:
 
 
 def _update(known: dict[str, Subscription], wanted: list[Subscription]) -> bool:
-    """Take over what is new or newer, forget topics no longer listed; whether the set of topics changed."""
+    """Add new and newer subscriptions, remove topics no longer listed; True if the set of topics changed."""
     changed = False
     for subscription in wanted:
         old = known.get(subscription.topic)

@@ -1,4 +1,4 @@
-"""How a start reads each file of config/ that the broker keeps: the store check uses the same
+"""How a start reads each file of config/ that the broker keeps; the store check uses the same
 (check/walk.py)."""
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ READERS = {
         is_of_each_stop=True,
         of_topic=SCHEDULE_TOPIC,
     ),
-    # Of the files that no message depends on: counts for people.
+    # No message depends on this file: it holds counts for operators.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),
 }

@@ -1,18 +1,18 @@
 """Messages that wait for a delay level (docs/spec/store-behaviour.md section 8).
 
-A message with DELAY=level is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real place in
-REAL_TOPIC and REAL_QID; the unit of that queue carries the time of delivery instead of a tag. All messages of
-a level wait equally long, so a level is delivered in its order: only its head has to be looked at.
+A message with DELAY=level is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real queue in
+REAL_TOPIC and REAL_QID. The unit of that queue holds the delivery time instead of a tags code. All messages
+of a level wait equally long, so a level is delivered in order and only its first message has to be checked.
 
     step(now) -> the time of the next delivery, None when nothing waits
 
-reads what is due of each level and has the store put it to its real place, many in one call (`put_waited`).
-The position of a level moves on when the put was accepted; what is *saved* moves on only when the log has
-been synced beyond that put. A crash therefore delivers some messages twice, as Apache does, and never forgets
-one, which Apache may after a power cut.
+reads what is due of each level, and the store puts it to its real queues, many messages in one call
+(`put_waited`). The position of a level moves when the put is accepted; the *saved* position moves only when
+the log is synced past that put. So a crash delivers some messages twice, as with Apache's broker, but loses
+none, which Apache's may after a power cut.
 
-The delivered record keeps DELAY, REAL_TOPIC and REAL_QID, as Apache's does; it is put to the store directly
-and so is not delayed again.
+The delivered record keeps DELAY, REAL_TOPIC and REAL_QID, as Apache's does. It is put to the store directly,
+so it is not delayed again.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from broker_store.formats.config_json import DataVersion
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, Message, PutStatus
 
 FILE_NAME = "delayOffset.json"
-# With so many deliveries a step ends, so that it stays within a millisecond or two; one level makes no more.
+# Deliveries of one step, so that it takes the loop for a millisecond or two; also the most of one level.
 BATCH = 128
 BATCH_BYTES = 1 << 20
-# A message with a level asks for no time besides: it would be a timer message once it is delivered.
+# A message with a level must not request a time as well: after its delivery it would be a timer message.
 _NO_TIME: dict[str, str | None] = dict.fromkeys(properties.TIMER_ASKING)
 
 
 @dataclass(slots=True)
 class _Level:
-    """One level: `offset` is the next to deliver, `done` the (offset, log end) pairs that are not known to be
+    """One level: `offset` is the next to deliver, `done` the (offset, log end) pairs not known to be
     synced."""
 
     delay_ms: int
     queue_id: int
     offset: int = 0
     saved: int = 0
-    due_end: int = 0  # messages before it were seen to be due
+    due_end: int = 0  # messages before it are due
     retry_ms: int = 0
     reading: bool = False
     watched: bool = False
@@ -54,7 +54,7 @@ class _Level:
 
 
 class Delay:
-    """The delay levels; `levels_ms[0]` is the delay of level 1. `on_ready()` asks for a step as soon as
+    """The delay levels; `levels_ms[0]` is the delay of level 1. `on_ready()` requests a step as soon as
     possible."""
 
     def __init__(self, store, *, levels_ms: Sequence[int], clock: Callable[[], int]):
@@ -62,8 +62,8 @@ class Delay:
         self._clock = clock
         self._levels = [_Level(delay_ms, number) for number, delay_ms in enumerate(levels_ms)]
         self.data_version = DataVersion(timestamp=clock())
-        self._turn = 0  # the level a step begins with
-        self.dirty = False  # whether the file is to be written though nothing moved
+        self._turn = 0  # the level that the next step starts with
+        self.dirty = False  # True: write the file though nothing moved
         self.delivered = 0
         self.dropped = 0
         self.failures = 0
@@ -75,8 +75,7 @@ class Delay:
         return len(self._levels)
 
     def schedule(self, message: Message, level: int) -> None:
-        """Turn a message for its topic into one that waits; `level` above the highest counts as the
-        highest."""
+        """Turn a message into one that waits; a `level` above the highest counts as the highest."""
         level = min(level, self.max_level)
         encoded = message.properties
         changes: dict[str, str | None] = dict(_NO_TIME) if b"TIMER_" in encoded else {}
@@ -88,11 +87,11 @@ class Delay:
         message.queue_id = level - 1
 
     def start(self) -> list[str]:
-        """Bring the loaded positions into the range of what the store holds; a sentence for each that cannot
-        have been.
+        """Bound the loaded positions by what the store holds; return a sentence for each that was impossible.
 
-        How far such a level was delivered is not known. It goes on with what became due after its newest
-        message was stored: what was due before then had been delivered, and of the rest some may come twice.
+        For such a level it is not known how far it was delivered. It continues with what became due after its
+        newest message was stored: what was due before then had been delivered, and of the rest some may come
+        twice.
         """
         sentences = []
         for level in self._levels:
@@ -109,8 +108,10 @@ class Delay:
         return sentences
 
     def _first_due_late(self, level: _Level, low: int, high: int) -> int:
-        """The first message in [low, high) that became due after the last one was stored. Times go up along a
-        level's queue."""
+        """Return the first message in [low, high) that became due after the last one was stored.
+
+        Delivery times ascend along a level's queue, so this is a binary search.
+        """
         if low == high:
             return high
         last = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, high - 1, 1)
@@ -127,7 +128,8 @@ class Delay:
         return low
 
     def step(self, now_ms: int) -> int | None:
-        """Deliver what is due; when to come again (ms), None when nothing waits: an arrival will tell."""
+        """Deliver what is due; return when to call again (ms), None when nothing waits: an arrival requests
+        it."""
         times = []
         before = self.delivered
         for level in self._levels[self._turn :] + self._levels[: self._turn]:
@@ -137,7 +139,7 @@ class Delay:
             if due_ms is not None:
                 times.append(due_ms)
             if self.delivered - before >= BATCH:
-                # Many levels may be due at once: the next step begins with the one behind.
+                # Many levels may be due at once: the next step starts with the next level.
                 self._turn = (level.queue_id + 1) % len(self._levels)
                 return now_ms
         return min(times) if times else None
@@ -191,13 +193,11 @@ class Delay:
         self.on_ready()
 
     def _deliver(self, level: _Level, result: GetResult, now_ms: int) -> None:
-        """Put what was read to its real place, or have it read again after a while."""
+        """Put what was read to its real queues, or have it read again later."""
         if result.status is not GetStatus.FOUND:
-            # Records that are gone are passed over; a read that did not get on (the readers are busy) is
-            # repeated later.
+            # Skip records that are gone; repeat a read later that made no progress (the readers are busy).
             if result.status is GetStatus.MESSAGE_DAMAGED and result.next_offset == level.offset:
-                # All groups share a level: one message that is not as it was stored must not keep back those
-                # behind it.
+                # All groups share a level: one damaged message must not block those after it.
                 self.dropped += 1
                 level.offset += 1
                 return
@@ -221,16 +221,15 @@ class Delay:
             self.on_delivered(moved.stored)
 
     def facts(self) -> list[dict]:
-        """level, delay, position and end of each level that was ever used; how many wait in it and when the
-        first is due."""
+        """Return delay, position and end of each level that was ever used, how many wait, and when the first
+        is due."""
         found, now_ms = [], self._clock()
         for number, level in enumerate(self._levels, 1):
             end = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
             if end:
                 at = max(level.offset, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
                 head = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, at, 1) if at < end else []
-                # A time that lies further ahead than the level waits is none: such a message goes out at
-                # once.
+                # A time further ahead than the level's delay is invalid: such a message is delivered at once.
                 due_ms = (head[0][2] if head[0][2] <= now_ms + level.delay_ms else now_ms) if head else None
                 found.append(
                     {
@@ -245,7 +244,8 @@ class Delay:
         return found
 
     def waits(self, queue_id: int, queue_offset: int) -> bool | None:
-        """Whether a message of the schedule topic waits still; None for a level this broker has not."""
+        """True if a message of the schedule topic still waits; None for a level that this broker does not
+        have."""
         return queue_offset >= self._levels[queue_id].offset if queue_id < len(self._levels) else None
 
     def to_json(self) -> dict:
@@ -253,12 +253,12 @@ class Delay:
         return {"dataVersion": self.data_version.to_json(), "offsetTable": table}
 
     def unsaved_end(self) -> int:
-        """How far the log must be synced before everything delivered may be saved; 0 when all is."""
+        """Return how far the log must be synced before all deliveries may be saved; 0 when all are."""
         return max((level.done[-1][1] for level in self._levels if level.done), default=0)
 
     def picture(self, synced: int) -> Callable[[], bytes] | None:
-        """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved and
-        it is not `dirty`."""
+        """Return a function that makes the file's text for a log synced up to `synced`; None without a
+        change."""
         moved, self.dirty = self.dirty, False
         for level in self._levels:
             while level.done and level.done[0][1] <= synced:
@@ -271,7 +271,8 @@ class Delay:
         return lambda: config_json.write(value).encode()
 
     def load(self, text: str) -> None:
-        """Take over a delayOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
+        """Take over a delayOffset.json. Raises DamagedStoreError when it is invalid; then nothing has
+        changed."""
         try:
             found, version = read_file(text)
         except FormatError as error:
@@ -287,7 +288,7 @@ class Delay:
 
 
 def read_file(text: str) -> tuple[dict[int, int], DataVersion]:
-    """The offset of each delay level of a delayOffset.json. Raises FormatError."""
+    """Return the offset of each delay level in a delayOffset.json. Raises FormatError."""
     value = config_json.read(text)
     if not isinstance(value, dict):
         raise FormatError("must be an object that holds offsetTable", found=text_excerpt(value))

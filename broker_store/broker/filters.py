@@ -1,8 +1,9 @@
-"""What a consumer wants of a topic: all, some tags, or (later) an SQL92 expression
-(docs/spec/store-behaviour.md section 6.1).
+"""What a consumer subscribes to of a topic: all messages or some tags (docs/spec/store-behaviour.md section
+6.1).
 
-The broker filters by the Java hash of a tag, which the queue entry carries. Two tags may share a hash;
-clients compare the text. An expression is bounded because it comes with every pull of some clients.
+The broker filters by the Java hash of a tag, which the queue's unit holds. Two tags may share a hash; clients
+compare the text. Other types of expressions, such as SQL92, are refused by the handlers. Expressions are
+bounded because some clients send theirs with every pull.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from broker_store.formats.java_hash import java_hash
 from broker_store.protocol import bodies
 
 TAG = "TAG"
-SQL92 = "SQL92"
 EVERYTHING = "*"
 MAX_EXPRESSION_CHARACTERS = 16 * 1024
 MAX_TAGS = 1024
 
 
 class FilterError(PeerError):
-    """An expression that cannot be understood."""
+    """An expression cannot be parsed."""
 
     cause = "wrong filter expression"
 
@@ -40,7 +40,7 @@ class Subscription:
     tag_codes: frozenset[int] | None = None
 
     def to_json(self) -> dict:
-        """As Apache's SubscriptionData."""
+        """Return the JSON of Apache's SubscriptionData."""
         return {
             "classFilterMode": self.class_filter,
             "codeSet": sorted(self.tag_codes or ()),
@@ -59,9 +59,9 @@ def is_tag_type(expression_type: str | None) -> bool:
 def parse(
     topic: str, expression: str | None, expression_type: str | None = TAG, version: int = 0
 ) -> Subscription:
-    """The subscription for `TagA || TagB`, `*` or nothing. FilterError when it is too long or holds no tag.
+    """Parse `TagA || TagB`, `*` or nothing. Raises FilterError when it is too long or has no tag.
 
-    `tag_codes` of the result is what a queue read takes: None for everything.
+    `tag_codes` of the result is what a queue read takes: None for every message.
     """
     if expression is not None and len(expression) > MAX_EXPRESSION_CHARACTERS:
         raise FilterError(
@@ -78,7 +78,7 @@ def parse(
 
 
 def of_heartbeat(data: bodies.Subscription) -> Subscription:
-    """The subscription that a client announced. FilterError when its expression cannot be understood."""
+    """Return the subscription that a client announced. Raises FilterError when its expression is invalid."""
     if data.class_filter_mode:
         return Subscription(
             data.topic, data.expression or EVERYTHING, version=data.version, class_filter=True

@@ -1,19 +1,18 @@
-"""Flow control: how long a request may wait, and what is remembered of every refusal
+"""Flow control: how long a request may wait, and a record of every refusal
 (docs/spec/store-behaviour.md section 15).
 
 One loop handles each request when it has read it, so there are no queues of requests in front of thread
-pools. A request waits in two places all the same:
+pools. A request still waits in two places:
 
-- behind others of its connection, while the peer does not read its answers or has as many cold reads under
-  way as it may;
-- a send in the group of its turn, when more came than one group takes.
+- after others of its connection, while the peer does not read its answers or has its limit of cold reads;
+- as a send in the group of its turn, when more arrived than one group takes.
 
-Who has waited longer than Apache's limit for its kind is answered SYSTEM_BUSY when its turn comes, with
-Apache's words, and changes nothing. Apache looks every 10 ms instead; but while a connection stalls its
-answers would not leave either.
+A request that has waited longer than Apache's limit for its kind is answered SYSTEM_BUSY when its turn comes,
+with Apache's words, and changes nothing. Apache checks every 10 ms instead; but while a connection stalls its
+answers could not leave either.
 
-What is refused, here or elsewhere, is counted by cause, and of each cause the last case is kept with its
-numbers: what was found, what the limit is, when, and who it was. Causes are words of ours, so their number is
+Every refusal, here or elsewhere, is counted by cause. For each cause the last case is kept with its numbers:
+the value, the limit, the time and the peer. Causes are fixed words of this program, so their number is
 bounded.
 """
 
@@ -39,11 +38,11 @@ PAGE_CACHE_BUSY_WAITED = (
 )
 
 MAX_WHO_CHARACTERS = 120
-RECENT_MS = 5 * 60_000  # what counts as refused of late
-STRETCH_MS = 10_000  # that such refusals are counted by
+RECENT_MS = 5 * 60_000  # "recently" in counts of refusals
+BUCKET_MS = 10_000  # of one bucket of such counts
 MAX_SAID_CHARACTERS = 200
 
-# Requests for which Apache has no limit: lookups, offsets, replies, and what clients ask of each other.
+# Requests without a limit in Apache's broker: lookups, offsets, replies, and requests between clients.
 _UNLIMITED = (
     R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID, R.QUERY_CONSUMER_OFFSET, R.UPDATE_CONSUMER_OFFSET,
     R.UNREGISTER_CLIENT, R.CHECK_CLIENT_CONFIG, R.GET_CONSUMER_LIST_BY_GROUP, R.QUERY_ASSIGNMENT,
@@ -52,7 +51,7 @@ _UNLIMITED = (
 
 
 class WaitLimits:
-    """How long a request of each code may wait, in milliseconds; None for any time."""
+    """The longest wait of a request of each code, in milliseconds; None without a limit."""
 
     def __init__(self, settings: BrokerSettings):
         send_ms = settings.wait_time_mills_in_send_queue
@@ -85,8 +84,8 @@ class WaitLimits:
 
 @dataclass(slots=True)
 class Refused:
-    """One cause: how often, and its last case. `value` went over `limit`, both None where no number decides;
-    `said` is what the peer was told."""
+    """One cause: its count and its last case. `value` exceeded `limit`, both None where no number decides;
+    `said` is the text of the answer."""
 
     cause: str
     count: int = 0
@@ -98,13 +97,13 @@ class Refused:
 
 
 class Refusals:
-    """What was refused since the start, by cause. `clock` gives milliseconds."""
+    """What was refused since the start, by cause. `clock` returns milliseconds."""
 
     def __init__(self, clock: Callable[[], int]):
         self._clock = clock
         self._causes: dict[str, Refused] = {}
-        # (when it began, how often by cause, sends of it)
-        self._stretches: deque[tuple[int, Counter[str], Counter[str]]] = deque()
+        # (begin, count by cause, sends by cause)
+        self._buckets: deque[tuple[int, Counter[str], Counter[str]]] = deque()
 
     def add(
         self,
@@ -117,17 +116,17 @@ class Refusals:
         said: str = "",
         is_send: bool = False,
     ) -> None:
-        """Something was refused, a send or another request; `cause` is a word of ours, never text from
+        """Count a refusal of a send or another request; `cause` is a word of this program, never text from
         outside."""
         refused = self._causes.get(cause)
         if refused is None:
             refused = self._causes[cause] = Refused(cause)
         refused.count += count
         refused.at_ms = now_ms = self._clock()
-        if not self._stretches or not 0 <= now_ms - self._stretches[-1][0] < STRETCH_MS:
+        if not self._buckets or not 0 <= now_ms - self._buckets[-1][0] < BUCKET_MS:
             self._forget(now_ms)
-            self._stretches.append((now_ms, Counter(), Counter()))
-        _, of_all, of_sends = self._stretches[-1]
+            self._buckets.append((now_ms, Counter(), Counter()))
+        _, of_all, of_sends = self._buckets[-1]
         of_all[cause] += count
         if is_send:
             of_sends[cause] += count
@@ -138,21 +137,21 @@ class Refusals:
         return {refused.cause: refused.count for refused in self._causes.values()}
 
     def recent(self) -> Counter[str]:
-        """How often each cause was met in the last RECENT_MS, exact to STRETCH_MS."""
+        """Return how often each cause occurred in the last RECENT_MS, to BUCKET_MS exactly."""
         self._forget(self._clock())
-        return sum((counts for _, counts, _ in self._stretches), Counter())
+        return sum((counts for _, counts, _ in self._buckets), Counter())
 
     def recent_sends(self) -> Counter[str]:
-        """The same of sends alone."""
+        """Return the same for sends only."""
         self._forget(self._clock())
-        return sum((counts for _, _, counts in self._stretches), Counter())
+        return sum((counts for _, _, counts in self._buckets), Counter())
 
     def _forget(self, now_ms: int) -> None:
-        while self._stretches and not 0 <= now_ms - self._stretches[0][0] < RECENT_MS:
-            self._stretches.popleft()
+        while self._buckets and not 0 <= now_ms - self._buckets[0][0] < RECENT_MS:
+            self._buckets.popleft()
 
     def facts(self) -> list[dict]:
-        """Every cause with its last case, the latest first."""
+        """Return every cause with its last case, the latest first."""
         return [
             asdict(refused)
             for refused in sorted(self._causes.values(), key=lambda refused: (-refused.at_ms, refused.cause))

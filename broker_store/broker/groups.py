@@ -1,7 +1,7 @@
 """Subscription groups: what a consumer group may do and how it retries (config/subscriptionGroup.json).
 
-Groups come into being when an administrator makes them or, with autoCreateSubscriptionGroup, at the first
-heartbeat or pull. Unknown fields of a group that another version of the broker wrote are kept as they are.
+A group is created by an administrator or, with autoCreateSubscriptionGroup, at its first heartbeat or pull.
+Fields that another version of the broker wrote and this one does not use are kept.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import check_group
 
 FILE_NAME = "subscriptionGroup.json"
-# A group's settings are a few numbers, and what other versions of the broker keep there.
+# A group's settings are a few numbers, and the fields of other versions of the broker.
 MAX_GROUP_BYTES = 16_384
-# Topics that groups may not read, of all groups together; each costs an entry in a file that is written
+# Prohibitions to read a topic, of all groups together. Each is an entry in a file that is always written as a
 # whole.
 MAX_FORBIDDEN = 20_000
 
@@ -35,21 +35,21 @@ SYSTEM_GROUPS = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
-# In a group's prohibitions for a topic: it may not read (Apache's PermName.INDEX_PERM_READ).
+# A bit of a group's prohibitions for a topic: it may not read (Apache's PermName.INDEX_PERM_READ).
 READ_FORBIDDEN = 1 << 2
 # Groups of Apache's own jobs and tools; they need no retry topic and cannot be deleted.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 class TooManyGroupsError(LimitError):
-    """One more group, or prohibition of one, would exceed the broker's bound."""
+    """One more group, or prohibition of a group, would exceed the broker's bound."""
 
     cause = "limit of groups"
 
 
 @dataclass(slots=True)
 class SubscriptionGroup:
-    """One group, with Apache's defaults. `others` are fields that do not act here and are kept."""
+    """One group, with Apache's defaults. `others` are fields that this broker does not use but keeps."""
 
     name: str
     consume_enable: bool = True
@@ -67,10 +67,10 @@ class SubscriptionGroup:
     retry_policy: dict = field(default_factory=lambda: {"type": "CUSTOMIZED"})
     others: dict = field(default_factory=dict)
 
-    def most_tries(self, client_says: int | None) -> int:
-        """After how many tries a message goes to the dead letters: what its consumer says counts before the
-        group's number."""
-        return self.retry_max_times if client_says is None else client_says
+    def max_tries(self, from_client: int | None) -> int:
+        """Return after how many tries a message becomes a dead letter: the consumer's number, if it sends
+        one."""
+        return self.retry_max_times if from_client is None else from_client
 
     def to_json(self) -> dict:
         value = {wire: getattr(self, name) for wire, name, _ in _FIELDS}
@@ -78,7 +78,7 @@ class SubscriptionGroup:
 
     @classmethod
     def from_json(cls, value: object) -> SubscriptionGroup:
-        """From Apache's object; FormatError when a field has a wrong type."""
+        """Read Apache's object. Raises FormatError when a field has a wrong type."""
         if not isinstance(value, dict) or not isinstance(value.get("groupName"), str):
             raise FormatError("a group needs an object with groupName", found=text_excerpt(value))
         group = cls(value["groupName"])
@@ -120,10 +120,10 @@ RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
 
 
 def check_retry_policy(policy: dict) -> None:
-    """FormatError when a retry policy is none that Apache's proxies and tools could read.
+    """Raise FormatError for a retry policy that Apache's proxies and tools could not read.
 
-    It is kept and told and does not act here: how long a try waits is the delay level that comes with it.
-    Apache's broker does the same, its policy is for proxies.
+    The policy is stored and reported, but has no effect here: the wait of a try is the delay level in the
+    request. In Apache's broker it is the same, since the policy is for proxies.
     """
     if policy.get("type", "CUSTOMIZED") not in RETRY_POLICIES:
         raise FormatError(
@@ -150,7 +150,7 @@ def _all_durations(values: Iterable[object]) -> bool:
 
 
 class Groups:
-    """The table of groups. `clock` gives milliseconds; `on_change()` is called after each change."""
+    """The table of groups. `clock` returns milliseconds; `on_change()` is called after each change."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Groups:
         self._take([SubscriptionGroup(name) for name in SYSTEM_GROUPS])
 
     def _take(self, groups: Iterable[SubscriptionGroup]) -> None:
-        """Put groups into the table and their names in order."""
+        """Put groups into the table and their names into the order."""
         new = []
         for group in groups:
             if group.name not in self._table:
@@ -198,10 +198,11 @@ class Groups:
         return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
     def find_or_create(self, name: str, cause: Any = None) -> SubscriptionGroup | None:
-        """The group, made now when that is allowed; None when not. NameError_, TooManyGroupsError.
+        """Return the group, creating it if that is allowed; None if not. Raises NameError_,
+        TooManyGroupsError.
 
-        `cause` is the request that asks for it: `on_auto_created(name, cause)` is called when the group was
-        made for one.
+        `cause` is the request that needs it. `on_auto_created(name, cause)` is called for a group that is
+        created for a request.
         """
         group = self._table.get(name)
         if group is None and (self._auto_create or self.is_system(name)):
@@ -212,12 +213,12 @@ class Groups:
         return group
 
     def put(self, group: SubscriptionGroup) -> SubscriptionGroup:
-        """Create or replace a group. NameError_ for its name, TooManyGroupsError over the bound."""
+        """Create or replace a group. Raises NameError_ for its name, TooManyGroupsError over the bound."""
         self.put_all([group])
         return group
 
     def put_all(self, groups: Iterable[SubscriptionGroup]) -> None:
-        """Create or replace several groups in one change; nothing is changed when one is not allowed."""
+        """Create or replace several groups in one change. If one is not allowed nothing is changed."""
         table = {group.name: group for group in groups}
         for name in table:
             check_group(name)
@@ -238,12 +239,12 @@ class Groups:
             )
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether an administrator lets the group read the topic; where nobody said anything it may."""
+        """True if the group may read the topic, which is the case unless an administrator forbade it."""
         return not self._forbidden.get(group, {}).get(topic, 0) & READ_FORBIDDEN
 
     def set_may_read(self, group: str, topic: str, readable: bool) -> None:
-        """Other bits of a group's prohibitions, which have no meaning yet, stay as they are.
-        TooManyGroupsError over the bound."""
+        """Allow or forbid a group to read a topic; other bits are kept. Raises TooManyGroupsError over the
+        bound."""
         if not readable and topic not in self._forbidden.get(group, {}):
             count = sum(map(len, self._forbidden.values()))
             if count >= MAX_FORBIDDEN:
@@ -258,7 +259,7 @@ class Groups:
         self._changed()
 
     def forbidden(self) -> dict[str, dict[str, int]]:
-        """group -> topic -> the bits of what the group may not do there, as they are now. Any thread."""
+        """Return a copy of group -> topic -> the bits of what the group may not do. Any thread."""
         return {group: topics.copy() for group, topics in list(self._forbidden.items())}
 
     def delete(self, name: str) -> bool:
@@ -275,7 +276,7 @@ class Groups:
         self.on_change()
 
     def to_json(self) -> dict:
-        """The content of subscriptionGroup.json, which is also the answer to
+        """Return the content of subscriptionGroup.json, which also answers
         GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         return {
             "dataVersion": self.data_version.to_json(),
@@ -284,10 +285,10 @@ class Groups:
         }
 
     def picture(self) -> Callable[[], bytes]:
-        """A function that makes the file's text from the table as it is when it is called, in any thread."""
+        """Return a function that makes the file's text from the table as it is at its call, in any thread."""
 
         def text() -> bytes:
-            self.dirty = False  # first: what changes from here on is written once more
+            self.dirty = False  # first, so that a later change is written by the next save
             groups = self.all()
             head = {"dataVersion": self.data_version.to_json(), "forbiddenTable": self.forbidden()}
             return config_json.write_table(
@@ -299,7 +300,7 @@ class Groups:
         return text
 
     def load(self, text: str) -> None:
-        """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has
+        """Take over a subscriptionGroup.json. Raises DamagedStoreError when it is invalid; then nothing has
         changed."""
         try:
             groups, forbidden, version = read_file(text)
@@ -315,7 +316,7 @@ class Groups:
 
 
 def read_file(text: str) -> tuple[list[SubscriptionGroup], dict[str, dict[str, int]], DataVersion]:
-    """The groups of a subscriptionGroup.json, and what is forbidden to them. Raises FormatError."""
+    """Read the groups of a subscriptionGroup.json, and what is forbidden to them. Raises FormatError."""
     value, table, version = config_json.read_table(text, "subscriptionGroupTable")
     groups = [SubscriptionGroup.from_json(item) for item in table.values()]
     forbidden = value.get("forbiddenTable") or {}
@@ -329,5 +330,6 @@ def read_file(text: str) -> tuple[list[SubscriptionGroup], dict[str, dict[str, i
 
 
 def group_names() -> Names:
-    """The names of groups, `normal` and `system`, that settings, offsets and clients hold together."""
+    """Return an empty table of group names, `normal` and `system`, that settings, offsets and clients
+    share."""
     return Names(lambda name: "system" if Groups.is_system(name) else "normal")

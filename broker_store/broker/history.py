@@ -1,10 +1,9 @@
-"""What the broker remembers of itself over time: samples of its store and its groups, and what happened to
-groups.
+"""What the broker keeps of its past: samples of its store and its groups, and events of groups.
 
-A worker's step takes a sample every SAMPLE_MS. The last ones stay in memory; every minute one goes into the
-files of `engine/samples.py`, with the resets and the changes of members that were noted meanwhile. Nothing of
-it runs on the loop but the notes. A sample that cannot be written is missed, and `failed` says why; the next
-is tried again.
+A worker's step takes a sample every SAMPLE_MS. The last ones stay in memory. Every minute one is written to
+the files of `engine/samples.py`, with the resets and the changes of members that were noted meanwhile. Only
+the notes are made on the loop. A sample that cannot be written is skipped, and `failed` has the reason; the
+next one is tried again.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ log = logging.getLogger(__name__)
 
 SAMPLE_MS = 10_000
 WRITE_MS = 60_000
-FINE_MS = 15 * 60_000  # of samples in memory
-MOST_NOTES = 1_000  # between two steps
-CLIENTS_NAMED = 5  # of those that came or went in one event
+FINE_MS = 15 * 60_000  # for which samples stay in memory
+MAX_NOTES = 1_000  # between two steps
+CLIENTS_NAMED = 5  # clients by name in one event
 
 
 class History:
-    """`step(now_ms)` is a worker's, `note_..` are the loop's, reading is any thread's."""
+    """`step(now_ms)` is called by a worker, `note_..` on the loop, and reading functions in any thread."""
 
     def __init__(
         self, store: Any, offsets: Offsets, clients: Clients, files: SampleFiles, *, clock: Callable[[], int]
     ):
         self._store, self._offsets, self._clock = store, offsets, clock
         self.files = files
-        self.left_out = 0  # series beyond the most there may be
+        self.left_out = 0  # series beyond the limit
         self.failed: str | None = None
-        # Each call on a deque is whole by itself, so no lock makes the loop wait for a thread that runs when
-        # nobody else does.
+        # Each call on a deque is atomic, so no lock is needed that could make the loop wait for a background
+        # thread.
         self._fine: deque[tuple[int, tuple[str, ...], array]] = deque()
-        self._notes: deque[dict] = deque(maxlen=MOST_NOTES)
+        self._notes: deque[dict] = deque(maxlen=MAX_NOTES)
         self._written_ms = 0
         offsets.on_reset = self.note_reset
         clients.on_members_changed = self.note_members
@@ -52,7 +51,7 @@ class History:
     # Notes (loop) ---------------------------------------------------------------------------------
 
     def note_reset(self, group: str, topic: str, queue_id: int, before: int | None, after: int) -> None:
-        """A group's offset was set by somebody else than its consumers."""
+        """Note that a group's offset was set by a reset, not by its consumers."""
         self._notes.append(
             {
                 "at_ms": self._clock(),
@@ -66,7 +65,8 @@ class History:
         )
 
     def note_members(self, group: str, joined: list[str], left: list[str], clients: int) -> None:
-        """Members of a group came or went, so the others share the queues out again."""
+        """Note that members of a group joined or left, after which its members distribute the queues
+        again."""
         named = {"joined": joined[:CLIENTS_NAMED], "left": left[:CLIENTS_NAMED]}
         self._notes.append(
             {
@@ -83,9 +83,9 @@ class History:
     # Sampling (a worker's thread) -----------------------------------------------------------------
 
     def step(self, now_ms: int) -> bool:
-        """Take a sample, and write what is due."""
+        """Take a sample, and write it when it is due."""
         try:
-            # A clock that was set back does not stop the writing.
+            # The interval also ends when the clock is set back, which must not stop the writing.
             is_due = not 0 <= now_ms - self._written_ms < WRITE_MS - SAMPLE_MS // 2
             values = self._measure(is_due)
             self._keep(now_ms, values)
@@ -101,7 +101,7 @@ class History:
         return False
 
     def write_events(self) -> None:
-        """Bring what was noted to its file. Raises StoreError, and keeps the notes."""
+        """Write the notes to their file. Raises StoreError, and keeps the notes."""
         notes = []
         while self._notes:
             notes.append(self._notes.popleft())
@@ -114,7 +114,8 @@ class History:
             raise
 
     def _keep(self, now_ms: int, values: dict[str, int]) -> None:
-        """In memory, as numbers: 5,000 names are the same from sample to sample."""
+        """Keep a sample in memory as numbers: up to 5,000 names are the same from sample to sample and
+        shared."""
         names = tuple(values)
         if self._fine and self._fine[-1][1] == names:
             names = self._fine[-1][1]
@@ -150,7 +151,7 @@ class History:
     # Reading --------------------------------------------------------------------------------------
 
     def read(self, wanted: Callable[[str], bool], from_ms: int) -> list[Sample]:
-        """The samples since `from_ms`: by the minute or coarser, and finer for the last minutes."""
+        """Return the samples since `from_ms`: one a minute or fewer, and more for the last minutes."""
         fine = []
         for at_ms, names, values in self._fine.copy():
             if at_ms >= from_ms:

@@ -1,7 +1,7 @@
 """Which client of a group holds a queue for ordered consumption (docs/spec/store-behaviour.md section 11).
 
-A lock lives 60 s from its last renewal (clients renew every 20 s). Expired locks are taken over by whoever
-asks next.
+A lock lasts 60 s from its last renewal (clients renew every 20 s). An expired lock goes to the next client
+that requests it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class QueueLocks:
         self._groups: dict[str, dict[Queue, tuple[str, int]]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
-        """Lock or renew what nobody else holds; those that are the client's now."""
+        """Lock or renew the queues that no other client holds; return those that the client now holds."""
         held = self._groups.setdefault(group, {})
         locked = []
         for queue in queues:
@@ -31,7 +31,7 @@ class QueueLocks:
         return locked
 
     def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """Give back what the client holds; others' locks stay."""
+        """Release what the client holds; locks of other clients stay."""
         held = self._groups.get(group, {})
         for queue in queues:
             owner = held.get(queue)
@@ -43,11 +43,11 @@ class QueueLocks:
         return None if owner is None or _expired(owner, now_ms) else owner[0]
 
     def held(self, group: str, now_ms: int) -> bool:
-        """Whether any queue is locked for a client of the group."""
+        """True if any queue is locked for a client of the group."""
         return any(not _expired(owner, now_ms) for owner in self._groups.get(group, {}).values())
 
     def scan(self, now_ms: int) -> None:
-        """Forget what expired, so that gone clients leave nothing behind."""
+        """Remove expired locks, so that clients that are gone take no memory."""
         for group, held in list(self._groups.items()):
             for queue in [queue for queue, owner in held.items() if _expired(owner, now_ms)]:
                 del held[queue]

@@ -1,9 +1,9 @@
 """How far each group has consumed each queue (config/consumerOffset.json, docs/spec/store-behaviour.md
 section 12).
 
-Commits may go backwards; the last one counts. A reset is kept twice: in the table, and as a pending reset
-that the group's next pull takes away. Until then commits of the group for that queue are accepted and
-ignored, so that a consumer which does not know of the reset yet cannot undo it.
+A commit may be lower than the one before; the last one counts. A reset is kept twice: in the table, and as a
+pending reset that the group's next pull receives. Until then commits of the group for that queue are accepted
+and ignored, so that a consumer that does not know of the reset yet cannot undo it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from broker_store.formats.config_json import DataVersion
 
 FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
-# Behind a group's name: how far all clients of a broadcasting group have pulled. No group can be named so.
+# Suffix of a group's name, for how far all clients of a broadcasting group have pulled. No group can have
+# this name.
 _BROADCAST = "@broadcast"
-# Pairs of a group and a topic: clients commit for any group and any topic that are there, and each pair takes
-# half a kilobyte.
+# Pairs of a group and a topic. Clients commit for any existing group and topic, and each pair takes half a
+# kilobyte.
 MAX_ENTRIES = 300_000
 
 
@@ -34,7 +35,7 @@ class TooManyOffsetsError(LimitError):
 
 
 class Lowered(NamedTuple):
-    """A position that lay beyond the end of its queue, and was set back to it."""
+    """A position after the end of its queue that was set back to the end."""
 
     group: str
     topic: str
@@ -49,11 +50,11 @@ class Lowered(NamedTuple):
 
 
 class Offsets:
-    """group and topic -> queue -> offset. `clock` gives milliseconds."""
+    """group and topic -> queue -> offset. `clock` returns milliseconds."""
 
     def __init__(self, *, clock: Callable[[], int], names: Names | None = None):
         self._clock = clock
-        self._names = names  # of groups, which those with offsets are among
+        self._names = names  # of groups; shared with other tables
         self._table: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
@@ -66,7 +67,7 @@ class Offsets:
         )
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The committed offset, a pending reset first; None when there is none."""
+        """Return the pending reset, else the committed offset, else None."""
         pending = self._resets.get((group, topic))
         if pending and queue_id in pending:
             return pending[queue_id]
@@ -74,7 +75,7 @@ class Offsets:
         return None if queues is None else queues.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, is_own: bool = False) -> bool:
-        """Take a group's word; False when a pending reset counts instead. TooManyOffsetsError, unless the
+        """Store a group's commit; False while a reset is pending. Raises TooManyOffsetsError, unless the
         group `is_own` of the broker."""
         pending = self._resets.get((group, topic))
         if pending and queue_id in pending:
@@ -85,13 +86,13 @@ class Offsets:
         return True
 
     def commit_broadcast(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Where the slowest client of a broadcasting group pulls; only statistics, so it is left out where
-        there is no room."""
+        """Store where the slowest client of a broadcasting group pulls. It is only a statistic: skipped when
+        the table is full."""
         if (group + _BROADCAST, topic) in self._table or len(self._table) < MAX_ENTRIES:
             self._store(group + _BROADCAST, topic, queue_id, offset)
 
     def check_room(self, group: str, topics: Iterable[str]) -> None:
-        """TooManyOffsetsError when there is not room for offsets of a group in all of these topics."""
+        """Raise TooManyOffsetsError without room for offsets of a group in all of these topics."""
         new = sum((group, topic) not in self._table for topic in topics)
         count = len(self._table)
         if new and count + new > MAX_ENTRIES:
@@ -110,7 +111,7 @@ class Offsets:
             self.dirty = True
 
     def _begin(self, group: str, topic: str) -> dict[int, int]:
-        """The offsets of a group in a topic in which it had none."""
+        """Create the table of a group's offsets in a topic."""
         if group not in self._groups and self._names is not None and not group.endswith(_BROADCAST):
             self._names.add(group)
         self._groups.setdefault(group, set()).add(topic)
@@ -119,7 +120,7 @@ class Offsets:
         return queues
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Where the group's next pull will begin: kept in memory only, for statistics."""
+        """Note where the group's next pull begins; kept in memory only, for statistics."""
         queues = self._pulled.get((group, topic))
         if queues is None:
             queues = self._pulled[group, topic] = {}
@@ -129,8 +130,7 @@ class Offsets:
         return self._pulled.get((group, topic), {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset against the consumers' own view; their next pull is sent there.
-        TooManyOffsetsError."""
+        """Set an offset from outside the group; its next pull is sent there. Raises TooManyOffsetsError."""
         self.check_room(group, [topic])
         before = self.query(group, topic, queue_id)
         self._store(group, topic, queue_id, offset)
@@ -138,7 +138,7 @@ class Offsets:
         self.on_reset(group, topic, queue_id, before, offset)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The pending reset of a queue, which is over with this call; None when there is none."""
+        """Return and remove the pending reset of a queue; None when there is none."""
         if not self._resets:
             return None
         pending = self._resets.get((group, topic))
@@ -150,32 +150,32 @@ class Offsets:
         return offset
 
     def of_group(self, group: str) -> dict[str, dict[int, int]]:
-        """topic -> queue -> offset."""
+        """Return topic -> queue -> offset."""
         return {topic: dict(self._table[group, topic]) for topic in sorted(self._groups.get(group, ()))}
 
     def of_broadcast(self, group: str) -> dict[str, dict[int, int]]:
-        """topic -> queue -> where the slowest client of a broadcasting group pulls."""
+        """Return topic -> queue -> where the slowest client of a broadcasting group pulls."""
         return self.of_group(group + _BROADCAST)
 
     def of(self, group: str, topic: str) -> dict[int, int]:
         return dict(self._table.get((group, topic), {}))
 
     def everything(self) -> Iterator[tuple[str, str, dict[int, int]]]:
-        """(group, topic, queue -> offset) of all that are there when it is called, also of those that
-        broadcast. Any thread."""
+        """Return (group, topic, queue -> offset) of all, also of broadcasting groups, as of the call. Any
+        thread."""
         return ((group, topic, queues) for (group, topic), queues in self._copies())
 
     def groups(self) -> list[str]:
-        """The groups that committed offsets; those that only broadcast have none."""
+        """Return the groups with committed offsets, without those that only broadcast."""
         return [group for group in self._groups if not group.endswith(_BROADCAST)]
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups that committed offsets of a topic."""
+        """Return the groups with committed offsets of a topic."""
         return [group for group in self._readers.get(topic, ()) if not group.endswith(_BROADCAST)]
 
     @staticmethod
     def broadcasting(group: str) -> str:
-        """The name under which the slowest client of a broadcasting group is kept."""
+        """Return the name under which the slowest client of a broadcasting group is kept."""
         return group + _BROADCAST
 
     @staticmethod
@@ -183,15 +183,15 @@ class Offsets:
         return name.endswith(_BROADCAST)
 
     def topics_of(self, group: str) -> list[str]:
-        """The topics of which a group committed offsets, in no order."""
+        """Return the topics of which a group has committed offsets, in no order."""
         return list(self._groups.get(group, ()))
 
     def lower_to_ends(self, end_of: Callable[[str, int], int | None]) -> list[Lowered]:
-        """Set positions beyond the end of their queue back to it; `end_of(topic, queue_id)` None: not known,
-        which leaves the position.
+        """Set positions after the end of their queue back to it; return them.
 
-        A power cut may take messages that were read, and leave the file that says so. What comes next gets
-        their numbers, and the group would pass it over.
+        `end_of(topic, queue_id)` returns None where the end is not known; the position is then kept. After a
+        power cut messages may be lost that were already read, while the file with the offset is not. New
+        messages get the lost ones' numbers, and without this the group would skip them.
         """
         lowered = []
         for (group, topic), queues in self._table.items():
@@ -204,7 +204,7 @@ class Offsets:
         return lowered
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Give `target` the offsets of `source` in a topic. TooManyOffsetsError."""
+        """Copy the offsets of `source` in a topic to `target`. Raises TooManyOffsetsError."""
         self.check_room(target, [topic])
         for queue_id, offset in self.of(source, topic).items():
             self._store(target, topic, queue_id, offset)
@@ -230,33 +230,35 @@ class Offsets:
         self.dirty = True
 
     def __len__(self) -> int:
-        """How many pairs of a group and a topic have offsets."""
+        """Return the number of pairs of a group and a topic with offsets."""
         return len(self._table)
 
     # Persistence
 
     def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
-        """(topic@group, queue -> offset) of all that are there when it is called. Any thread."""
+        """Return (topic@group, queue -> offset) of all, as of the call. Any thread."""
         return ((f"{topic}{_SEPARATOR}{group}", queues) for (group, topic), queues in self._copies())
 
     def _copies(self) -> Iterator[tuple[tuple[str, str], dict[int, int]]]:
-        """((group, topic), copy of queue -> offset) of all that are there now and when they are reached."""
-        # The keys in one step, whatever the loop changes meanwhile. With `items` the step would make a tuple
-        # for each, with the interpreter's lock held, and start the garbage collector.
+        """Return ((group, topic), copy of queue -> offset) for pairs that exist now and still when they are
+        reached."""
+        # `list` takes all keys in one step, so the loop cannot change the table meanwhile. With `items` that
+        # step would create a tuple for each pair while it holds the interpreter lock, and trigger the garbage
+        # collector.
         keys = list(self._table)
         return ((key, queues.copy()) for key in keys if (queues := self._table.get(key)) is not None)
 
     def to_json(self) -> dict:
-        """The content of consumerOffset.json."""
+        """Return the content of consumerOffset.json."""
         return {"dataVersion": self.data_version.to_json(), "offsetTable": dict(self.entries())}
 
     def picture(self) -> Callable[[], bytes]:
-        """A function that makes the file's text from the offsets as they are when it is called, in any
+        """Return a function that makes the file's text from the offsets as they are at its call, in any
         thread."""
         self.data_version = self.data_version.next(self._clock())
 
         def text() -> bytes:
-            self.dirty = False  # first: what changes from here on is written once more
+            self.dirty = False  # first, so that a later change is written by the next save
             return config_json.write_table(
                 {"dataVersion": self.data_version.to_json()},
                 "offsetTable",
@@ -266,7 +268,7 @@ class Offsets:
         return text
 
     def load(self, text: str) -> None:
-        """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has
+        """Take over a consumerOffset.json. Raises DamagedStoreError when it is invalid; then nothing has
         changed."""
         try:
             found, version = read_file(text)
@@ -282,7 +284,7 @@ class Offsets:
 
 
 def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion]:
-    """(group, topic, queue id, offset) of each entry of a consumerOffset.json. Raises FormatError."""
+    """Return (group, topic, queue id, offset) of each entry of a consumerOffset.json. Raises FormatError."""
     found = []
     _, table, version = config_json.read_table(text, "offsetTable")
     for key, queues in table.items():

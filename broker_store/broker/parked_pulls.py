@@ -1,8 +1,8 @@
 """Pulls that wait for a message (long polling, docs/spec/store-behaviour.md section 7).
 
-A pull that found nothing is parked under its queue until a message arrives there or its time is over. The
-store is asked to tell of arrivals only for queues that somebody waits on. Unlike Apache's table this one has
-exact deadlines: a heap, not a look every 5 seconds.
+A pull that finds nothing is parked at its queue until a message arrives there or its time is over. The store
+reports arrivals only for queues with a parked pull. Deadlines are exact, by a heap; Apache's broker checks
+its table every 5 seconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Queue = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class ParkedPull:
-    """A pull at `offset`, which moves on while what arrives does not pass the filter.
+    """A pull at `offset`, which moves on while arriving messages do not pass the filter.
 
-    `pull` is the server's; `reading` says that a read for it is under way.
+    `pull` is the server's; `reading` is True while a read for it is running.
     """
 
     queue: Queue
@@ -51,7 +51,7 @@ class ParkedPulls:
         self.count = 0
 
     def park(self, parked: ParkedPull) -> bool:
-        """Keep it; False when the table is full."""
+        """Park a pull; False when the table is full."""
         if self.count >= self.max_parked:
             return False
         waiting = self._queues.get(parked.queue)
@@ -67,11 +67,11 @@ class ParkedPulls:
         return True
 
     def waiting_on(self, queue: Queue) -> list[ParkedPull]:
-        """Those that wait on a queue, longest first; they stay parked."""
+        """Return the pulls that wait at a queue, longest first; they stay parked."""
         return list(self._queues.get(queue, ()))
 
     def remove(self, parked: ParkedPull) -> None:
-        """Take one out; nothing when it is out already."""
+        """Remove a pull; without effect when it is already removed."""
         if not parked.waiting:
             return
         self._take_out(parked)
@@ -95,7 +95,7 @@ class ParkedPulls:
             del self._channels[parked.channel]
 
     def expired(self, now_ms: int) -> list[ParkedPull]:
-        """Take out those whose time is over."""
+        """Remove and return the pulls whose time is over."""
         over = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             parked = heapq.heappop(self._deadlines)[2]
@@ -114,7 +114,7 @@ class ParkedPulls:
             self.remove(parked)
 
     def take_all(self) -> list[ParkedPull]:
-        """Take out everything: the broker stops."""
+        """Remove and return all pulls, when the broker stops."""
         everything = [parked for waiting in self._queues.values() for parked in waiting]
         for parked in everything:
             self.remove(parked)

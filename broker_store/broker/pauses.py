@@ -1,8 +1,8 @@
-"""How long the event loop did not turn: while one call lasts, or the process is stopped, no request is read
-and none answered.
+"""How long the event loop stood still: during one long call, or while the process is stopped, no request is
+read and none is answered.
 
-A timer that comes due each PERIOD_S notes how late it came. A pause that begins within a period is measured
-up to PERIOD_S too short, so short ones are not seen at all.
+A timer that is due every PERIOD_S notes how late it runs. A pause that begins within a period is measured up
+to PERIOD_S too short, so short pauses are not noticed at all.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 PERIOD_S = 0.25
 RECENT_MS = 5 * 60_000
-_BUCKET_MS = 30_000  # the longest of each is kept
+_BUCKET_MS = 30_000  # the longest pause of each bucket is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`seconds` in which the loop did not turn, from `at_ms` on (milliseconds since 1970)."""
+    """A pause of `seconds` of the loop, from `at_ms` on (milliseconds since 1970)."""
 
     seconds: float
     at_ms: int
 
 
 class Pauses:
-    """The longest pauses of the last RECENT_MS, and of the run. `clock` gives milliseconds since 1970."""
+    """The longest pauses of the last RECENT_MS, and of the run. `clock` returns milliseconds since 1970."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Pauses:
         self.longest_of_run: Pause | None = None  # None: not measured yet
 
     def note(self, late_s: float) -> None:
-        """The timer came `late_s` after it was due."""
+        """Note that the timer ran `late_s` after it was due."""
         now_ms = self._clock()
         pause = Pause(late_s, now_ms - round(late_s * 1000))
         bucket = now_ms // _BUCKET_MS
@@ -47,8 +47,8 @@ class Pauses:
             self.longest_of_run = pause
 
     def longest(self) -> Pause | None:
-        """The longest that ended in the last RECENT_MS; None before anything is measured. The loop's
-        thread."""
+        """Return the longest pause that ended in the last RECENT_MS; None before the first measurement. On
+        the loop."""
         now_ms = self._clock()
         recent = [
             pause
@@ -58,7 +58,7 @@ class Pauses:
         return max(recent, key=lambda pause: pause.seconds, default=None)
 
     def document(self) -> dict[str, int | None]:
-        """For the write path: microseconds, and when the longest of late began."""
+        """Return the pauses in microseconds for the write path, and when the longest recent one began."""
         longest, ever = self.longest(), self.longest_of_run
         return {
             "longest_us": None if longest is None else round(longest.seconds * 1e6),

@@ -1,9 +1,10 @@
-"""How long puts took, in the 13 ranges that Apache's tools print (`putMessageDistributeTime`): each message
-is counted.
+"""How long puts took, in the 13 ranges that Apache's tools print (`putMessageDistributeTime`), message by
+message.
 
-A put lasts from the moment its group began to gather to the answer, with a sync in between where one is
-waited for. The counts are those of the last whole minute, and before that of the run so far, as in Apache's
-broker. `add` is on the path of every send, so a group of messages costs two comparisons while puts are quick.
+A put lasts from the begin of its group's collection to the answer, including the sync if one is waited for.
+The counts are those of the last whole minute, or of the run so far in its first minute, as in Apache's
+broker. `add` is called for every send, so a group of messages costs only two comparisons while puts are
+quick.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 PERIOD_MS = 60_000
-# Whole milliseconds, as Apache counts: `[<=0ms]` is less than one.
+# Whole milliseconds, as Apache's broker counts: `[<=0ms]` means less than one.
 _BELOW_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 NAMES = (
     "<=0ms",
@@ -31,7 +32,7 @@ NAMES = (
 
 
 class PutTimes:
-    """Messages by how long their put took; `longest_s` is the longest since the start, in seconds."""
+    """Messages by the duration of their put; `longest_s` is the longest since the start, in seconds."""
 
     def __init__(self, now_ms: int):
         self.longest_s = 0.0
@@ -40,17 +41,17 @@ class PutTimes:
         self._began_ms = now_ms
 
     def add(self, messages: int, seconds: float) -> None:
-        """A group of so many messages was answered after so many seconds."""
+        """Count a group of messages that was answered after `seconds`."""
         if seconds > self.longest_s:
             self.longest_s = seconds
         self._counts[0 if seconds < 0.001 else bisect_right(_BELOW_MS, int(seconds * 1000))] += messages
 
     def tick(self, now_ms: int) -> None:
-        """Begin another minute when this one is over."""
+        """Start a new minute when the current one is over."""
         if now_ms - self._began_ms >= PERIOD_MS:
             self._last, self._counts, self._began_ms = self._counts, [0] * len(NAMES), now_ms
 
     def text(self) -> str:
-        """As Apache writes it: `[<=0ms]:12 [0~10ms]:3 ... `, with a blank at the end."""
+        """Return the counts as Apache writes them: `[<=0ms]:12 [0~10ms]:3 ... `, with a blank at the end."""
         counts = self._counts if self._last is None else self._last
         return "".join(f"[{name}]:{count} " for name, count in zip(NAMES, counts, strict=True))

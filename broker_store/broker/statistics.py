@@ -1,10 +1,10 @@
-"""Counters and rates: what came in and went out, for the whole broker, each topic and each group of a topic.
+"""Counters and rates: messages in and out, for the whole broker, each topic and each group of a topic.
 
-A `Meter` counts messages and bytes. `tick` is called once a second and samples each meter that moved since
-the last one, so a tick costs what came in that second, however many topics there are. Between two samples
-more than a second apart nothing came until a second before the later one. So a rate is measured between two
-moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute, 10 minutes, an hour and a day for
-Apache's tools. Today's totals begin at local midnight, as Apache's do.
+A `Meter` counts messages and bytes. `tick` is called once a second and samples only the meters that moved
+since the last tick, so its cost depends on the traffic and not on the number of topics. Where two samples are
+more than a second apart, nothing moved until a second before the later one. So a rate is always a difference
+between two moments, never smoothed: over 1 s and 10 s for the dashboard; over a minute, 10 minutes, an hour
+and a day for Apache's tools. Totals of a day begin at local midnight, as Apache's do.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from broker_store.broker.flow import Refusals
 from broker_store.broker.put_times import PutTimes
 
+# Samples kept of each interval: one more than the intervals of the longest rate
 KEPT_SECONDS = 11
 KEPT_TEN_SECONDS = 61
 KEPT_TEN_MINUTES = 7
 KEPT_HOURS = 25
-RECENT_MS = 10_000  # a topic was active lately when something came within these
-MAX_FORGOTTEN = 40_000  # topics that one tick takes from those active lately
-STEP = 64  # meters sampled between two pauses of a tick
+RECENT_MS = 10_000  # a topic is active if something moved within this time
+MAX_FORGOTTEN = 40_000  # topics that one tick removes from the active ones
+STEP = 64  # meters that a tick samples between two pauses
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
@@ -31,7 +32,7 @@ Sample = tuple[int, int, int]  # time (ms), messages, bytes
 
 
 class _Ticks:
-    """When all meters were sampled last."""
+    """The time of the last sampling of all meters."""
 
     __slots__ = ("now_ms",)
 
@@ -40,8 +41,8 @@ class _Ticks:
 
 
 class Meter:
-    """Messages and bytes since the start, with samples of the past; `times` they came, where that is counted.
-    Times are milliseconds."""
+    """Messages and bytes since the start, with past samples. `times` counts reads, where that is used. Times
+    are milliseconds."""
 
     __slots__ = (
         "messages",
@@ -67,10 +68,10 @@ class Meter:
         self._hours: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_HOURS)
 
     def sample(self, now_ms: int) -> None:
-        """Remember the counters."""
+        """Save the counters of now as a sample."""
         last = self._seconds[-1]
         if now_ms - last[0] > 2_000:
-            # It did not move until a second ago, when its counters were what they had been.
+            # The meter did not move until a second ago, so its counters then were those of the last sample.
             self._remember((now_ms - 1_000, last[1], last[2]))
         self._remember((now_ms, self.messages, self.bytes))
 
@@ -81,8 +82,8 @@ class Meter:
                 samples.append(sample)
 
     def rates(self, over_ms: int) -> tuple[float, float]:
-        """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last
-        tick. Any thread."""
+        """Return messages and bytes per second over the last `over_ms`, measured up to the last tick. Any
+        thread."""
         last = self._seconds[-1]
         now_ms = max(self._ticks.now_ms, last[0])
         begin = self._begin(self._seconds if over_ms <= 10_000 else self._tens, now_ms, over_ms)
@@ -92,18 +93,19 @@ class Meter:
         return (last[1] - begin[1]) / elapsed_s, (last[2] - begin[2]) / elapsed_s
 
     def lately(self, now_ms: int, over_ms: int) -> tuple[int, int, float]:
-        """Messages and bytes of the last minute, hour or day, and the seconds that this was measured over."""
+        """Return messages and bytes of the last minute, hour or day, and the seconds that were measured."""
         samples = {MINUTE_MS: self._tens, HOUR_MS: self._ten_minutes, DAY_MS: self._hours}[over_ms]
         begin = self._begin(samples, now_ms, over_ms)
         return self.messages - begin[1], self.bytes - begin[2], (now_ms - begin[0]) / 1000
 
     def _begin(self, samples: deque[Sample], now_ms: int, over_ms: int) -> Sample:
-        """What the counters were `over_ms` before `now_ms`, or when the meter began if that was later."""
+        """Return the counters `over_ms` before `now_ms`, or at the meter's begin if that is later."""
         from_ms = now_ms - over_ms
         before = None
-        for sample in samples.copy():  # one step, whatever the loop adds meanwhile
+        for sample in samples.copy():  # one step, so the loop cannot change it meanwhile
             if sample[0] >= from_ms - 500:
-                # Samples that are dense stand near to the time; else nothing came between it and this one.
+                # A sample near that time is used as it is. Otherwise nothing moved between that time and this
+                # sample.
                 return (
                     sample
                     if before is None or sample[0] <= from_ms + 500
@@ -119,7 +121,7 @@ class Meter:
 
 
 class Statistics:
-    """All meters. `clock` gives milliseconds."""
+    """All meters. `clock` returns milliseconds."""
 
     def __init__(self, *, clock: Callable[[], int]):
         self._clock = clock
@@ -131,8 +133,7 @@ class Statistics:
         self.sent_back = Meter(now_ms, self._ticks)
         self.pulls = 0
         self.pulls_found = 0
-        # Reads of the store for pulls, also those of a parked pull that looks again, by whether they gave
-        # messages.
+        # Reads of the store for pulls, also repeated reads for a parked pull, by whether they found messages.
         self.reads_found = Meter(now_ms, self._ticks)
         self.reads_missed = Meter(now_ms, self._ticks)
         self.longest_read_s = 0.0
@@ -146,15 +147,15 @@ class Statistics:
         self._sent_back: dict[tuple[str, str], Meter] = {}
         self._cold: dict[tuple[str, str], Meter] = {}
         self._moved: set[Meter] = set()  # since the last tick
-        # The pairs of the three tables above, by either side.
+        # Both directions of the pairs in the three tables above.
         self._topics_of: dict[str, set[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
-        # Topic -> the tick at which a meter of it was sampled last, in that order
+        # Topic -> the tick at which a meter of it was sampled last, in the order of those ticks
         self._recent: dict[str, int] = {}
         self._days = _Days(now_ms)
 
     def stored(self, topic: str, messages: int, size: int) -> None:
-        """Messages were put to a topic, `size` bytes of bodies together."""
+        """Count messages that were put to a topic, with `size` bytes of bodies together."""
         self.put.messages += messages
         self.put.bytes += size
         meter = self._topics.get(topic)
@@ -165,8 +166,8 @@ class Statistics:
         self._moved.add(meter)
 
     def delivered(self, group: str, topic: str, messages: int, size: int, cold: bool = False) -> None:
-        """Messages were handed to a group by one read, `size` bytes of records together; `cold` when a thread
-        had to read them."""
+        """Count messages that one read delivered to a group, `size` bytes of records together; `cold` when a
+        thread had to read them."""
         self.got.messages += messages
         self.got.bytes += size
         meter = self._groups.get((group, topic))
@@ -194,7 +195,7 @@ class Statistics:
         return Meter(self._clock(), self._ticks, topic)
 
     def gave_back(self, group: str, topic: str | None) -> None:
-        """A group sent a message back that it had from a topic; None for one that is not known."""
+        """Count a message that a group sent back; `topic` is where it came from, None if not known."""
         self.sent_back.messages += 1
         if topic is not None:
             meter = self._sent_back.get((group, topic))
@@ -204,12 +205,12 @@ class Statistics:
             self._moved.add(meter)
 
     def tick(self, now_ms: int) -> None:
-        """Once a second."""
+        """Sample all meters that moved; called once a second."""
         for _ in self.tick_in_steps(now_ms):
             pass
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """`tick`, with a pause after each STEP meters, in which others may move."""
+        """Do as `tick`, with a pause after each STEP meters, in which others may move."""
         for meter in (
             self.put,
             self.got,
@@ -227,7 +228,7 @@ class Statistics:
         for number, meter in enumerate(moved, 1):
             meter.sample(now_ms)
             if meter.topic is not None:
-                recent.pop(meter.topic, None)  # so that the latest stand last
+                recent.pop(meter.topic, None)  # so that the latest topics are last
                 recent[meter.topic] = now_ms
             if not number % STEP:
                 yield
@@ -240,14 +241,14 @@ class Statistics:
                 yield
 
     def read(self, found: bool, seconds: float) -> None:
-        """The store was read for a pull."""
+        """Count a read of the store for a pull."""
         meter = self.reads_found if found else self.reads_missed
         meter.messages += 1
         if seconds > self.longest_read_s:
             self.longest_read_s = seconds
 
     def timed(self, enqueued: int, delivered: int) -> None:
-        """How many messages the timer has put on its wheel and delivered since the start."""
+        """Set how many messages the timer has put on its wheel and delivered since the start."""
         self.timer_enqueued.messages, self.timer_delivered.messages = enqueued, delivered
 
     def topic(self, name: str) -> Meter | None:
@@ -260,8 +261,8 @@ class Statistics:
         return self._sent_back.get((group, topic))
 
     def reads(self) -> list[dict]:
-        """What each group got of each topic by reads from memory and, `cold`, by reads that a thread had to
-        make. Any thread."""
+        """Return the reads of each group from each topic: all, and the `cold` ones that a thread had to make.
+        Any thread."""
         pairs = list(self._groups.items())
         return [
             {"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic)))
@@ -269,7 +270,7 @@ class Statistics:
         ]
 
     def group(self, name: str) -> dict[str, Meter]:
-        """topic -> meter of what the group got."""
+        """Return topic -> meter of the messages that the group received."""
         return {
             topic: meter
             for topic in self._topics_of.get(name, ())
@@ -277,7 +278,7 @@ class Statistics:
         }
 
     def out_rate(self, topic: str) -> float:
-        """Messages of a topic that its groups were handed a second, over ten seconds."""
+        """Return the messages of a topic that its groups received per second, over ten seconds."""
         return sum(
             (
                 meter.per_second()
@@ -288,15 +289,15 @@ class Statistics:
         )
 
     def recent_topics(self) -> list[str]:
-        """The topics that had traffic in the last ten seconds, the latest at the end."""
+        """Return the topics with traffic in the last ten seconds, the latest last."""
         return list(self._recent)
 
     def some_topics(self, limit: int) -> list[str]:
-        """Some topics that had traffic since the start."""
+        """Return some topics with traffic since the start."""
         return list(itertools.islice(itertools.chain(self._topics, self._groups_of), limit))
 
     def active_topics(self) -> list[str]:
-        """The topics to which messages were put or from which they were got since the start."""
+        """Return the topics with messages put or received since the start."""
         return list(self._topics.keys() | self._groups_of.keys())
 
     def put_rate(self, topic: str) -> float:
@@ -332,8 +333,8 @@ class Statistics:
             del table[key]
 
     def days(self) -> dict[str, int]:
-        """Totals at local midnights, as Apache's tools subtract them: put and got, yesterday, today and
-        now."""
+        """Return totals at local midnights, from which Apache's tools compute differences: put and got,
+        yesterday, today and now."""
         return {
             "msgPutTotalYesterdayMorning": self._days.yesterday[0],
             "msgPutTotalTodayMorning": self._days.today[0],
@@ -345,7 +346,7 @@ class Statistics:
 
 
 def _split(all_reads: Meter, cold: Meter | None) -> dict:
-    """The reads of a group, those from memory and the cold ones, since the start and a second over the last
+    """Return the reads of a group, all and the cold ones, since the start and per second over the last
     ten."""
     per_s, bytes_per_s = all_reads.rates(10_000)
     cold_per_s, cold_bytes_per_s = cold.rates(10_000) if cold is not None else (0.0, 0.0)

@@ -1,12 +1,12 @@
 """The topics of this broker (docs/spec/store-format.md section 8, docs/spec/remoting.md section 3).
 
-A topic is a name with numbers of read and write queues and permissions; its messages are the store's. The
-table is kept as config/topics.json in Apache's layout. It may lag behind the log after a crash, so `adopt`
-takes in what has queues but no entry: a message that was acknowledged is never hidden because a small file
-was written late.
+A topic has a name, numbers of read and write queues, and permissions; its messages are in the store. The
+table is saved as config/topics.json in Apache's layout. After a crash the file may be older than the log. So
+`adopt` adds topics that have queues but no entry: an acknowledged message is never hidden because a small
+file was written late.
 
-System topics are those a fresh Apache broker makes. Their names cannot be created, changed or deleted from
-outside.
+System topics are those that a new Apache broker creates. They cannot be created, changed or deleted by
+clients.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ SYSTEM_PREFIX = "rmq_sys_"
 # In a topic's system flag: its consumers belong to a unit (Apache's TopicSysFlag).
 UNIT_SUBSCRIPTION = 2
 DELAY_QUEUES = 18
-# Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a
-# table entry. `max_auto_created` bounds what clients create by naming it, `max_topics` all that is created.
+# Limits of what can be created over the network: a route lists every queue, and each queue costs a file and a
+# table entry. `max_auto_created` limits the topics that clients create by using a name, `max_topics` all
+# topics.
 MAX_QUEUES = 128
-FEW = 64  # topics of a list that are put in one step
-# Apache knows six attributes of a topic, the longest name of one has 24 characters; these leave room and no
-# more.
+FEW = 64  # topics of a list that one step creates
+# Apache defines six attributes of a topic, the longest with a name of 24 characters; these limits leave some
+# room.
 MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE_CHARACTERS = 255
 
-# Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is
-# ours: what lies there says to which topic it is delivered, and nobody checked that unless the broker wrote
-# it.
+# No client may send to these (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is added here:
+# its records name the topic of their delivery, which is checked only when the broker itself writes them.
 FORBIDDEN_TO_SEND = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -81,7 +81,8 @@ class TooManyTopicsError(LimitError):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic. `perm` holds the PERM_ bits; `attributes` as `message.type`, `cleanup.policy`."""
+    """One topic. `perm` has the PERM_ bits; `attributes` has names such as `message.type` and
+    `cleanup.policy`."""
 
     name: str
     read_queues: int = 8
@@ -118,7 +119,7 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, value: object) -> TopicConfig:
-        """From Apache's object; FormatError when a field is missing or has a wrong type."""
+        """Read Apache's object. Raises FormatError when a field is missing or has a wrong type."""
         if not isinstance(value, dict) or not isinstance(value.get("topicName"), str):
             raise FormatError("a topic needs an object with topicName", found=text_excerpt(value))
         numbers = [
@@ -145,7 +146,7 @@ class TopicConfig:
         )
 
     def describe(self) -> str:
-        """As Apache prints it in remarks and mqadmin shows it."""
+        """Return the text that Apache prints in remarks and that mqadmin shows."""
         perm = "".join(letter if self.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
         attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
         return (
@@ -157,7 +158,7 @@ class TopicConfig:
 
 
 class Topics:
-    """The table of topics. `clock` gives milliseconds; `on_change(changed)` is called after each change."""
+    """The table of topics. `clock` returns milliseconds; `on_change(changed)` is called after each change."""
 
     def __init__(
         self,
@@ -190,15 +191,15 @@ class Topics:
             self._system[trace_topic_name] = TopicConfig(trace_topic_name, 1, 1)
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
-        self._kept_room = 0  # for topics of lists that are being put
+        self._kept_room = 0  # reserved for topics of lists that are being created
         self.on_change: Callable[[Sequence[TopicConfig]], None] = lambda changed: None
-        # The hot path looks topics up by this bound method: one dictionary access, None for an unknown name.
+        # Sends find their topic by this bound method: one dictionary access, None for an unknown name.
         self.get = self._table.get
         self.names = Names(self.kind)
         self._take(self._system.values())
 
     def _take(self, configs: Iterable[TopicConfig]) -> None:
-        """Put configs into the table and their names in order."""
+        """Put configs into the table and their names into the order."""
         table = self._table
         new = []
         for config in configs:
@@ -217,7 +218,7 @@ class Topics:
         return list(self._table.values())
 
     def kind(self, name: str) -> str:
-        """`normal`, `retry`, `dlq` or `system`."""
+        """Return `normal`, `retry`, `dlq` or `system`."""
         if name.startswith(RETRY_PREFIX):
             return "retry"
         if name.startswith(DLQ_PREFIX):
@@ -233,7 +234,7 @@ class Topics:
     # Changes
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Create or replace a topic. NameError_ for its name, TooManyTopicsError over the bound."""
+        """Create or replace a topic. Raises NameError_ for its name, TooManyTopicsError over the limit."""
         check_topic(config.name)
         if config.name not in self._table:
             self._check_room(config.name, self._max_topics)
@@ -242,9 +243,9 @@ class Topics:
         return config
 
     def put_in_steps(self, configs: Sequence[TopicConfig]) -> Iterator[None]:
-        """Create or replace several topics, FEW in each step; nothing is changed when one is not allowed.
+        """Create or replace several topics, FEW in each step. If one is not allowed nothing is changed.
 
-        All are checked before the first step. Room for those that are new is kept until their step.
+        All are checked before the first step. Room for new topics is reserved until their step.
         """
         for config in configs:
             check_topic(config.name)
@@ -267,7 +268,7 @@ class Topics:
             self._kept_room -= len(new)
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; False when there was none. Its messages are the store's to delete."""
+        """Remove a topic from the table; False when there was none. The store deletes its messages."""
         if self._table.pop(name, None) is None:
             return False
         self.names.discard(name)
@@ -275,16 +276,17 @@ class Topics:
         return True
 
     def auto_create(self, name: str, default_topic: str, wanted_queues: int) -> TopicConfig | None:
-        """The topic a producer's send creates, after its default topic; None when that is not allowed.
+        """Return the topic that a producer's send creates from its default topic; None when that is not
+        allowed.
 
-        The default topic must exist and pass its permissions on (TBW102 does when autoCreateTopicEnable).
-        NameError_ for a bad name, TooManyTopicsError over the bound.
+        The default topic must exist and have PERM_INHERIT (TBW102 has it with autoCreateTopicEnable). Raises
+        NameError_ for a bad name, TooManyTopicsError over the limit.
         """
         check_topic(name)
         if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
             return None
         model = self._table.get(default_topic)
-        if model is None or not model.perm & PERM_INHERIT or not self._may_come_into_being(name):
+        if model is None or not model.perm & PERM_INHERIT or not self._may_be_created(name):
             return None
         self._check_room(name, self._max_auto_created)
         queues = max(1, min(wanted_queues, model.write_queues, MAX_QUEUES))
@@ -293,9 +295,10 @@ class Topics:
         )
 
     def ensure(self, name: str, queues: int, perm: int = PERM_READ_WRITE, sys_flag: int = 0) -> TopicConfig:
-        """The topic, created with these values when there is none yet (retry and dead-letter topics).
+        """Return the topic, creating it with these values if there is none (retry and dead-letter topics).
 
-        Its group is there, and groups are bounded: topics that an administrator made keep no consumer out.
+        The limit is `max_topics`: its group exists, and groups have a limit of their own. With the lower
+        limit of auto-created topics, a broker with many topics would refuse consumers.
         """
         config = self._table.get(name)
         if config is not None:
@@ -310,7 +313,8 @@ class Topics:
         return self.ensure(dead_letter_topic(group), 1)
 
     def set_order(self, names: Iterable[str]) -> None:
-        """Mark topics as ordered, as the name server's ORDER_TOPIC_CONFIG lists them; no other changes."""
+        """Mark topics as ordered, as the name server's ORDER_TOPIC_CONFIG lists them; nothing else is
+        changed."""
         changed = [
             replace(config, order=True)
             for name in names
@@ -322,24 +326,23 @@ class Topics:
             self._changed(changed)
 
     def adopt(self, queues: Iterable[tuple[str, int]]) -> list[TopicConfig]:
-        """Take in topics that have queues in the store but no entry here, or more queues than the entry
-        has."""
+        """Add topics that have queues in the store but no entry here; return those that were added."""
         highest: dict[str, int] = {}
         for name, queue_id in queues:
             highest[name] = max(highest.get(name, 0), queue_id)
         adopted = [
             TopicConfig(name, queue_id + 1, queue_id + 1)
             for name, queue_id in highest.items()
-            if name not in self._table and self._may_come_into_being(name)
+            if name not in self._table and self._may_be_created(name)
         ]
         self._take(adopted)
         if adopted:
             self._changed(adopted)
         return adopted
 
-    def _may_come_into_being(self, name: str) -> bool:
-        """Clients write their traces to a topic that is the system's by name and otherwise an ordinary
-        one."""
+    def _may_be_created(self, name: str) -> bool:
+        """True if clients may create a topic of this name. The trace topic is a system topic by name, but
+        clients create it."""
         return not self.is_system(name) or name == self._trace_topic
 
     def _check_room(self, what: str, limit: int, new: int = 1) -> None:
@@ -356,17 +359,17 @@ class Topics:
     # Persistence
 
     def to_json(self) -> dict:
-        """The content of topics.json."""
+        """Return the content of topics.json."""
         return {
             "dataVersion": self.data_version.to_json(),
             "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
         }
 
     def picture(self) -> Callable[[], bytes]:
-        """A function that makes the file's text from the table as it is when it is called, in any thread."""
+        """Return a function that makes the file's text from the table as it is at its call, in any thread."""
 
         def text() -> bytes:
-            self.dirty = False  # first: what changes from here on is written once more
+            self.dirty = False  # first, so that a later change is written by the next save
             version, configs = self.data_version, self.all()
             entries = ((config.name, config.to_json()) for config in configs)
             return config_json.write_table(
@@ -376,7 +379,7 @@ class Topics:
         return text
 
     def load(self, text: str) -> None:
-        """Take over a topics.json. DamagedStoreError when it is none, and then nothing has changed."""
+        """Take over a topics.json. Raises DamagedStoreError when it is invalid; then nothing has changed."""
         try:
             configs, version = read_file(text)
         except FormatError as error:
@@ -390,12 +393,13 @@ class Topics:
 
 
 def read_file(text: str) -> tuple[list[TopicConfig], DataVersion]:
-    """The topics of a topics.json. Raises FormatError."""
+    """Return the topics of a topics.json. Raises FormatError."""
     _, table, version = config_json.read_table(text, "topicConfigTable")
     try:
         configs = [TopicConfig.from_json(item) for item in table.values()]
         for config in configs:
-            check_stored_topic(config.name)  # one that `adopt` took in may be longer than a client's
+            # a topic from `adopt` may have a longer name than a client may use
+            check_stored_topic(config.name)
     except PeerError as error:
         raise FormatError(str(error)) from error
     return configs, version
@@ -407,7 +411,8 @@ _ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CH
 def _system_topics(
     cluster: str, broker: str, cluster_topic: bool, broker_topic: bool
 ) -> dict[str, TopicConfig]:
-    """What a fresh 5.3.3 broker makes at its start, with the same names, numbers and permissions."""
+    """Return the topics that a new 5.3.3 broker creates at its start, with the same numbers and
+    permissions."""
     inherit = PERM_READ_WRITE | PERM_INHERIT
     configs = [
         TopicConfig(cluster, 16, 16, inherit if cluster_topic else PERM_READ_WRITE),

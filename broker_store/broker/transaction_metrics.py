@@ -1,9 +1,9 @@
 """config/transactionMetrics: how many halves wait for each topic, as Apache's broker counts them
 (docs/spec/store-format.md section 8).
 
-Nothing here depends on it: halves are in their queue. A broker of Apache's that takes the store back shows
-what the file says, and goes on counting from there; so does this one. After a crash the figure is as old as
-the file, and so a little wrong for good.
+Nothing depends on it: halves are in their queue. When an Apache broker opens the store again it shows the
+counts of the file and continues from there, and so does this one. After a crash the counts are as old as the
+file, so they may stay slightly wrong.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FILE_NAME = "transactionMetrics"
 
 
 class TransactionMetrics:
-    """Counts of halves by topic. `load(text)` takes over a file's, `add` counts, `picture()` is what to
-    save."""
+    """Counts of halves by topic. `load(text)` reads a file's counts, `add` counts, `picture()` makes the text
+    to save."""
 
     def __init__(self, clock: Callable[[], int]):
         self._clock = clock
-        self._counts: dict[str, tuple[int, int]] = {}  # topic -> (halves, when that changed last, ms)
+        self._counts: dict[str, tuple[int, int]] = {}  # topic -> (halves, time of the last change in ms)
         self._changes = 0
         self._saved_changes = 0
 
     def load(self, text: str) -> None:
-        """Take over a file. DamagedStoreError when it is none, and then nothing has changed."""
+        """Take over a file. Raises DamagedStoreError when it is invalid; then nothing has changed."""
         try:
             counts, version = read_file(text)
         except FormatError as error:
@@ -41,8 +41,11 @@ class TransactionMetrics:
         self._changes = self._saved_changes = version.counter
 
     def add(self, topic: str, more: int) -> None:
-        """`more` halves of a topic, fewer when it is negative. Halves that were there before the counting may
-        not make it less than none."""
+        """Add `more` halves to a topic's count, or subtract them when negative; the count does not fall below
+        0.
+
+        Halves from before the counting may end, too, which would make it negative.
+        """
         self._changes += 1
         self._counts[topic] = (max(0, self._counts.get(topic, (0, 0))[0] + more), self._clock())
 
@@ -50,7 +53,7 @@ class TransactionMetrics:
         return self._counts.get(topic, (0, 0))[0]
 
     def picture(self) -> Callable[[], bytes] | None:
-        """A function that makes the file's text as it is now; None when nothing changed."""
+        """Return a function that makes the file's text as of now; None without a change."""
         if self._changes == self._saved_changes:
             return None
         self._saved_changes = self._changes
@@ -64,13 +67,13 @@ class TransactionMetrics:
 
 
 def read_file(text: str) -> tuple[dict[str, tuple[int, int]], DataVersion]:
-    """topic -> (halves, when that changed last, ms) of a transactionMetrics. Raises FormatError."""
+    """Return topic -> (halves, time of the last change in ms) of a transactionMetrics. Raises FormatError."""
     _, table, version = config_json.read_table(text, "transactionCount")
     return {topic: _count_of(topic, entry) for topic, entry in table.items()}, version
 
 
 def _count_of(topic: str, entry: object) -> tuple[int, int]:
-    """(halves, when that changed last, ms) of an entry. Raises FormatError."""
+    """Return (halves, time of the last change in ms) of an entry. Raises FormatError."""
     numbers = (entry.get("count"), entry.get("timeStamp")) if isinstance(entry, dict) else ()
     if not numbers or not all(type(number) is int for number in numbers):
         raise FormatError(f"{excerpt(topic)} needs the integers count and timeStamp", found=excerpt(entry))

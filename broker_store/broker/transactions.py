@@ -1,25 +1,26 @@
-"""Transactional messages: halves that wait for their producer's word (docs/spec/store-behaviour.md section
-10).
+"""Transactional messages: halves that wait for their producer's commit or rollback
+(docs/spec/store-behaviour.md section 10).
 
     send with TRAN_MSG ──► half, in RMQ_SYS_TRANS_HALF_TOPIC queue 0
-    END_TRANSACTION    ──► commit: the message at its real place     ┐ then an op record in
+    END_TRANSACTION    ──► commit: the message in its real queue     ┐ then an op record in
                                                                      RMQ_SYS_TRANS_OP_HALF_TOPIC
                        ──► rollback: nothing                         ┘ that names the half's queue offset
-    step(now)          ──► a half without a word is stored once more with a count, and its producer is asked
+    step(now)          ──► check: a half that did not end is stored again with a count, and its producer is
+                           asked
 
-Queue and offsets are Apache's, so that a store may be handed over in mid-flight. Two positions, kept as
-offsets of the group CID_RMQ_SYS_TRANS, say how far everything is settled: below the half position every half
-is committed, rolled back, given up or stored again; op records below the op position name none above it. They
-are *saved* only when the log is synced as far as it was when they moved: a power cut asks a producer twice,
-and never forgets a half.
+Queue and offsets are Apache's, so a store can change between the two brokers while transactions are open. Two
+positions, kept as offsets of the group CID_RMQ_SYS_TRANS, state how far everything is settled. Below the half
+position every half is committed, rolled back, given up or stored again. Op records below the op position name
+no half above the half position. Positions are *saved* only when the log is synced as far as it was when they
+moved: after a power cut a producer may be asked twice, but no half is forgotten.
 
-A half that was stored again is known by its unique key, so a word that names the older copy settles the newer
-one, and a word that comes twice stores one message. Apache stores two.
+A half that was stored again is recognized by its unique key. So an end that names the older copy settles the
+newer one, and an end that arrives twice stores one message. Apache's broker stores two.
 
-A round over many silent halves is a storm of questions. It goes in steps of MOST_AT_ONCE with a rest after
-each, so the loop has time for everybody else, and a client for its other answers. A half none of whose
-producers reads what it was sent is left for the next round, which begins with those; there it counts as
-asked, as it does when no producer is connected.
+A round over many silent halves sends many checks. It proceeds in steps of MAX_HALVES_PER_STEP with a pause
+after each, so that the loop serves other requests, and a client its other answers. If no producer of a half
+reads what it was sent, the half is deferred to the next round, which starts with those. There it counts as
+checked, as it does when no producer is connected.
 """
 
 from __future__ import annotations
@@ -29,27 +30,25 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker_store.broker.half_message import asked_copy, checks, given_up_copy, own_timeout_ms
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.step_pacing import PAUSE_MS
-from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from broker_store.broker.topics import HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transaction_metrics import TransactionMetrics
 from broker_store.formats import properties, record
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult
 
 GROUP = "CID_RMQ_SYS_TRANS"
-CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-TRANSACTION_ID = "__transactionId__"
-IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OP_TAG = "d"
-HALVES_A_NOTE = 400  # about the 4,096 characters of Apache's
-# At most so many op records in one step, so that a step stays within a few milliseconds.
-BATCH = 64
-# At most so many halves in one step, which are stored again and asked about: about a millisecond. A large
-# body counts as several.
-MOST_AT_ONCE = 32
-BODY_BYTES_AS_ONE = 8192
-# What needs no read is passed over by so many in one step.
-MOST_SKIPPED = 2_000
+MAX_HALVES_PER_OP_RECORD = 400  # about the 4,096 characters of Apache's op records
+# Op records in one step, so that it takes the loop for a few milliseconds.
+MAX_OP_RECORDS_PER_STEP = 64
+# Halves in one step that are stored again and asked about, which takes about a millisecond. A large body
+# counts as several.
+MAX_HALVES_PER_STEP = 32
+BODY_BYTES_PER_HALF = 8192
+# Halves that need no read, in one step.
+MAX_SKIPPED_PER_STEP = 2_000
 RETRY_MS = 1_000
 
 
@@ -62,17 +61,17 @@ class _Move:
     log_end: int
 
 
-# A half, its new copy and where that is stored.
+# A half, its new copy, and where the copy is stored.
 Asked = tuple[record.StoredMessage, Message, PutResult]
 
 
 class Transactions:
-    """The halves of one broker.
+    """The halves of one broker. All methods run on the event loop.
 
-    `ask(asked)` asks producers what became of halves that were stored again, each with its new copy and where
-    that is; `can_ask(group)` is False when a group has producers and none of them reads; `on_ready()` wants a
-    step soon. The settings are Apache's transactionTimeOut, transactionCheckInterval, transactionCheckMax and
-    fileReservedTime.
+    `ask(asked)` sends checks to producers, for halves that were stored again, each with its new copy and the
+    copy's place. `can_ask(group)` is False when a group has producers and none of them reads. `on_ready()`
+    requests a step. The settings are Apache's transactionTimeOut, transactionCheckInterval,
+    transactionCheckMax and fileReservedTime.
     """
 
     def __init__(
@@ -83,29 +82,31 @@ class Transactions:
         clock: Callable[[], int],
         timeout_ms: int,
         interval_ms: int,
-        most_checks: int,
+        max_checks: int,
         reserved_ms: int,
     ):
         self._store, self._offsets, self._clock = store, offsets, clock
         self._timeout_ms, self._interval_ms = timeout_ms, interval_ms
-        self._most_checks, self._reserved_ms = most_checks, reserved_ms
-        self._half = 0  # every half below is settled, or stands in _passed
-        self._op = 0  # every op record below names settled halves alone
+        self._max_checks, self._reserved_ms = max_checks, reserved_ms
+        self._half = 0  # every half below is settled, or is in _passed
+        self._op = 0  # op records below this name only settled halves
         self._op_read = 0
-        self._passed: dict[int, int] = {}  # queue offset -> when to look at it again (ms)
-        # Heap of (when, queue offset); what differs from _passed is out of date
+        self._passed: dict[int, int] = {}  # queue offset -> when to check it again (ms)
+        # Heap of (when, queue offset); entries that differ from _passed are obsolete
         self._due: list[tuple[int, int]] = []
-        self._lowest: list[int] = []  # heap of the offsets in _passed, and of some that were
-        self._ended: set[int] = set()  # halves from _half on that have had their word
-        self._ending: set[int] = set()  # halves whose word is being stored
-        self._newest: dict[str, int] = {}  # unique key -> queue offset, of halves that were stored again
-        self._to_note: list[int] = []  # halves that ended and stand in no op record yet
-        self._notes: deque[tuple[int, int]] = deque()  # (op queue offset, the highest half it names)
+        self._lowest: list[int] = []  # heap of the offsets in _passed, and of some that were in it
+        self._ended: set[int] = set()  # halves from _half on that have ended
+        self._ending: set[int] = set()  # halves whose commit or rollback is being stored
+        # unique key -> queue offset of the newest copy, for halves that were checked
+        self._newest: dict[str, int] = {}
+        self._to_note: list[int] = []  # halves that ended and are in no op record yet
+        self._notes: deque[tuple[int, int]] = deque()  # (offset of an op record, the highest half it names)
         self._moves: deque[_Move] = deque()
-        self._round_ms: int | None = None  # when the round under way began, and where the halves then ended
+        # when the current round began; `_round_end` is where the halves ended then
+        self._round_ms: int | None = None
         self._round_end = 0
-        self._next_round_ms = self._retry_ms = self._rest_ms = 0
-        self._load = 0  # what was asked since the last rest
+        self._next_round_ms = self._retry_ms = self._pause_until_ms = 0
+        self._load = 0  # halves checked since the last pause
         self._reading = False
         self.counts = {"committed": 0, "rolled_back": 0, "asked": 0, "given_up": 0, "failures": 0}
         self.metrics = TransactionMetrics(clock)
@@ -114,7 +115,7 @@ class Transactions:
         self.on_ready: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Take up the saved positions; the op records from there on are read by the first steps."""
+        """Start from the saved positions; the first steps read the op records from there on."""
         self._half, self._op = self._saved(HALF_TOPIC), self._saved(OP_HALF_TOPIC)
         self._op_read = self._op
         self._next_round_ms = self._clock() + self._interval_ms
@@ -125,19 +126,9 @@ class Transactions:
 
     # Sending and ending ---------------------------------------------------------------------------
 
-    def prepare(self, message: Message) -> None:
-        """Turn a message for its topic into a half of it."""
-        values = {properties.REAL_TOPIC: message.topic, properties.REAL_QUEUE_ID: str(message.queue_id)}
-        unique_key = properties.get(message.properties, properties.UNIQUE_KEY)
-        if unique_key:
-            values[TRANSACTION_ID] = unique_key
-        message.properties = properties.set_values(message.properties, values)
-        message.sys_flag &= ~record.SYS_TRANSACTION_MASK
-        message.topic, message.queue_id = HALF_TOPIC, 0
-
     def find(self, queue_offset: int, done: Callable[[record.StoredMessage | None], None]) -> bool:
-        """Give `done` the half at a queue offset, None when there is none; False when that comes later, from
-        the disk."""
+        """Call `done` with the half at a queue offset, None when there is none; False when `done` is called
+        later, after a disk read."""
 
         def found(result: GetResult) -> None:
             done(record.decode(result.body) if result.status is GetStatus.FOUND else None)
@@ -149,8 +140,7 @@ class Transactions:
         return True
 
     def begin_end(self, half: record.StoredMessage) -> bool:
-        """The word of the producer is here; False when the half, or the newer copy of it, has had it
-        before."""
+        """Begin to end a half; False when it, or the newer copy of it, has ended before."""
         current = self._newest.get(half.unique_key, half.queue_offset)
         if (
             current in self._ending
@@ -162,7 +152,7 @@ class Transactions:
         return True
 
     def end(self, half: record.StoredMessage, *, committed: bool) -> None:
-        """What the word asks for is stored; an op record follows."""
+        """Note that the commit or rollback is stored; an op record follows."""
         current = self._newest.pop(half.unique_key, half.queue_offset)
         self._ending.discard(current)
         if current >= self._half:
@@ -179,49 +169,26 @@ class Transactions:
             self.metrics.add(topic, more)
 
     def abandon_end(self, half: record.StoredMessage) -> None:
-        """The word could not be stored: the half goes on waiting."""
+        """Let the half wait on, because its end could not be stored."""
         self._ending.discard(self._newest.get(half.unique_key, half.queue_offset))
 
     def lateness(self, half: record.StoredMessage) -> tuple[int, int] | None:
-        """The half's age and the time its producer set it (ms), when that is over: only the answer to a
-        question counts then."""
-        own_ms, age_ms = _own_timeout_ms(half), self._clock() - half.born_timestamp
+        """Return the half's age and its own timeout (ms) when it is older; then only the answer to a check is
+        valid."""
+        own_ms, age_ms = own_timeout_ms(half), self._clock() - half.born_timestamp
         return (age_ms, own_ms) if own_ms is not None and age_ms > own_ms else None
 
-    def committed_message(self, half: record.StoredMessage) -> Message | None:
-        """The message of a half as it goes to its real place; None for a half that does not say where."""
-        topic, queue_id = (
-            half.properties.get(properties.REAL_TOPIC),
-            half.properties.get(properties.REAL_QUEUE_ID, ""),
-        )
-        if not topic or not queue_id.isascii() or not queue_id.isdigit():
-            return None
-        # As 5.5 does it: TRAN_MSG stays, the real place is where the record says.
-        kept = properties.set_values(
-            half.raw_properties, {properties.REAL_TOPIC: None, properties.REAL_QUEUE_ID: None}
-        )
-        message = _message_of(half, topic, int(queue_id), kept)
-        message.sys_flag |= record.TRANSACTION_COMMIT
-        message.prepared_transaction_offset = half.log_offset
-        return message
-
     def prepared(self, topic: str) -> None:
-        """A half for a topic was stored, by its producer or because one that was given up begins again."""
+        """Count a half that was stored, by its producer or because one that was given up is resumed."""
         self.metrics.add(topic, 1)
 
-    def resumed(self, given_up: record.StoredMessage) -> Message:
-        """A half that was given up, as it begins again."""
-        return _message_of(
-            given_up, HALF_TOPIC, 0, properties.set_values(given_up.raw_properties, {CHECK_TIMES: "0"})
-        )
-
     def note(self) -> bool:
-        """Write op records for all that ended; False when the store refuses."""
+        """Write op records for all halves that ended; False when the store refuses one."""
         while self._to_note:
-            named = self._to_note[:HALVES_A_NOTE]
+            named = self._to_note[:MAX_HALVES_PER_OP_RECORD]
             body = "".join(f"{offset}," for offset in named).encode()
-            told = properties.encode({properties.WAIT: "true", properties.TAGS: OP_TAG})
-            result = self._store.put(Message(OP_HALF_TOPIC, 0, body, told, born_timestamp=self._clock()))
+            encoded = properties.encode({properties.WAIT: "true", properties.TAGS: OP_TAG})
+            result = self._store.put(Message(OP_HALF_TOPIC, 0, body, encoded, born_timestamp=self._clock()))
             if not result.ok:
                 self.counts["failures"] += 1
                 return False
@@ -234,8 +201,10 @@ class Transactions:
     # Steps ----------------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> int | None:
-        """Note what ended, read op records, ask about halves that wait; when to come again (ms), None while a
-        read is under way."""
+        """Write op records for what ended, read op records, check waiting halves.
+
+        Returns when to call again (ms), None while a read is under way.
+        """
         if self._reading:
             return None
         if self._retry_ms > now_ms:
@@ -243,9 +212,9 @@ class Transactions:
         if not self.note():
             return self._later(now_ms)
         if self._op_read < self._store.max_offset(OP_HALF_TOPIC, 0):
-            return self._read(OP_HALF_TOPIC, self._op_read, BATCH, now_ms, self._take_ops)
-        if self._rest_ms > now_ms:
-            return self._rest_ms
+            return self._read(OP_HALF_TOPIC, self._op_read, MAX_OP_RECORDS_PER_STEP, now_ms, self._take_ops)
+        if self._pause_until_ms > now_ms:
+            return self._pause_until_ms
         if self._round_ms is None:
             if now_ms < self._next_round_ms:
                 return self._next_round_ms
@@ -261,12 +230,12 @@ class Transactions:
                 lambda result, now_ms: self._take_passed(due, result, now_ms),
             )
         if self._half < self._round_end:
-            return self._read(HALF_TOPIC, self._half, MOST_AT_ONCE, now_ms, self._take_halves)
+            return self._read(HALF_TOPIC, self._half, MAX_HALVES_PER_STEP, now_ms, self._take_halves)
         return self._end_round(now_ms)
 
     def _skip(self) -> bool:
-        """Pass over what has had its word; False when there is more than a step may do."""
-        for _ in range(MOST_SKIPPED):
+        """Skip halves that ended; False when there are more than one step may skip."""
+        for _ in range(MAX_SKIPPED_PER_STEP):
             if self._half in self._ended:
                 self._ended.discard(self._half)
                 self._half += 1
@@ -279,10 +248,10 @@ class Transactions:
         return False
 
     def _due_run(self) -> list[int]:
-        """Offsets of halves to be looked at again in this round, one behind the other, so that one read has
-        them."""
+        """Return consecutive offsets of halves to be checked again in this round, so that one read has them
+        all."""
         run: list[int] = []
-        while self._due and self._due[0][0] <= self._round_ms and len(run) < MOST_AT_ONCE:
+        while self._due and self._due[0][0] <= self._round_ms and len(run) < MAX_HALVES_PER_STEP:
             due_ms, offset = self._due[0]
             if self._passed.get(offset) == due_ms:
                 if run and offset != run[-1] + 1:
@@ -292,7 +261,7 @@ class Transactions:
         return run
 
     def _pass_over(self, offset: int, due_ms: int) -> None:
-        """Look at a half again, not before a time."""
+        """Check a half again, not before `due_ms`."""
         if offset not in self._passed:
             heapq.heappush(self._lowest, offset)
         self._passed[offset] = due_ms
@@ -316,7 +285,7 @@ class Transactions:
         if result.status is not GetStatus.FOUND:
             return self._go_on_at("_op_read", result, now_ms)
         for stored in record.decode_all(result.body, check_crc=False):
-            # 4.9 names one half, without a comma.
+            # Apache's 4.9 names one half, without a comma.
             named = [
                 int(text)
                 for text in stored.body.decode("ascii", "replace").split(",")
@@ -328,8 +297,8 @@ class Transactions:
         return now_ms
 
     def _go_on_at(self, position: str, result: GetResult, now_ms: int) -> int:
-        """Records that are gone or damaged are passed over; a read that did not get on (the readers are busy)
-        is repeated later."""
+        """Skip records that are gone or damaged; repeat a read later that made no progress (the readers are
+        busy)."""
         following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
         if following <= getattr(self, position):
             return self._later(now_ms)
@@ -349,13 +318,13 @@ class Transactions:
                 due_ms = self._due_ms(stored)
                 if due_ms <= now_ms:
                     halves.append(stored)
-                elif _own_timeout_ms(stored) is None:
-                    self._round_end = offset  # this one is too young, and so are all behind it
+                elif own_timeout_ms(stored) is None:
+                    self._round_end = offset  # this half is too young, and so are all after it
                     break
                 else:
                     self._pass_over(offset, max(due_ms, now_ms + RETRY_MS))
             following = offset + 1
-        self._look_at(halves, now_ms, patient=True)
+        self._check(halves, now_ms, patient=True)
         self._ended.difference_update(range(self._half, following))
         self._half = following
         return self._paced(now_ms)
@@ -372,26 +341,26 @@ class Transactions:
         waiting = [offset for offset in due if offset in self._passed and offset < following]
         for offset in waiting:
             if offset not in halves:
-                del self._passed[offset]  # too old to be there, or damaged
-        self._look_at([halves[offset] for offset in waiting if offset in halves], now_ms, patient=False)
+                del self._passed[offset]  # deleted with the log's oldest files, or damaged
+        self._check([halves[offset] for offset in waiting if offset in halves], now_ms, patient=False)
         return self._paced(now_ms)
 
     def _paced(self, now_ms: int) -> int:
-        """When to go on: after a rest when enough was asked."""
-        if self._load < MOST_AT_ONCE:
+        """Return when to continue: after a pause when enough halves were checked."""
+        if self._load < MAX_HALVES_PER_STEP:
             return now_ms
         self._load = 0
-        self._rest_ms = now_ms + PAUSE_MS
-        return self._rest_ms
+        self._pause_until_ms = now_ms + PAUSE_MS
+        return self._pause_until_ms
 
     def _due_ms(self, half: record.StoredMessage) -> int:
-        own_ms = _own_timeout_ms(half)
+        own_ms = own_timeout_ms(half)
         return half.born_timestamp + (self._timeout_ms if own_ms is None else own_ms)
 
-    def _look_at(self, halves: list[record.StoredMessage], now_ms: int, *, patient: bool) -> None:
-        """Ask about halves, or give them up; those that must be tried again are passed over.
+    def _check(self, halves: list[record.StoredMessage], now_ms: int, *, patient: bool) -> None:
+        """Ask about halves, or give them up; those that must be tried again are deferred.
 
-        `patient`: those of a producer that does not read may wait for the next round.
+        With `patient` a half of a producer that does not read is deferred to the next round.
         """
         again: list[tuple[record.StoredMessage, Message, bool]] = []
         keys: set[str] = set()
@@ -401,26 +370,19 @@ class Transactions:
                 self._pass_over(offset, now_ms + RETRY_MS)
                 continue
             if unique_key in keys or self._newest.get(unique_key, offset) > offset:
-                self._passed.pop(offset, None)  # a copy of it is asked about
+                self._passed.pop(offset, None)  # a newer copy of it is checked
                 continue
-            checks = half.properties.get(CHECK_TIMES, "0")
-            checks = int(checks) if checks.isdecimal() and len(checks) < 10 else 0
-            given_up = checks >= self._most_checks or now_ms - half.store_timestamp > self._reserved_ms
+            given_up = checks(half) >= self._max_checks or now_ms - half.store_timestamp > self._reserved_ms
             if given_up:
-                copy = _message_of(half, CHECK_MAX_TOPIC, 0, half.raw_properties)
+                copy = given_up_copy(half)
             elif patient and not self.can_ask(half.properties.get(properties.PRODUCER_GROUP, "")):
                 self._pass_over(offset, self._round_ms + self._interval_ms)
                 continue
             else:
-                copy = _message_of(
-                    half,
-                    HALF_TOPIC,
-                    0,
-                    properties.set_values(half.raw_properties, {CHECK_TIMES: str(checks + 1)}),
-                )
+                copy = asked_copy(half)
             if unique_key:
                 keys.add(unique_key)
-            self._load += 1 + len(half.body) // BODY_BYTES_AS_ONE
+            self._load += 1 + len(half.body) // BODY_BYTES_PER_HALF
             again.append((half, copy, given_up))
         if again:
             self._store_again(again, now_ms)
@@ -457,20 +419,21 @@ class Transactions:
         self._moves.append(_Move(half, self._op, self._store.positions()["wrote"]))
         return self._next_round_ms
 
-    # What is kept ---------------------------------------------------------------------------------
+    # State ----------------------------------------------------------------------------------------
 
     def settle(self, synced: int) -> None:
-        """Commit the positions of GROUP as far as a log synced up to `synced` allows; the table of offsets is
-        saved by its owner."""
+        """Commit the positions of GROUP as far as a log synced up to `synced` allows; the owner of the
+        offsets saves them."""
         while self._moves and self._moves[0].log_end <= synced:
             move = self._moves.popleft()
             self._offsets.commit(GROUP, HALF_TOPIC, 0, move.half, is_own=True)
             self._offsets.commit(GROUP, OP_HALF_TOPIC, 0, move.op, is_own=True)
 
     def facts(self) -> dict:
-        """How many halves wait for their word, where the checks are, and what was done since the start.
+        """Return how many halves wait for their end, the positions of the checks, and what was done since the
+        start.
 
-        `waiting` is None after a start until the op records were read, which say who has had a word.
+        `waiting` is None after a start until the op records are read, which name the halves that ended.
         """
         waiting = self._store.max_offset(HALF_TOPIC, 0) - self._half - len(self._ended) + len(self._passed)
         return {
@@ -481,8 +444,10 @@ class Transactions:
         }
 
     def waits(self, queue_offset: int) -> bool | None:
-        """Whether the half at a queue offset waits for its word; None as for `facts`. One that was asked
-        about is stored again, elsewhere."""
+        """True if the half at a queue offset waits for its end; None while `facts` has no number.
+
+        A half that was checked is not waiting: its newer copy is, at another offset.
+        """
         if not self._knows_ended():
             return None
         return queue_offset in self._passed or (
@@ -490,7 +455,7 @@ class Transactions:
         )
 
     def waiting_offsets(self, count: int) -> list[int] | None:
-        """Queue offsets of the first `count` halves that wait; None as for `facts`."""
+        """Return the queue offsets of the first `count` waiting halves; None while `facts` has no number."""
         if not self._knows_ended():
             return None
         found = heapq.nsmallest(count, self._passed)
@@ -503,24 +468,3 @@ class Transactions:
 
     def _knows_ended(self) -> bool:
         return self._op_read >= self._store.max_offset(OP_HALF_TOPIC, 0)
-
-
-def _own_timeout_ms(half: record.StoredMessage) -> int | None:
-    """How long the producer wants not to be asked; None when it does not say."""
-    text = half.properties.get(IMMUNITY_SECONDS, "")
-    return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
-def _message_of(half: record.StoredMessage, topic: str, queue_id: int, encoded: bytes) -> Message:
-    return Message(
-        topic,
-        queue_id,
-        half.body,
-        encoded,
-        half.flag,
-        half.sys_flag,
-        half.born_timestamp,
-        half.born_host,
-        half.store_host,
-        half.reconsume_times,
-    )

@@ -18,7 +18,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
-from broker_store.broker import delay, groups, offsets, timer, topics, transaction_metrics
+from broker_store.broker import delay, groups, offsets, timer_counts, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pauses import PERIOD_S
 from broker_store.broker.step_pacing import PAUSE_MS
@@ -335,7 +335,7 @@ class Broker:
 
     def _save_metrics(self) -> None:
         files = {
-            timer.METRICS_FILE_NAME: self.parts.timer.metrics_picture(),
+            timer_counts.METRICS_FILE_NAME: self.parts.timer.waiting.metrics_picture(),
             transaction_metrics.FILE_NAME: self.parts.transactions.metrics.picture(),
         }
         for name, make_text in files.items():

@@ -151,7 +151,7 @@ def build_parts(
             enabled=store_settings.timer_wheel_enable,
             max_delay_ms=settings.timer_max_delay_sec * 1000,
             window_ms=settings.timer_roll_window_slot * 1000,
-            most_a_slot=settings.timer_congest_num_each_slot,
+            max_per_slot=settings.timer_congest_num_each_slot,
         ),
         transactions=Transactions(
             store,
@@ -159,7 +159,7 @@ def build_parts(
             clock=clock,
             timeout_ms=settings.transaction_time_out,
             interval_ms=settings.transaction_check_interval,
-            most_checks=settings.transaction_check_max,
+            max_checks=settings.transaction_check_max,
             reserved_ms=store_settings.file_reserved_time * 3_600_000,
         ),
         started_ms=clock(),

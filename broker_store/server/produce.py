@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from broker_store.broker import flow
+from broker_store.broker import flow, half_message, timer_request
 from broker_store.broker.topics import (
     FORBIDDEN_TO_SEND,
     HALF_TOPIC,
@@ -588,7 +588,7 @@ class Produce:
                     f"the broker[{self._parts.settings.broker_ip1}] sending transaction message is forbidden"
                 )
                 raise Refusal(ResponseCode.NO_PERMISSION, remark, "transaction")
-            self._parts.transactions.prepare(message)
+            half_message.prepare(message)
             return
         if header.sys_flag & TRANSACTION_BITS:
             remark = (
@@ -614,7 +614,7 @@ class Produce:
                 f"subscription group not exist, {group_name:.120} {FAQ}",
                 "no group",
             )
-        most = group.most_tries(
+        most = group.max_tries(
             header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
         )
         if header.reconsume_times > most or self._parts.locks.held(group_name, self._parts.clock()):
@@ -729,8 +729,8 @@ def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) ->
     level = delay_level(pairs)
     if level > 0:
         parts.delay.schedule(message, level)
-    elif parts.timer.asks(pairs):
-        status = parts.timer.schedule(message, pairs)
+    elif timer_request.is_timed(pairs):
+        status = parts.timer.admission.schedule(message, pairs)
         if status is not None:
             raise _timer_refusal(parts, status)
 
@@ -757,7 +757,7 @@ def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
             ResponseCode.SYSTEM_ERROR,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )
-    value, limit = parts.timer.refused_for
+    value, limit = parts.timer.admission.refused_for
     return Refusal(code, remark, status.name, value=value, limit=limit)
 
 

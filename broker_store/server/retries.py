@@ -76,7 +76,7 @@ class Retries:
                     value=header.offset,
                 )
             stored = record.decode(raw, check_crc=False)
-            spent = header.delay_level < 0 or stored.reconsume_times >= group.most_tries(client_says)
+            spent = header.delay_level < 0 or stored.reconsume_times >= group.max_tries(client_says)
             message = self._tried(stored)
             if spent:
                 self._to_dead_letters(message, header.group)

@@ -130,4 +130,4 @@ class TimerHandlers:
     def metrics(self, command: Command, channel: Channel) -> Command:
         if not self._parts.timer.enabled:
             return command.answer(ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
-        return command.answer(0, None, None, fastjson.dumps(self._parts.timer.metrics_json()))
+        return command.answer(0, None, None, fastjson.dumps(self._parts.timer.waiting.metrics_json()))

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import itertools
 
+from broker_store.broker import half_message
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.broker.transactions import Asked
 from broker_store.errors import FieldError, FormatError
@@ -89,7 +90,7 @@ class TransactionHandlers:
         if header.commit_or_rollback == record.TRANSACTION_ROLLBACK:
             self._transactions.end(half, committed=False)
             return command.answer(0, NOTHING_SET)
-        message = self._transactions.committed_message(half)
+        message = half_message.committed(half)
         if message is None:
             self._transactions.abandon_end(half)
             return self._wrong(command, channel, "the half does not say where it belongs")
@@ -182,7 +183,7 @@ class TransactionHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"there is no half in {CHECK_MAX_TOPIC} with the id {header.msg_id:.60}",
             )
-        result = await self._group.put(self._transactions.resumed(given_up))
+        result = await self._group.put(half_message.resumed(given_up))
         if result.status in SENT and (topic := given_up.properties.get(properties.REAL_TOPIC)):
             self._transactions.prepared(topic)
         code, remark = ANSWERS[result.status]

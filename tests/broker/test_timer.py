@@ -6,7 +6,8 @@ import json
 import pytest
 
 from broker_store.broker.step_pacing import PAUSE_MS
-from broker_store.broker.timer import DELIVERED_A_STEP, ENQUEUED_A_STEP, Timer
+from broker_store.broker.timer import MAX_DELIVERED_PER_STEP, MAX_ENQUEUED_PER_STEP, Timer
+from broker_store.broker.timer_request import is_timed
 from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.errors import DiskFullError
 from broker_store.formats import properties
@@ -42,8 +43,8 @@ class World:
     def send(self, body: bytes = b"x", *, key="K", topic="Orders", queue_id=3, **pairs) -> PutStatus | None:
         told = {properties.UNIQUE_KEY: key, **{name: str(value) for name, value in pairs.items()}}
         message = Message(topic, queue_id, body, properties.encode(told))
-        assert self.timer.asks(told)
-        status = self.timer.schedule(message, told)
+        assert is_timed(told)
+        status = self.timer.admission.schedule(message, told)
         if status is None:
             assert self.store.put(message).ok
         return status
@@ -137,16 +138,16 @@ def test_without_the_wheel_every_timer_message_is_refused():
 
 def test_a_crowded_second_takes_fewer_and_then_none():
     chances = iter([0.9, 0.05])
-    world = World(most_a_slot=10, chance=lambda: next(chances))
+    world = World(max_per_slot=10, chance=lambda: next(chances))
     for _ in range(11):
         assert world.send(TIMER_DELAY_SEC=5) is None
         world.run()
     # One beyond ten: refused with a chance of one in ten.
     assert world.send(TIMER_DELAY_SEC=5) is None
     assert world.send(TIMER_DELAY_SEC=5) is PutStatus.WHEEL_TIMER_FLOW_CONTROL
-    assert world.timer.refused_for == (11, 10)
+    assert world.timer.admission.refused_for == (11, 10)
     assert world.send(TIMER_DELAY_SEC=6) is None
-    world = World(most_a_slot=10, chance=lambda: 0.999)
+    world = World(max_per_slot=10, chance=lambda: 0.999)
     accepted = 0
     while world.send(TIMER_DELAY_SEC=5) is None:
         world.run()
@@ -155,8 +156,8 @@ def test_a_crowded_second_takes_fewer_and_then_none():
 
 
 def test_a_message_that_has_its_slot_does_not_ask_again(world):
-    assert not world.timer.asks({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "1"})
-    assert not world.timer.asks({"DELAY": "3"})
+    assert not is_timed({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "1"})
+    assert not is_timed({"DELAY": "3"})
 
 
 # Delivering ---------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def test_many_of_a_second_come_in_the_order_of_their_times_and_in_pieces(world):
     assert world.bodies() == [
         b"%d" % number for number in sorted(range(300), key=lambda number: ((number * 7) % 900, number))
     ]
-    assert max(world.store.put_calls[before:]) <= DELIVERED_A_STEP
+    assert max(world.store.put_calls[before:]) <= MAX_DELIVERED_PER_STEP
     # Who has delivered rests for a moment, so that what becomes due meanwhile goes together.
     assert world.timer.facts()["late_ms"] < PAUSE_MS
 
@@ -213,9 +214,9 @@ def test_a_step_does_no_more_than_a_bound(world):
         world.now_ms += 1 if world.timer.step(world.now_ms) != world.now_ms else 0
         steps += 1
     assert (
-        max(reads) <= DELIVERED_A_STEP
-        and max(world.store.put_calls[1_000:]) <= DELIVERED_A_STEP
-        and steps > 1_000 // ENQUEUED_A_STEP
+        max(reads) <= MAX_DELIVERED_PER_STEP
+        and max(world.store.put_calls[1_000:]) <= MAX_DELIVERED_PER_STEP
+        and steps > 1_000 // MAX_ENQUEUED_PER_STEP
     )
 
 
@@ -246,16 +247,16 @@ def test_a_second_that_is_near_is_not_read_again_and_one_that_is_far_is(world):
 
 
 def test_what_is_too_much_for_memory_is_read_again_and_nothing_is_late(world, monkeypatch):
-    monkeypatch.setattr("broker_store.broker.timer.MOST_LOADED", 50)
+    monkeypatch.setattr("broker_store.broker.loaded_slots.MAX_LOADED", 50)
     for number in range(300):
         world.send(b"%d" % number, TIMER_DELAY_MS=2_000 + number * 20)
     most = 0
     for now_ms in range(START_MS, START_MS + 9_000, 10):
         world.run(now_ms)
-        most = max(most, world.timer._loaded)
+        most = max(most, world.timer.slots.loaded)
     assert world.bodies() == [b"%d" % number for number in range(300)]
     assert most <= 300 and world.timer.facts()["late_ms"] <= 10
-    assert world.timer._loaded == 0 and world.timer._slots == {}
+    assert world.timer.slots.loaded == 0 and world.timer.slots.in_order() == []
 
 
 def test_one_that_was_read_from_the_queue_after_its_second_comes_at_once(world):
@@ -585,18 +586,18 @@ def test_facts_say_what_waits_and_how_late_it_is(world):
     world.restart()
     facts = world.timer.facts()
     assert facts["hours"] == [(hour_ms + 3 * 3_600_000, 2)] and facts["topics"] == {"Orders": 1}
-    assert world.timer.metrics_json()["timingCount"]["Orders"]["count"] == 1
+    assert world.timer.waiting.metrics_json()["timingCount"]["Orders"]["count"] == 1
 
 
 def test_the_file_of_metrics_says_how_many_wait_for_whoever_takes_the_store_over(world):
-    assert json.loads(world.timer.metrics_picture()())["timingCount"] == {}, (
+    assert json.loads(world.timer.waiting.metrics_picture()())["timingCount"] == {}, (
         "what another broker left is replaced by the first"
     )
-    assert world.timer.metrics_picture() is None
+    assert world.timer.waiting.metrics_picture() is None
     world.send(TIMER_DELAY_SEC=1)
     world.send(TIMER_DELAY_SEC=5)
     world.run()
-    text = world.timer.metrics_picture()().decode()
+    text = world.timer.waiting.metrics_picture()().decode()
     assert "\n" not in text and " " not in text
     value = json.loads(text)
     assert (
@@ -604,6 +605,6 @@ def test_the_file_of_metrics_says_how_many_wait_for_whoever_takes_the_store_over
         and value["dataVersion"]["counter"] == 2
     )
     world.run(START_MS + 1_500)
-    assert json.loads(world.timer.metrics_picture()())["timingCount"]["Orders"]["count"] == 1
+    assert json.loads(world.timer.waiting.metrics_picture()())["timingCount"]["Orders"]["count"] == 1
     world.restart()
-    assert json.loads(world.timer.metrics_picture()())["timingCount"]["Orders"]["count"] == 1
+    assert json.loads(world.timer.waiting.metrics_picture()())["timingCount"]["Orders"]["count"] == 1

@@ -2,10 +2,11 @@
 
 import pytest
 
+from broker_store.broker import half_message
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from broker_store.broker.transactions import GROUP, MOST_AT_ONCE, MOST_SKIPPED, Transactions
+from broker_store.broker.transactions import GROUP, MAX_HALVES_PER_STEP, MAX_SKIPPED_PER_STEP, Transactions
 from broker_store.formats import properties, record
 from broker_store.messages import GetResult, GetStatus, Message, PutStatus
 from tests.support.memory_store import MemoryStore
@@ -25,7 +26,7 @@ class World:
             clock=lambda: self.now_ms,
             timeout_ms=6_000,
             interval_ms=30_000,
-            most_checks=3,
+            max_checks=3,
             reserved_ms=72 * 60 * MINUTE,
         )
         self.asked = []
@@ -43,14 +44,14 @@ class World:
             born_timestamp=self.now_ms,
         )
         message.sys_flag = record.TRANSACTION_PREPARED
-        self.transactions.prepare(message)
+        half_message.prepare(message)
         result = self.store.put(message)
         return record.decode(self.store.record_at(result.log_offset))
 
     def commit(self, half: record.StoredMessage) -> bool:
         if not self.transactions.begin_end(half):
             return False
-        assert self.store.put(self.transactions.committed_message(half)).ok
+        assert self.store.put(half_message.committed(half)).ok
         self.transactions.end(half, committed=True)
         return True
 
@@ -230,7 +231,7 @@ def test_one_that_was_given_up_may_begin_again(world):
     for _ in range(5):
         world.later(30_000)
     (given_up,) = world.store.messages(CHECK_MAX_TOPIC)
-    world.store.put(world.transactions.resumed(given_up))
+    world.store.put(half_message.resumed(given_up))
     world.later(30_000)
     assert [properties.decode(half.properties)["TRANSACTION_CHECK_TIMES"] for half, _ in world.asked] == [
         "1",
@@ -348,23 +349,23 @@ def test_cold_reads_are_waited_for(world):
 
 
 def test_a_step_asks_about_a_few_halves_and_rests_whatever_else_there_is_to_do(world):
-    for number in range(3 * MOST_AT_ONCE):
+    for number in range(3 * MAX_HALVES_PER_STEP):
         world.send(f"K{number}")
     word = world.send("word")
     world.later(30_000)
-    assert len(world.asked) == MOST_AT_ONCE and world.store.put_calls[-1] == MOST_AT_ONCE, (
+    assert len(world.asked) == MAX_HALVES_PER_STEP and world.store.put_calls[-1] == MAX_HALVES_PER_STEP, (
         "they are stored again by one call"
     )
     world.commit(word)
     world.run()
-    assert world.notes() == [b"96,"] and len(world.asked) == MOST_AT_ONCE, (
+    assert world.notes() == [b"96,"] and len(world.asked) == MAX_HALVES_PER_STEP, (
         "a word is noted at once, and brings no questions forward"
     )
     assert world.transactions.step(world.now_ms) == world.now_ms + PAUSE_MS
     world.later(PAUSE_MS)
-    assert len(world.asked) == 2 * MOST_AT_ONCE
+    assert len(world.asked) == 2 * MAX_HALVES_PER_STEP
     world.rest()
-    assert world.keys() == [f"K{number}" for number in range(3 * MOST_AT_ONCE)]
+    assert world.keys() == [f"K{number}" for number in range(3 * MAX_HALVES_PER_STEP)]
 
 
 def test_large_halves_are_fewer_a_step(world):
@@ -439,7 +440,7 @@ def test_halves_with_their_own_time_are_read_together_when_it_has_come(world):
 
 
 def test_what_ended_is_passed_over_by_so_many_a_step(world):
-    for half in [world.send(f"K{number}") for number in range(2 * MOST_SKIPPED + 10)]:
+    for half in [world.send(f"K{number}") for number in range(2 * MAX_SKIPPED_PER_STEP + 10)]:
         world.transactions.begin_end(half)
         world.transactions.end(half, committed=False)
     world.send("last")
@@ -448,7 +449,7 @@ def test_what_ended_is_passed_over_by_so_many_a_step(world):
     while not world.asked:
         world.transactions.step(world.now_ms)
         steps.append(world.transactions.facts()["half_offset"])
-    assert steps[:2] == [MOST_SKIPPED, 2 * MOST_SKIPPED] and world.keys() == ["last"]
+    assert steps[:2] == [MAX_SKIPPED_PER_STEP, 2 * MAX_SKIPPED_PER_STEP] and world.keys() == ["last"]
 
 
 def test_a_half_that_is_refused_among_others_goes_on_waiting(world):

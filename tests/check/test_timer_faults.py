@@ -65,7 +65,7 @@ def sound(tmp_path_factory):
     for number in range(COUNT):
         pairs = {"UNIQ_KEY": f"K{number}", "TIMER_DELIVER_MS": str(START_MS + 1000 * SECONDS[number % 4] + 1)}
         message = Message("Orders", 0, b"%d" % number, properties.encode(pairs))
-        assert timer.schedule(message, pairs) is None and store.put(message).ok
+        assert timer.admission.schedule(message, pairs) is None and store.put(message).ok
     run(store, timer, START_MS + 5_000)
     assert sorted(delivered(store)) == list(range(0, COUNT, 4))
     stopped(store, timer)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_store.broker import timer
+from broker_store.broker import timer_request
 from broker_store.engine.timer.timed import NO_NUMBER, read_timed
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
@@ -67,8 +67,8 @@ def test_rows_say_what_the_properties_say(messages, now_ms):
             )
             assert b"".join(encoded)[row.topic_at : row.topic_at + row.topic_length].decode() == topic
             assert (row.topic_hash, bool(row.deletes)) == (java_hash(topic), "TIMER_DEL_UNIQKEY" in pairs)
-            assert row.out_ms == held(timer._number(pairs.get("TIMER_OUT_MS")))
-            asked = timer._asked_ms(pairs, stored.store_timestamp)
+            assert row.out_ms == held(timer_request.parse_long(pairs.get("TIMER_OUT_MS")))
+            asked = timer_request.requested_ms(pairs, stored.store_timestamp)
             # Beyond any time that can be told the exact number does not matter.
             assert row.asked_ms == held(asked) or (
                 asked is not None and abs(asked) > 1 << 59 and (row.asked_ms > 1 << 58) == (asked > 0)

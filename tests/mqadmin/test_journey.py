@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from broker_store.broker import filters
+from broker_store.broker import filters, half_message
 from broker_store.broker.topics import SCHEDULE_TOPIC, TopicConfig
 from broker_store.errors import NotFoundError
 from broker_store.facts import whereabouts
@@ -313,7 +313,7 @@ async def test_a_prepared_message_and_what_was_committed_are_one_journey(cluster
         properties.encode({"PGROUP": "shop", "UNIQ_KEY": "T1", "TRAN_MSG": "true"}),
         born_timestamp=parts.clock(),
     )
-    parts.transactions.prepare(half)
+    half_message.prepare(half)
     at = parts.store.put(half).log_offset
     found = await cluster.journey_of(at)
     assert (

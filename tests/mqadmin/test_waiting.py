@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker_store.broker import half_message
 from broker_store.broker.topics import SCHEDULE_TOPIC
 from broker_store.formats import properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
@@ -34,7 +35,7 @@ def _half(cluster, key: str, **pairs: str) -> record.StoredMessage:  # noqa: F81
         properties.encode({"PGROUP": "shop", "UNIQ_KEY": key, **pairs}),
         born_timestamp=parts.clock(),
     )
-    parts.transactions.prepare(message)
+    half_message.prepare(message)
     return record.decode(parts.store.record_at(_put(cluster, message).log_offset))
 
 
@@ -71,7 +72,7 @@ async def test_timed_messages_are_counted_by_hour_and_topic_and_each_says_when_i
     now_ms = parts.clock()
     pairs = {"TIMER_DELIVER_MS": str(now_ms + 600_123), "UNIQ_KEY": "K1"}
     message = Message("orders", 1, b"x", properties.encode(pairs), born_timestamp=now_ms)
-    assert parts.timer.schedule(message, pairs) is None
+    assert parts.timer.admission.schedule(message, pairs) is None
     stored = record.decode(parts.store.record_at(_put(cluster, message).log_offset))
     fate = cluster.fate(stored)
     assert (fate["kind"], fate["waits"], fate["topic"], fate["queue_id"], fate["recalls"]) == (
