@@ -46,7 +46,7 @@ from rq.serializers import JSONSerializer
 from broker_store.client import ClientError
 from broker_store.errors import LookupNameError, MisuseError, NameError_
 from broker_store.formats import moment, names
-from broker_store.lab.experiment import MOST_MESSAGES, Experiment
+from broker_store.lab.experiment import MAX_MESSAGES, Experiment
 from broker_store.rest.documents import time_text
 from broker_store.rest.http import Caller
 from broker_store.rest.problems import Problem
@@ -478,7 +478,7 @@ LAB_TAKES = ("point", "flush", "power_cut", "messages", "seed")
 def _check_lab(parameters: dict) -> dict:
     pipeline.refuse_unknown("this job", parameters, LAB_TAKES)
     words = {name: parameters[name] for name in ("point", "flush", "power_cut") if name in parameters}
-    messages = _bounded(parameters.get("messages", 200), "messages", 1, MOST_MESSAGES)
+    messages = _bounded(parameters.get("messages", 200), "messages", 1, MAX_MESSAGES)
     seed = _bounded(parameters.get("seed", 1), "seed", 0, 1 << 31)
     try:
         return vars(Experiment(**{"point": "after-copy", **words}, messages=messages, seed=seed))

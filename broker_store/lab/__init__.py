@@ -1,2 +1,2 @@
-"""The crash lab: a store of its own that is killed and started again, for those who want to learn what that
-does."""
+"""The crash lab: it writes to a store of its own, kills the writer and starts the store again, to show the
+effect."""

@@ -1,7 +1,7 @@
-"""The lab's disk: it does what it is asked, and keeps beside each file what was synced of it. That is what a
-power cut leaves at least.
+"""The lab's disk: the real one, with a copy of what was synced of each file. A power cut leaves at least
+that.
 
-What a cut leaves of the rest is chance: nothing (`all` is lost), or of each page by the toss of a coin
+What a cut leaves of the rest is random: nothing (`all`), or each page with a probability of one half
 (`some`).
 """
 
@@ -19,7 +19,7 @@ from broker_store.lab.experiment import Experiment
 
 
 def cut_power(root: Path, synced: Path, experiment: Experiment) -> None:
-    """Leave of the store what was synced; with `some`, by chance, pages that were not."""
+    """Reset the store to what was synced; with `some` also leave a random half of the other changed pages."""
     chance = random.Random(experiment.seed) if experiment.power_cut == "some" else None
     durable = {Path(path): inode for path, inode in json.loads((synced / "names.json").read_text()).items()}
     left = {}
@@ -61,8 +61,8 @@ class _LabRegion(Region):
 
 
 class LabDisk(Disk):
-    """The real disk, which keeps beside it what was synced, and tells `meet(point, file)` when it comes to a
-    point."""
+    """The real disk with copies of what was synced; it calls `meet(point, file)` at each point of an
+    experiment."""
 
     def __init__(self, synced: Path, meet: Callable[[str, Path], None]):
         self._synced, self.meet = synced, meet

@@ -1,5 +1,7 @@
 """What the crash lab tries: where a writer is killed, how it flushes, and whether the power fails as well.
-Imports nothing heavy."""
+
+This module imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ POINTS = {
     "before-copy": "before the message is copied into the log's map",
     "after-copy": "after it was copied, before its sender is answered",
     "before-flush": "before the log is synced",
-    "after-flush": "after the log was synced, before anybody is told",
+    "after-flush": "after the log was synced, before any sender is answered",
     "queue-index": "when the queue has its unit and the index not yet its entries",
     "roll": "when the next log file was made and the full one is not closed",
     "checkpoint": "when the checkpoint was written and not synced",
 }
 FLUSHES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 POWER_CUTS = ("no", "all", "some")
-MOST_MESSAGES = 20_000
+MAX_MESSAGES = 20_000
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is tried. The point is met at the first chance after `messages` were written."""
+    """One experiment. The writer is killed when it reaches `point` first after `messages` were written."""
 
     point: str
     flush: str = "ASYNC_FLUSH"
@@ -39,5 +41,5 @@ class Experiment:
         ):
             if value not in allowed:
                 raise MisuseError(f"{name} is {value!r:.40}, want one of {', '.join(allowed)}")
-        if not 1 <= self.messages <= MOST_MESSAGES:
-            raise MisuseError(f"messages is {self.messages}, want 1 to {MOST_MESSAGES}")
+        if not 1 <= self.messages <= MAX_MESSAGES:
+            raise MisuseError(f"messages is {self.messages}, want 1 to {MAX_MESSAGES}")

@@ -1,14 +1,14 @@
-"""The crash lab: a store of its own is written to, killed at a chosen point, and started again, to see what
-that does.
+"""The crash lab: a store of its own is written, killed at a chosen point and started again, to show the
+effect.
 
-    run ──► child: writes messages, tells what it sent and what was acknowledged ──► SIGKILL at the point
-      └──► power cut, when one is asked for: pages and names that were not synced are lost
-      └──► recovery, as any start, in steps that can be watched
-      └──► what was acknowledged and what is there; check_store
+    run ──► child: writes messages, reports what it sent and what was acknowledged ──► SIGKILL at the point
+      └──► power cut, if requested: pages and names that were not synced are lost
+      └──► recovery, as at any start, in steps that can be watched
+      └──► comparison of what was acknowledged with what is there; check_store
 
-The real store cannot come to harm: the lab is never given a store. It makes `DATA/lab/RUN/store` below a
-directory that it marks as its own, refuses to use one that was there before, and removes only what bears its
-mark (docs/decisions/0033-the-crash-lab-makes-its-own-store.md).
+The real store is safe, because the lab is never given a store. It creates `DATA/lab/RUN/store` in a directory
+that it marks as its own, refuses a directory that existed before, and removes only directories with its mark
+(docs/decisions/0033-the-crash-lab-makes-its-own-store.md).
 """
 
 from __future__ import annotations
@@ -35,50 +35,51 @@ from broker_store.messages import GetRequest, GetStatus
 
 DIRECTORY = "lab"
 RUNS_KEPT = 3
-LOST_TOLD = 50
+MAX_LOST_LISTED = 50
 
 
 def run(
     data: Path,
     name: str,
     experiment: Experiment,
-    tell: Callable[[str], None] = lambda text: None,
+    on_progress: Callable[[str], None] = lambda text: None,
     pause_s: float = 0.0,
 ) -> dict:
-    """Do it, and say what came of it. `pause_s` between the steps of recovery lets people watch."""
+    """Run an experiment and return its outcome. `pause_s` between the steps of recovery makes them
+    visible."""
     directory = _make_room(data, name)
     root = directory / "store"
-    tell("writing messages")
-    told, killed = _write_until_killed(directory, experiment)
+    on_progress("writing messages")
+    reports, killed = _write_until_killed(directory, experiment)
     if experiment.power_cut != "no":
-        tell("the power is cut")
+        on_progress("the power is cut")
         cut_power(root, directory / "synced", experiment)
-    tell("starting again")
+    on_progress("starting again")
     store = MessageStore(
         settings(root, experiment.flush),
         records=StartRecords(data / "recoveries", root, every_s=0.05),
         purpose="lab",
     )
-    store.open(_watched(tell, pause_s))
+    store.open(_watched(on_progress, pause_s))
     try:
         found = _bodies(store)
     finally:
         store.close()
-    tell("checking the store")
+    on_progress("checking the store")
     checked = check_store(root, settings(root, experiment.flush))
-    return _outcome(experiment, told, killed, found, store.recovery_report()["id"], checked) | {
+    return _outcome(experiment, reports, killed, found, store.recovery_report()["id"], checked) | {
         "store": f"{DIRECTORY}/{name}/store"
     }
 
 
 def _make_room(data: Path, name: str) -> Path:
-    """A fresh directory that bears the mark; the oldest runs go."""
+    """Create a new directory with the mark, and remove the oldest runs."""
     top = data.absolute() / DIRECTORY
     top.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = top / name
     if top.is_symlink() or directory.parent != top or not name or name.startswith("."):
         raise MisuseError(f"{directory} is no place for a crash lab")
-    directory.mkdir(mode=0o700)  # FileExistsError: what was there before is not ours
+    directory.mkdir(mode=0o700)  # FileExistsError: the lab uses no directory that existed before
     (directory / MARK).touch()
     runs = sorted(
         (path for path in top.iterdir() if not path.is_symlink() and (path / MARK).is_file()),
@@ -90,7 +91,7 @@ def _make_room(data: Path, name: str) -> Path:
 
 
 def _write_until_killed(directory: Path, experiment: Experiment) -> tuple[list[dict], dict | None]:
-    """What the child told of each message, and of its end."""
+    """Return the child's reports on each message, and the one on its end."""
     command = [sys.executable, "-m", "broker_store.lab.writer", str(directory), json.dumps(vars(experiment))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as child:
         try:
@@ -98,30 +99,30 @@ def _write_until_killed(directory: Path, experiment: Experiment) -> tuple[list[d
         except subprocess.TimeoutExpired:
             child.kill()
             raise MisuseError("the writer did not come to the point in time") from None
-    told = [json.loads(line) for line in lines.splitlines()]
-    killed = next((line for line in told if "killed" in line), None)
+    reports = [json.loads(line) for line in lines.splitlines()]
+    killed = next((line for line in reports if "killed" in line), None)
     if child.returncode != -signal.SIGKILL or killed is None:
         raise MisuseError(
             f"the writer ended with {child.returncode} before it came to the point {experiment.point}"
         )
-    return told, killed
+    return reports, killed
 
 
-def _watched(tell: Callable[[str], None], pause_s: float) -> Callable[[RecoveryReport], None]:
-    told = 0
+def _watched(on_progress: Callable[[str], None], pause_s: float) -> Callable[[RecoveryReport], None]:
+    shown = 0
 
     def on_step(report: RecoveryReport) -> None:
-        nonlocal told
-        if len(report.steps) > told:
-            told = len(report.steps)
-            tell(f"starting again: {report.steps[-1].name}")
+        nonlocal shown
+        if len(report.steps) > shown:
+            shown = len(report.steps)
+            on_progress(f"starting again: {report.steps[-1].name}")
             time.sleep(pause_s)
 
     return on_step
 
 
 def _bodies(store: MessageStore) -> dict[str, tuple[int, int, int]]:
-    """{body: (queue, its offset, log offset)} of all that can be read."""
+    """Return {body: (queue, its offset, log offset)} of all messages that can be read."""
     found = {}
     for topic, queue_id in store.queues():
         at = store.min_offset(topic, queue_id)
@@ -136,10 +137,10 @@ def _bodies(store: MessageStore) -> dict[str, tuple[int, int, int]]:
 
 
 def _outcome(
-    experiment: Experiment, told: list[dict], killed: dict, found: dict, recovery: str, checked
+    experiment: Experiment, reports: list[dict], killed: dict, found: dict, recovery: str, checked
 ) -> dict:
-    sent = [line["sent"] for line in told if "sent" in line]
-    stored = {line["stored"]: line for line in told if "stored" in line}
+    sent = [line["sent"] for line in reports if "sent" in line]
+    stored = {line["stored"]: line for line in reports if "stored" in line}
     lost = [
         line
         for number, line in stored.items()
@@ -168,7 +169,7 @@ def _outcome(
                 "offset": line["queue_offset"],
                 "log_offset": line["log_offset"],
             }
-            for line in lost[:LOST_TOLD]
+            for line in lost[:MAX_LOST_LISTED]
         ],
     }
 

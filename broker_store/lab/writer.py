@@ -1,7 +1,7 @@
-"""The lab's writer, a process of its own: it writes messages until it is killed, at the first chance after so
-many.
+"""The lab's writer, a process of its own: it writes messages until it is killed, at the first chance after a
+given number.
 
-    python -m broker_store.lab.writer DIRECTORY EXPERIMENT       tells on its standard output what it sent,
+    python -m broker_store.lab.writer DIRECTORY EXPERIMENT       reports on its standard output what it sent
                                                                  and what was acknowledged
 """
 
@@ -26,11 +26,11 @@ from broker_store.messages import Message, PutStatus
 MARK = "this-is-a-crash-lab"
 TOPIC, QUEUES = "Lab", 3
 WRITE_SECONDS = 30.0
-_PACE_S = 0.001  # a message at a time, or no flusher would ever come in between
+_PAUSE_S = 0.001  # after each message: without it no flusher thread would run in between
 
 
 def settings(root: Path, flush: str) -> StoreSettings:
-    """Files so small that they roll."""
+    """Return settings with files so small that they roll."""
     return StoreSettings(
         store_path_root_dir=root,
         flush_disk_type=flush,
@@ -50,7 +50,7 @@ def body_of(number: int) -> str:
 
 
 class _Writer:
-    """Writes messages until it is killed: at the first chance after so many."""
+    """Writes messages until it is killed, at the first chance after the experiment's number of messages."""
 
     def __init__(self, directory: Path, experiment: Experiment):
         if not (directory / MARK).is_file() or (directory / "store").exists():
@@ -61,7 +61,7 @@ class _Writer:
 
     def _meet(self, point: str, file: Path | None = None) -> None:
         if point == self._experiment.point and self._written >= self._experiment.messages:
-            _tell({"killed": file.name if file is not None else ""})
+            _report({"killed": file.name if file is not None else ""})
             os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self) -> None:
@@ -71,7 +71,7 @@ class _Writer:
         go_on = store.index.next_file
 
         def next_index_file() -> None:
-            # The dispatch kernel comes here when a record's unit is written and the index has no room for its
+            # The dispatch kernel stops here when a record has its unit and the index file has no room for its
             # keys.
             self._meet("queue-index")
             go_on()
@@ -81,7 +81,7 @@ class _Writer:
         for number in itertools.count():
             if time.monotonic() > until:
                 break
-            _tell({"sent": number})
+            _report({"sent": number})
             self._meet("before-copy")
             queue_id = number % QUEUES
             pairs = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"n{number} every{number % 10}"}
@@ -99,7 +99,7 @@ class _Writer:
             self._written = number + 1
             self._meet("after-copy")
             self._until_confirmed(result.log_end)
-            _tell(
+            _report(
                 {
                     "stored": number,
                     "queue_id": queue_id,
@@ -108,10 +108,10 @@ class _Writer:
                 }
             )
             store.tick()
-            time.sleep(_PACE_S)
+            time.sleep(_PAUSE_S)
 
     def _until_confirmed(self, log_end: int) -> None:
-        """With SYNC_FLUSH an answer waits for the disk."""
+        """Wait until the message is acknowledged: with SYNC_FLUSH that is after a sync."""
         answers: list[PutStatus] = []
         self._store.when_confirmed(log_end, answers.append)
         while not answers:
@@ -121,8 +121,8 @@ class _Writer:
             raise MisuseError(f"the answer was {answers[0].name}")
 
 
-def _tell(line: dict) -> None:
-    """A pipe keeps what was written to it when the writer dies."""
+def _report(line: dict) -> None:
+    """Write a line to the pipe, which keeps it when the writer dies."""
     os.write(1, json.dumps(line).encode() + b"\n")
 
 

@@ -1,1 +1,1 @@
-"""The name server: where which topic lives. It keeps nothing on disk but the key-value table."""
+"""The name server: which brokers have which topic. On disk it keeps only the key-value table."""

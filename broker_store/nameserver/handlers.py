@@ -1,17 +1,17 @@
-"""What a name server answers to each request (docs/spec/namesrv.md sections 2 to 6).
+"""The name server's answer to each request (docs/spec/namesrv.md sections 2 to 6).
 
 The shell that owns the sockets calls `handle` for each request, `channel_closed` for each connection that
 ended, and `scan` every 10 s. A broker in the same process calls `handle` too, with None for the channel.
 
-What walks over all topics is a generator of steps (`routes.Steps`), and a broker in the same process may have
-sends to take in between. A shell with an event loop sets `take_steps`, which takes some steps in each turn of
-the loop and answers later. A request without a channel is answered at once. One such work runs at a time;
-registrations and departures that come meanwhile are handled after it, so an older registration never
+Work over all topics is a generator of steps (`routes.Steps`), so that a broker in the same process can handle
+sends meanwhile. A shell with an event loop sets `take_steps`, which takes some steps in each turn of the loop
+and answers later. A request without a channel is answered at once. One such work runs at a time, and
+registrations and removals that arrive meanwhile are handled after it. So an older registration never
 overwrites a newer one.
 
-The key-value table is the only thing that outlives the process: `persist` is called with its whole content
-after each change, before the answer is given; when it raises, the change is undone and the answer is an
-error. Apache's file of the same layout is read as it is.
+Only the key-value table outlives the process. `persist` is called with its whole content after each change,
+before the answer. When it raises, the change is undone and the answer is an error. Apache's file has the same
+layout and is read as it is.
 
 `refuse(cause, value=, limit=, who=, said=)` is called for each refusal; a broker in the same process counts
 them with its own.
@@ -40,19 +40,19 @@ log = logging.getLogger(__name__)
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
-# From this version on (4.9.4) clients read strict JSON; older ones are given fastjson's form.
+# Clients from this version on (4.9.4) read strict JSON; older ones get fastjson's form.
 _STRICT_JSON_VERSION = 401
-# Of every request but a registration, which is read in a thread: the largest is the route of one topic, some
-# 200 bytes a broker.
+# Of every request except a registration, which is read in a thread. The largest is the route of one topic,
+# some 200 bytes for each broker.
 _MAX_BODY_BYTES = 256 << 10
 _MAX_KV_ENTRIES = 10_000
 _MAX_KV_CHARACTERS = 4_096
-# Answers that say that there is nothing, which is no refusal.
+# Answers for something that does not exist; they are not counted as refusals.
 _NOTHING_THERE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND})
 
 
 class Channel(Protocol):
-    """What is asked of a connection."""
+    """The functions that a connection must have."""
 
     remote: str
 
@@ -69,8 +69,8 @@ def _log_failure(_result: object, error: Exception | None) -> None:
 class NameServer:
     """The tables, and a handler for each request code.
 
-    `clock` gives milliseconds. `kv_config` has the key-value tables that were kept (`kv_file.py`);
-    `persist(content)` writes it. `config` is what GET_NAMESRV_CONFIG shows. The four switches are Apache's
+    `clock` returns milliseconds. `kv_config` has the key-value tables of the last run (`kv_file.py`);
+    `persist(content)` writes them. `config` is what GET_NAMESRV_CONFIG shows. The four switches are Apache's
     returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable and
     supportActingMaster.
     """
@@ -95,14 +95,13 @@ class NameServer:
         self._config = dict(config or {})
         self._kv = kv_config or {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
-        # Called with each request, its channel, its answer and what was there before, for records of changes.
+        # Called with each request, its channel, its answer and the state before, to record changes.
         self.answered: Callable[[Command, Channel | None, Command, dict], None] = (
             lambda command, channel, answer, before: None
         )
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
-        # (steps, what to do with their result or the error that ended them) for a channel whose answer may
-        # come later.
+        # (steps, function for their result or their error), for a channel whose answer may be sent later.
         self.take_steps: Callable[[Generator, Callable[[Any, Exception | None], None]], None] | None = None
         self._handlers = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
@@ -131,7 +130,7 @@ class NameServer:
         }
 
     def handle(self, command: Command, channel: Channel | None = None) -> Command | None:
-        """The answer; None for a oneway request."""
+        """Handle a request; return the answer, None for a oneway request."""
         handler = self._handlers.get(command.code)
         who = "" if channel is None else channel.remote
         before = self._before(command)
@@ -195,8 +194,10 @@ class NameServer:
             channel.write(answer)
 
     def _before(self, command: Command) -> dict:
-        """{"before": ...} of a request that changes a key's value or takes a broker away: the value, the
-        address of the broker. None is not there."""
+        """Return {"before": ...} for a request that changes a key's value or removes a broker.
+
+        It is the value, or the address of the broker; None if there is none.
+        """
         fields = command.fields or {}
         if command.code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
             return {"before": self._kv.get(fields.get("namespace", ""), {}).get(fields.get("key", ""))}
@@ -220,7 +221,7 @@ class NameServer:
         return command.answer(ResponseCode.SYSTEM_ERROR, str(error))
 
     def channel_closed(self, channel: Channel) -> None:
-        """A broker whose connection ends is gone at once."""
+        """Remove a broker at once when its connection ends."""
         self._remove(self.routes.of_channel(channel))
 
     def scan(self, now_ms: int) -> None:
@@ -415,7 +416,7 @@ class NameServer:
         return command.answer(body=bodies.encode_table(table))
 
     def _replace_kv(self, changed: dict[str, dict[str, str]]) -> None:
-        """Write first, then show: what was answered is there after a restart."""
+        """Write the file before the table changes, so that what was answered still exists after a restart."""
         if self._persist is not None:
             self._persist(fastjson.dumps_strict({"configTable": changed}))
         self._kv = changed
@@ -432,13 +433,13 @@ class NameServer:
 
 
 def _empty(table: dict) -> None:
-    """Remove all entries, one by one. What frees a large table at once holds the interpreter's lock until all
-    of it is free."""
+    """Remove all entries one by one. Freeing a large table at once holds the interpreter lock until all of it
+    is free."""
     while table:
         table.popitem()
 
 
 def _named_in(header) -> Registrant:
-    """The broker that a header of UNREGISTER_BROKER, BROKER_HEARTBEAT or QUERY_DATA_VERSION names."""
+    """Return the broker that a header of UNREGISTER_BROKER, BROKER_HEARTBEAT or QUERY_DATA_VERSION names."""
     broker_id = -1 if header.broker_id is None else header.broker_id
     return Registrant(header.cluster_name, header.broker_name, broker_id, header.broker_addr)

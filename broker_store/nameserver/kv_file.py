@@ -1,10 +1,10 @@
-"""The name server's key-value table in its file kvConfig.json: replaced as a whole, the version before kept
-as `.bak`.
+"""The name server's key-value table in its file kvConfig.json, which is replaced as a whole; the version
+before is kept as `.bak`.
 
-As the files of a broker's `config/` (`engine/config_files.py`): a file that is missing, empty or torn is
-taken from its `.bak`, with a note. The bad file is kept beside it as `.bad`, and replaced by the sound
-content at once: the next change would make it the `.bak`. A file that is there and bad never counts as an
-empty table.
+As with the files of a broker's `config/` (`engine/config_files.py`), a file that is missing, empty or torn is
+replaced by its `.bak`, with a note. The bad file is kept as `.bad`. The good content replaces it at once,
+because the next change would copy the bad file to the `.bak`. A file that exists and is bad never counts as
+an empty table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tables = dict[str, dict[str, str]]
 
 
 class Disk(Protocol):
-    """What is asked of the engine's disk."""
+    """The functions of the engine's disk that are used here."""
 
     def read_file(self, path: Path) -> bytes | None: ...
 
@@ -30,8 +30,7 @@ class Disk(Protocol):
 
 
 class KeyValueFile:
-    """`note` says what `load` took from the `.bak` and why; empty when the file was sound, or when there was
-    none."""
+    """The file and its `.bak`. `note` states that `load` took the `.bak`, and why; it is empty otherwise."""
 
     def __init__(self, disk: Disk, directory: Path):
         self._disk, self._path = disk, directory / FILE_NAME
@@ -39,8 +38,8 @@ class KeyValueFile:
         self.note = ""
 
     def load(self) -> Tables:
-        """The table. Raises DamagedStoreError when neither the file nor its `.bak` is sound and one of them
-        is there."""
+        """Return the table, empty without files. Raises DamagedStoreError when files exist and none is
+        good."""
         raw, backup = self._disk.read_file(self._path), self._disk.read_file(self._backup)
         if raw is None and backup is None:
             return {}
@@ -64,12 +63,12 @@ class KeyValueFile:
         return tables
 
     def write(self, content: bytes) -> None:
-        """Replace the file atomically and keep the one before as `.bak`. Raises StoreError."""
+        """Replace the file atomically, keeping the one before as `.bak`. Raises StoreError."""
         self._disk.replace_file(self._path, content, self._backup)
 
 
 def decoded(content: bytes | None) -> Tables:
-    """The table in `content`. Raises DamagedStoreError."""
+    """Return the table in `content`. Raises DamagedStoreError."""
     if not content:
         raise DamagedStoreError("is missing" if content is None else "is empty", file=FILE_NAME)
     try:

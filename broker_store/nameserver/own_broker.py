@@ -1,12 +1,12 @@
-"""The broker of the name server's own process: no other connection may register, unregister or keep alive in
-its name.
+"""The broker of the name server's own process: no other connection may register, unregister or send
+heartbeats in its name.
 
-A name server alone believes each registration, as Apache's does, since it has no way to know the sender. A
-name server in a broker's process knows one broker for certain. Without this check anybody who reaches the
-port could send that broker's clients to another address, or take the broker out of every route.
+A name server on its own accepts each registration, as Apache's does, since it cannot verify the sender. A
+name server in a broker's process does know that broker. Without this check any client that reaches the port
+could send that broker's clients to another address, or remove the broker from every route.
 
-Other names are not judged: a second broker, of ours or of Apache's, registers as before. A slave of the own
-broker is refused too: this broker has none, so one that says so would only send clients to another address.
+Other names are not checked: a second broker, ours or Apache's, registers as usual. A slave of the own broker
+is refused too: this broker has none, so a registered slave would only send clients to another address.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from broker_store.nameserver.routes import Registrant, RegistrationRefused
 
 
 class OwnBrokerClaimed(RegistrationRefused):
-    """A connection that is not the own broker's speaks in its name; nothing was changed."""
+    """Another connection used the own broker's name; nothing was changed."""
 
     cause = "name of another broker"
 
 
 @dataclass(frozen=True)
 class OwnBroker:
-    """Who the broker of this process is. `address` is empty until its port is open.
+    """The identity of this process's broker. `address` is empty until its port is open.
 
-    `is_connection_of(channel)` is true for a connection that this broker itself opened: one that was given
-    this name server's address with namesrvAddr registers over TCP as well.
+    `is_connection_of(channel)` is True for a connection that this broker itself opened: a broker that got
+    this name server's address by namesrvAddr registers over TCP as well.
     """
 
     cluster: str
@@ -39,11 +39,11 @@ class OwnBroker:
     is_connection_of: Callable[[object], bool] = lambda channel: False
 
     def check(self, who: Registrant, channel: object | None) -> None:
-        """Raise OwnBrokerClaimed when `who` is the own broker and `channel` is not; a channel of None is this
-        process."""
+        """Raise OwnBrokerClaimed if `who` is the own broker and `channel` is another's; None as channel is
+        this process."""
         if channel is None or not self._is_claimed_by(who) or self.is_connection_of(channel):
             return
-        # A peer's sentence is cut at 200 characters, so what to do comes before the case.
+        # Answers are cut at 200 characters, so the advice comes before the case.
         raise OwnBrokerClaimed(
             "set a brokerName, brokerIP1 and listenPort of its own: this name and address are those "
             "of the broker in this name "
@@ -52,8 +52,8 @@ class OwnBroker:
         )
 
     def check_topic(self, broker_names: Iterable[str], channel: object | None) -> None:
-        """Raise OwnBrokerClaimed when a route that another connection registers (code 217) states queues of
-        the own broker."""
+        """Raise OwnBrokerClaimed if a route that another connection registers (code 217) has queues of the
+        own broker."""
         if channel is not None and self.name in broker_names and not self.is_connection_of(channel):
             raise OwnBrokerClaimed(
                 f"change the topic at the broker, it registers its queues itself: "
@@ -62,9 +62,9 @@ class OwnBroker:
 
     def _is_claimed_by(self, who: Registrant) -> bool:
         if self.address and who.address == self.address:
-            return True  # the tables know a broker's life by its address
+            return True  # the tables note heartbeats by a broker's address
         if who.broker_name != self.name:
             return False
-        # A name belongs to one cluster in the tables: the same name in another cluster would move the own
+        # In the tables a name belongs to one cluster: the same name in another cluster would move the own
         # broker there.
         return self.broker_id == 0 or who.broker_id == self.broker_id or who.cluster != self.cluster

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from broker_store.errors import BrokerStoreError
-from broker_store.lab.experiment import FLUSHES, MOST_MESSAGES, POINTS, POWER_CUTS, Experiment
+from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS, Experiment
 from mqadmin.management.plain import PlainCommand
 
 PAUSE_S = 0.25  # between the steps of recovery, to be watched
@@ -37,7 +37,7 @@ class Command(PlainCommand):
             "--messages",
             type=int,
             default=200,
-            help=f"written before the point counts, at most {MOST_MESSAGES}",
+            help=f"written before the point counts, at most {MAX_MESSAGES}",
         )
         parser.add_argument("--seed", type=int, default=1, help="of the chance")
         parser.add_argument(

@@ -6,7 +6,7 @@ import asyncio
 
 from django.shortcuts import redirect, render
 
-from broker_store.lab.experiment import FLUSHES, MOST_MESSAGES, POINTS, POWER_CUTS
+from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS
 from broker_store.rest.problems import Problem
 from mqadmin import jobs
 from mqadmin.audit import aaudited
@@ -51,7 +51,7 @@ async def _shown(asked: dict, errors: dict) -> dict:
         "points": POINTS.items(),
         "flushes": FLUSHES,
         "cuts": cuts,
-        "most": MOST_MESSAGES,
+        "most": MAX_MESSAGES,
         "tab": "lab",
     }
 
