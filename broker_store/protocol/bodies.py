@@ -12,49 +12,58 @@ from __future__ import annotations
 import operator
 import struct
 import zlib
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
 from broker_store.protocol import fastjson
 from broker_store.protocol.fastjson import ObjectKey
 
+_Kind = TypeVar("_Kind")
+
 # Members of JSON that is trusted no more than a header.
 
 
-def _loads_object(data: bytes) -> dict:
+class Members(Protocol):
+    """An object of a body, or one that stands as a key (ObjectKey): its members by name, None for a missing
+    one."""
+
+    def get(self, name: str, /) -> object: ...
+
+
+def _loads_object(data: bytes) -> dict[Any, Any]:
     value = fastjson.loads(data)
     if not isinstance(value, dict):
         raise FieldError("body", bytes(data[:50]), "an object")
     return value
 
 
-def _text(members: Mapping, name: str, default: str | None = None) -> str:
+def _text(members: Members, name: str, default: str | None = None) -> str:
     return _typed(members, name, str, "text", default)
 
 
-def _int(members: Mapping, name: str, default: int | None = None) -> int:
+def _int(members: Members, name: str, default: int | None = None) -> int:
     value = _typed(members, name, int, "an integer", default)
     if isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
         raise FieldError(name, value, "a 64-bit integer")
     return value
 
 
-def _bool(members: Mapping, name: str, default: bool = False) -> bool:
+def _bool(members: Members, name: str, default: bool = False) -> bool:
     return _typed(members, name, bool, "true or false", default)
 
 
-def _list(members: Mapping, name: str) -> list:
+def _list(members: Members, name: str) -> list[Any]:
     return _typed(members, name, list, "an array", [])
 
 
-def _object(members: Mapping, name: str) -> dict:
+def _object(members: Members, name: str) -> dict[Any, Any]:
     return _typed(members, name, dict, "an object", {})
 
 
-def _objects(members: Mapping, name: str) -> list[dict]:
+def _objects(members: Members, name: str) -> list[dict[Any, Any]]:
     values = _list(members, name)
     for value in values:
         if not isinstance(value, dict):
@@ -62,7 +71,7 @@ def _objects(members: Mapping, name: str) -> list[dict]:
     return values
 
 
-def _texts(members: Mapping, name: str) -> list[str]:
+def _texts(members: Members, name: str) -> list[str]:
     values = _list(members, name)
     for value in values:
         if not isinstance(value, str):
@@ -70,7 +79,7 @@ def _texts(members: Mapping, name: str) -> list[str]:
     return values
 
 
-def _typed(members: Mapping, name: str, kind: type, want: str, default):
+def _typed(members: Members, name: str, kind: type[_Kind], want: str, default: _Kind | None) -> _Kind:
     value = members.get(name)
     if value is None:
         value = default
@@ -89,14 +98,14 @@ class MessageQueue(NamedTuple):
     broker_name: str
     queue_id: int
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, object]:
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
     def to_key(self) -> ObjectKey:
         return ObjectKey(self.to_json())
 
     @classmethod
-    def from_json(cls, members: Mapping | ObjectKey) -> MessageQueue:
+    def from_json(cls, members: Members) -> MessageQueue:
         if not isinstance(members, (dict, ObjectKey)):
             raise FieldError("messageQueue", members, "an object")
         return cls(_text(members, "topic"), _text(members, "brokerName"), _int(members, "queueId"))
@@ -118,7 +127,7 @@ class Subscription:
     codes: frozenset[int] = frozenset()
     class_filter_mode: bool = False
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, object]:
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.codes),
@@ -130,7 +139,7 @@ class Subscription:
         }
 
     @classmethod
-    def from_json(cls, members: Mapping) -> Subscription:
+    def from_json(cls, members: Members) -> Subscription:
         codes = _list(members, "codeSet")
         try:  # the Go client writes the numbers as texts, which fastjson reads as numbers
             codes = [
@@ -165,7 +174,7 @@ class ConsumerData:
     subscriptions: tuple[Subscription, ...] = ()
     unit_mode: bool = False
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, object]:
         return {
             "consumeFromWhere": self.consume_from_where,
             "consumeType": self.consume_type,
@@ -176,7 +185,7 @@ class ConsumerData:
         }
 
     @classmethod
-    def from_json(cls, members: Mapping) -> ConsumerData:
+    def from_json(cls, members: Members) -> ConsumerData:
         consume_type = _text(members, "consumeType", "CONSUME_PASSIVELY")
         message_model = _text(members, "messageModel", "CLUSTERING")
         if consume_type not in CONSUME_TYPES:
@@ -335,7 +344,7 @@ class TopicConfig:
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, object]:
         return {
             "attributes": dict(self.attributes),
             "order": self.order,
@@ -348,7 +357,7 @@ class TopicConfig:
         }
 
     @classmethod
-    def from_json(cls, members: Mapping) -> TopicConfig:
+    def from_json(cls, members: Members) -> TopicConfig:
         return cls(
             _text(members, "topicName"),
             _int(members, "readQueueNums", 16),
@@ -370,7 +379,7 @@ def encode_topic_table(version: DataVersion, topics: Iterable[TopicConfig]) -> b
     return fastjson.dumps(_topic_wrapper_json(version, topics) | {"topicQueueMappingDetailMap": {}})
 
 
-def _data_version(members: Mapping) -> DataVersion:
+def _data_version(members: Members) -> DataVersion:
     return DataVersion(*(_int(members, name, 0) for name in ("stateVersion", "counter", "timestamp")))
 
 
@@ -383,7 +392,7 @@ def encode_data_version(version: DataVersion) -> bytes:
     return fastjson.dumps(version.to_json())
 
 
-def _topic_wrapper(members: Mapping) -> tuple[DataVersion, dict[str, TopicConfig]]:
+def _topic_wrapper(members: Members) -> tuple[DataVersion, dict[str, TopicConfig]]:
     table = _object(members, "topicConfigTable")
     topics = {}
     for name in list(table):
@@ -394,7 +403,7 @@ def _topic_wrapper(members: Mapping) -> tuple[DataVersion, dict[str, TopicConfig
     return _data_version(_object(members, "dataVersion")), topics
 
 
-def _topic_wrapper_json(version: DataVersion, topics: Iterable[TopicConfig]) -> dict:
+def _topic_wrapper_json(version: DataVersion, topics: Iterable[TopicConfig]) -> dict[str, object]:
     return {
         "dataVersion": version.to_json(),
         "mappingDataVersion": DataVersion().to_json(),
@@ -466,7 +475,7 @@ def decode_registration(body: bytes, compressed: bool = False, version: int = 47
     return Registration(data_version, topics, tuple(_texts(members, "filterServerList")))
 
 
-def _loads_tables(body: bytes) -> dict:
+def _loads_tables(body: bytes) -> dict[Any, Any]:
     members = fastjson.loads_in_pieces(body, _TABLES)
     if not isinstance(members, dict):
         raise FieldError("body", bytes(body[:50]), "an object")
@@ -572,7 +581,7 @@ class QueueData(NamedTuple):
     perm: int
     topic_sys_flag: int = 0
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, object]:
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -582,7 +591,7 @@ class QueueData(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, members: Mapping) -> QueueData:
+    def from_json(cls, members: Members) -> QueueData:
         return cls(
             _text(members, "brokerName"),
             _int(members, "readQueueNums"),
@@ -602,7 +611,7 @@ class BrokerData:
     enable_acting_master: bool = False
     zone_name: str | None = None
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, object]:
         return {
             "brokerAddrs": dict(sorted(self.addresses.items())),
             "brokerName": self.broker_name,
@@ -612,7 +621,7 @@ class BrokerData:
         }
 
     @classmethod
-    def from_json(cls, members: Mapping) -> BrokerData:
+    def from_json(cls, members: Members) -> BrokerData:
         return cls(
             _text(members, "cluster", ""),
             _text(members, "brokerName"),
@@ -622,7 +631,7 @@ class BrokerData:
         )
 
 
-def _addresses(members: Mapping) -> dict[int, str]:
+def _addresses(members: Mapping[Any, Any]) -> dict[int, str]:
     addresses = {}
     for broker_id, address in members.items():
         try:
@@ -645,7 +654,7 @@ class TopicRoute:
 
 def encode_route(route: TopicRoute, strict: bool = True) -> bytes:
     """Strict JSON, which all clients take, or fastjson's form, which old ones ask for."""
-    members = {
+    members: dict[str, object] = {
         "brokerDatas": [_without_none(broker.to_json()) for broker in route.brokers],
         "filterServerTable": {},
         "queueDatas": [queue.to_json() for queue in route.queues],
@@ -664,7 +673,7 @@ def decode_route(body: bytes) -> TopicRoute:
     )
 
 
-def _without_none(members: dict) -> dict:
+def _without_none(members: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -753,7 +762,9 @@ def decode_topic_stats(body: bytes) -> dict[MessageQueue, QueueOffsets]:
     }
 
 
-def consume_stats_json(offsets: Mapping[MessageQueue, ConsumeOffsets], consume_tps: float = 0.0) -> dict:
+def consume_stats_json(
+    offsets: Mapping[MessageQueue, ConsumeOffsets], consume_tps: float = 0.0
+) -> dict[str, object]:
     """As a value, because GET_BROKER_CONSUME_STATS holds many."""
     table = {
         queue.to_key(): {
@@ -796,14 +807,14 @@ def decode_offset_table(body: bytes) -> dict[MessageQueue, int]:
     }
 
 
-def _queue_rows(body: bytes) -> Iterable[tuple[MessageQueue, dict]]:
+def _queue_rows(body: bytes) -> Iterator[tuple[MessageQueue, dict[Any, Any]]]:
     """The rows of an `offsetTable` whose keys are queues."""
     table = _object(_loads_object(body), "offsetTable")
     for key in table:
         yield MessageQueue.from_json(_queue_key(key)), _object(table, key)
 
 
-def _queue_key(key: object) -> Mapping | ObjectKey:
+def _queue_key(key: Any) -> Any:
     """A key that is a queue; some writers put the object's JSON into a string."""
     if isinstance(key, str) and key.startswith("{"):
         return _loads_object(key.encode())

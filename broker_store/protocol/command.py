@@ -30,8 +30,9 @@ LANGUAGES = (
     "GO",
     "PHP",
     "OMS",
+    "RUST",
+    "NODE_JS",
 )
-LANGUAGES += ("RUST", "NODE_JS")
 LANGUAGE = "PYTHON"
 # A remark is a sentence for a person who reads a client's log.
 MAX_REMARK_CHARACTERS = 200
@@ -115,7 +116,7 @@ class Command:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # its parts may change, so it is no key
 
     def __repr__(self) -> str:
         kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"

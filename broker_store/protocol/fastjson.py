@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the stubs leave it out
+from typing import Any, NoReturn, TypeAlias
 
 from broker_store.errors import FieldError
 from broker_store.protocol.framing import strict_loads
@@ -26,7 +27,7 @@ from broker_store.protocol.framing import strict_loads
 try:
     import orjson
 except ImportError:
-    orjson = None
+    orjson = None  # type: ignore[assignment]  # the client must work without it
 
 # The deepest body that any client sends has 6 levels.
 MAX_DEPTH = 64
@@ -41,6 +42,9 @@ _NUMBER = re.compile(r"-?\d{1,19}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?(?![\d.])",
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _escape = json.encoder.encode_basestring
+
+# What holds other values. Keys are texts, ints or ObjectKeys, and members are of any kind.
+Container: TypeAlias = dict[Any, Any] | list[Any]
 
 
 class ObjectKey:
@@ -167,7 +171,8 @@ def _read_dialect(text: str) -> object:
     )
     if mark is None:
         raise ValueError("every letter for private use stands in the text")
-    pieces, at = [], 0
+    pieces: list[str] = []
+    at = 0
     while at < len(text):
         match = _UP_TO_KEY.match(text, at)
         if match is None:
@@ -179,7 +184,7 @@ def _read_dialect(text: str) -> object:
     return _with_keys(orjson.loads(data) if orjson else strict_loads(data), mark, 0)
 
 
-def _with_keys(value: object, mark: str, depth: int) -> object:
+def _with_keys(value: Any, mark: str, depth: int) -> Any:
     """The value with its marked keys restored, in place but for the objects that have some."""
     if depth > MAX_DEPTH:
         raise ValueError(f"deeper than {MAX_DEPTH} levels")
@@ -193,7 +198,8 @@ def _with_keys(value: object, mark: str, depth: int) -> object:
 def _key_of(text: str) -> int | ObjectKey:
     if text[0] != "{":
         return int(text)
-    return ObjectKey(orjson.loads(text) if orjson else strict_loads(text.encode()))
+    members: Any = orjson.loads(text) if orjson else strict_loads(text.encode())
+    return ObjectKey(members)
 
 
 def _wrong(data: bytes, want: str) -> FieldError:
@@ -214,7 +220,9 @@ class _Reader:
         return value
 
     def _skip(self, at: int) -> int:
-        return _BLANKS.match(self.text, at).end()
+        blanks = _BLANKS.match(self.text, at)
+        assert blanks is not None  # the pattern also matches no blank
+        return blanks.end()
 
     def _value(self, at: int, depth: int) -> tuple[object, int]:
         """The value that starts at `at` and the place behind it and its blanks."""
@@ -240,8 +248,9 @@ class _Reader:
                 raise ValueError(f"no value at {at}")
         return value, self._skip(at)
 
-    def _object(self, at: int, depth: int) -> tuple[dict, int]:
-        text, members = self.text, {}
+    def _object(self, at: int, depth: int) -> tuple[dict[Any, Any], int]:
+        text = self.text
+        members: dict[str | int | ObjectKey, object] = {}
         at = self._skip(at)
         if text[at : at + 1] == "}":
             return members, at + 1
@@ -249,7 +258,7 @@ class _Reader:
             key, at = self._value(at, depth + 1)
             if isinstance(key, dict):
                 key = ObjectKey(key)
-            elif type(key) not in (str, int):
+            elif type(key) is not str and type(key) is not int:
                 raise ValueError(f"no key before {at}")
             if text[at : at + 1] != ":":
                 raise ValueError(f"no colon at {at}")
@@ -258,8 +267,9 @@ class _Reader:
                 return members, at + 1
             at = self._comma(at)
 
-    def _array(self, at: int, depth: int) -> tuple[list, int]:
-        text, values = self.text, []
+    def _array(self, at: int, depth: int) -> tuple[list[Any], int]:
+        text = self.text
+        values: list[object] = []
         at = self._skip(at)
         if text[at : at + 1] == "]":
             return values, at + 1
@@ -282,13 +292,14 @@ class _PieceReader(_Reader):
     def __init__(self, text: str, tables: frozenset[str]):
         super().__init__(text)
         self._tables = tables
-        self._scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once
+        self._scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]  # the stubs leave it out
         self._is_table = True
 
-    def _object(self, at: int, depth: int) -> tuple[dict, int]:
+    def _object(self, at: int, depth: int) -> tuple[dict[Any, Any], int]:
         if not self._is_table:
             return super()._object(at, depth)
-        text, members = self.text, {}
+        text = self.text
+        members: dict[str, object] = {}
         at = self._skip(at)
         if text[at : at + 1] == "}":
             return members, at + 1
@@ -325,7 +336,7 @@ class _PieceReader(_Reader):
             self._is_table = True
 
 
-def _refuse_constant(name: str) -> None:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
@@ -342,9 +353,9 @@ class _References:
     large value.
     """
 
-    def __init__(self, root: object):
+    def __init__(self, root: Any):
         self.root = root
-        self._key_texts: dict[int, dict[str, ObjectKey]] = {}
+        self._key_texts: dict[int, dict[str | int, ObjectKey]] = {}
         self._found: dict[str, object] = {}
         self._steps_left = MAX_STEPS
         self._references = self._written = 0
@@ -359,7 +370,7 @@ class _References:
             self._size(self.root, most)
         return self.root
 
-    def _replace_in(self, value: object) -> None:
+    def _replace_in(self, value: Any) -> None:
         self._written += len(value) if isinstance(value, dict | list) else 0
         for place, child in _containers(value):
             path = _reference(child)
@@ -387,7 +398,7 @@ class _References:
         self._found[path] = value
         return value
 
-    def _size(self, value: object, most: int) -> tuple[int, int]:
+    def _size(self, value: Container, most: int) -> tuple[int, int]:
         """(the values below a value with each reference written out, their levels); ValueError above the
         bounds."""
         key = id(value)
@@ -424,7 +435,7 @@ class _References:
         return value[texts[step]]
 
 
-def _containers(value: object) -> list[tuple[object, dict | list]]:
+def _containers(value: object) -> list[tuple[Any, Container]]:
     """(place, member) of each member that is an object or an array."""
     if isinstance(value, dict):
         return [pair for pair in value.items() if type(pair[1]) is dict or type(pair[1]) is list]
@@ -504,7 +515,7 @@ def dumps_strict(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _write(value: object, put) -> None:
+def _write(value: object, put: Callable[[str], None]) -> None:
     if value is None:
         put("null")
     elif isinstance(value, str):
@@ -530,7 +541,7 @@ def _write(value: object, put) -> None:
         raise TypeError(f"fastjson has no form for {type(value).__name__}")
 
 
-def _write_members(members: dict, put) -> None:
+def _write_members(members: dict[Any, Any], put: Callable[[str], None]) -> None:
     names = sorted(members) if all(isinstance(key, str) for key in members) else members
     before = "{"
     for name in names:

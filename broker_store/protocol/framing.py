@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from typing import NoReturn
 
 from broker_store.errors import ProtocolError
 from broker_store.excerpts import excerpt
@@ -25,10 +26,10 @@ try:
     from orjson import loads as _loads
 except ImportError:  # the client must work with the standard library alone
 
-    def _dumps(value: object) -> bytes:
+    def _dumps(value: object) -> bytes:  # type: ignore[misc]  # orjson's takes more arguments
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def _loads(data: bytes) -> object:
+    def _loads(data: bytes) -> object:  # type: ignore[misc]  # orjson's takes more types
         return strict_loads(data)
 
 
@@ -47,7 +48,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT32_END = 1 << 31
 _LANGUAGE_BYTES = {name: number for number, name in enumerate(LANGUAGES)}
-_EMPTY: dict = {}
+_EMPTY: dict[str, str] = {}
 
 
 def decode_frame(frame: bytes) -> Command:
@@ -166,7 +167,7 @@ def strict_loads(data: bytes) -> object:
     return value
 
 
-def _refuse_constant(name: str) -> None:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
@@ -229,7 +230,7 @@ def _text(header: bytes, start: int, length: int) -> tuple[str, int]:
 
 
 def _encode_binary(command: Command) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     for name, value in (command.fields or _EMPTY).items():
         name_bytes, value_bytes = name.encode(), value.encode()
         if len(name_bytes) > 0x7FFF:

@@ -157,7 +157,7 @@ def _parse_line(line: str) -> tuple[_Field, ...]:
 
 
 _FIELDS = {int(code): _parse_line(line) for code, line in _TABLE.items()}
-_TYPES = {
+_TYPES: dict[int, Any] = {  # named tuples, whose fields are those of the table
     code: namedtuple(R(code).name.title().replace("_", ""), [field.name for field in fields], module=__name__)
     for code, fields in _FIELDS.items()
 }
@@ -429,24 +429,9 @@ def read_pull(command: Command) -> PullHeader:
     except (KeyError, ValueError) as error:
         _check_pull(fields)
         raise FieldError("fields", None, "a pull header") from error
-    (
-        _,
-        _,
-        queue_id,
-        offset,
-        count,
-        sys_flag,
-        commit_offset,
-        suspend_ms,
-        _,
-        version,
-        _,
-        most_bytes,
-        source,
-        _,
-    ) = header
-    ints = queue_id | count | sys_flag | (most_bytes or 0) | (source or 0)
-    if ints >> 31 or (offset | commit_offset | suspend_ms | version) >> 63:
+    queue_id, offset, count, sys_flag, commit_offset, suspend_ms = header[2:8]
+    ints = queue_id | count | sys_flag | (header.max_msg_bytes or 0) | (header.request_source or 0)
+    if ints >> 31 or (offset | commit_offset | suspend_ms | header.sub_version) >> 63:
         _check_pull(fields)
     return header
 
