@@ -21,7 +21,8 @@ Moment = Annotated[int, "milliseconds since 1970"]
 
 def fields_of(fact: Any) -> dict[str, Any]:
     """The fields of a fact and their values, which are not copied."""
-    return {name: getattr(fact, name) for name in small_by_field(type(fact))}
+    fields = small_by_field(type(fact))  # type: ignore[arg-type]  # mypy sees the hash of an object of it
+    return {name: getattr(fact, name) for name in fields}
 
 
 @functools.cache
