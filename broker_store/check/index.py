@@ -1,32 +1,35 @@
-"""The part of the check that reads the index files, once from front to back, beside the walk over the log.
+"""The entries of the index against the keys of the records, while the log is walked.
 
-Entries stand in the order of the log, so the entries that point into a slice are the next ones: `check_rows`
-takes them and compares them with the keys of the slice's records. On the way each entry must name the one
-before it in its slot, which is computed anew, and in the end each slot its newest.
+The index files are read once, from front to back. Entries stand in the order of the log, so the entries that
+point into a slice are the next ones: `check_rows` takes them and compares them with the keys of the slice's
+records. Each entry must name the one before it in its slot, which is computed again here, and at the end of
+a file each slot must name its newest entry.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from broker_store.check import entries as e
 from broker_store.check import rules
+from broker_store.check.index_files import IndexFile, IndexFiles
+from broker_store.check.log import Log
 from broker_store.check.report import ERROR, WARNING
-from broker_store.engine.disk import Reader
+from broker_store.check.store import CheckedStore
 from broker_store.formats import index_file
-from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
 
 ENTRIES_AT_ONCE = 1 << 15  # so few that they stay near the processor until they are compared
 SLOTS_AT_ONCE = 1 << 18
-ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-SLOT = np.dtype(">i4")
+_NEVER = 1 << 62  # after every log offset
+_NUMBER_BITS = 32  # of a place: the number of the file is above them, that of the entry in them
+_NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _CHUNK_WORDS = [
     compare.E_ENTRIES,
     compare.E_END,
@@ -39,7 +42,7 @@ _CHUNK_WORDS = [
 
 @dataclass(slots=True)
 class _Chunk:
-    """Entries of one file, one behind another."""
+    """Entries of one file that follow one another."""
 
     file: int
     first: int  # number of the first
@@ -48,147 +51,34 @@ class _Chunk:
 
 
 class IndexCheck:
-    """The index files, read once from front to back beside the log."""
+    """Compares entries with the records that the walk passes to `check_rows`, in the order of the log.
 
-    def __init__(self, check):
-        """`check` is the walk this is a part of: its disk, root, report and what it knows of the log."""
-        self.files: list[tuple[Path, int, IndexHeader]] = []
-        self.geometry: IndexGeometry | None = None
-        self._check = check
-        self._disk = self._check.disk
+    `after_log` are the log offsets of entries that point after the end of the log, once `finish` was called.
+    """
+
+    def __init__(self, store: CheckedStore, log: Log, index: IndexFiles):
+        self._store, self._report, self._disk, self._log = store, store.report, store.disk, log
+        self._index, self._files, self._geometry = index, index.files, index.geometry
         self._file = self._entry = 0  # the cursor: file number, next entry number
         self._chunks: deque[_Chunk] = deque()  # read, and not all of them taken
-        self._words, self._late = (
-            np.zeros(compare.E_WORDS, dtype=np.int64),
-            np.empty(ENTRIES_AT_ONCE, dtype=np.int64),
-        )
+        self._words = np.zeros(compare.E_WORDS, dtype=np.int64)
+        self._late = np.empty(ENTRIES_AT_ONCE, dtype=np.int64)
         self._words[compare.E_LATE] = self._late.ctypes.data
+        self._wrong = np.empty((ENTRIES_AT_ONCE, 2), dtype=np.int64)
         self._first_offset: int | None = None
-        # Log offsets of entries that point behind the log's end, when it was read
         self.after_log = np.empty(0, dtype=np.int64)
         self._last_offset = -1
         self._unindexed = 0
-        self._unindexed_from: int | None = None
-        # Offsets and places of entries that point behind all files of the log
+        self._unindexed_from = 0
+        # Offsets and places of entries that point after all files of the log
         self._beyond_log: list[tuple[np.ndarray, np.ndarray]] = []
-        files = check.log_files
-        self._log_limit = files[-1].base + files[-1].size if files else 0
+        self._log_limit = log.files[-1].end if log.files else 0
         self._read_to = 0  # log offset of the last entry that was read
-        self._load()
-        self.bytes = sum(size for _, size, _ in self.files)
-
-    def _load(self) -> None:
-        report, directory = self._check.report, self._check.root / "index"
-        for name in self._check.disk.list_names(directory):
-            path = directory / name
-            if not index_file.is_name(name):
-                report.add(
-                    ERROR,
-                    "stray-file",
-                    str(path),
-                    None,
-                    "does not belong into index/, Apache refuses to start with it",
-                )
-                continue
-            size = self._check.size_of(path)
-            if size is None:
-                continue
-            if size < index_file.HEADER.size + index_file.SLOT.size + index_file.ENTRY.size:
-                report.add(
-                    ERROR, "file-length", str(path), None, f"is {size} bytes long, less than any index file"
-                )
-                continue
-            with self._check.disk.open_reader(path) as reader:
-                header = index_file.decode_header(reader.read(0, index_file.HEADER.size))
-            self.files.append((path, size, header))
-        report.count("index_files", len(self.files))
-        if not self.files:
-            return
-        self.geometry = self._find_geometry()
-        if self.geometry is None and all(
-            header.count == index_file.FIRST_ENTRY for _, _, header in self.files
-        ):
-            # Nothing was ever put in, so there is nothing to see the sizes from, and nothing to check
-            self.files = []
-            return
-        if self.geometry is None:
-            path, size, _ = self.files[0]
-            report.add(
-                ERROR,
-                "index-geometry",
-                str(path),
-                None,
-                f"its {size} bytes fit no number of slots and entries, give the sizes",
-            )
-            self.files = []
-            return
-        for path, size, header in list(self.files):
-            if size != self.geometry.file_bytes:
-                report.add(
-                    ERROR,
-                    "file-length",
-                    str(path),
-                    None,
-                    f"is {size} bytes long, not {self.geometry.file_bytes}",
-                )
-                self.files.remove((path, size, header))
-            elif header.count > self.geometry.entries:
-                what = f"states {header.count} entries, there is room for {self.geometry.entries}"
-                report.add(ERROR, "index-header", str(path), index_file.HEADER.offset["count"], what)
-                self.files.remove((path, size, header))
-
-    @property
-    def reaches_to(self) -> int:
-        """A log offset in the last record that the headers state; 0 without an entry."""
-        return max(
-            (header.end_offset + 1 for _, _, header in self.files if header.count > index_file.FIRST_ENTRY),
-            default=0,
-        )
-
-    def _find_geometry(self) -> IndexGeometry | None:
-        wanted = self._check.wanted
-        if getattr(wanted, "max_hash_slot_num", None) and getattr(wanted, "max_index_num", None):
-            return IndexGeometry(wanted.max_hash_slot_num, wanted.max_index_num)
-        noted = self._check.noted
-        if noted.max_hash_slot_num and noted.max_index_num:
-            geometry = IndexGeometry(noted.max_hash_slot_num, noted.max_index_num)
-            is_empty = all(header.count == index_file.FIRST_ENTRY for _, _, header in self.files)
-            # The only file may have lost or got bytes: what lies in it says then that the noted sizes are its
-            # own.
-            if (
-                is_empty
-                or any(size == geometry.file_bytes for _, size, _ in self.files)
-                or self._is_laid_out_as(geometry)
-            ):
-                return geometry
-        # The most common length first: all files of an index are alike, and one may have lost or got bytes.
-        sizes = Counter(size for _, size, _ in self.files)
-        for path, size, header in sorted(self.files, key=lambda file: -sizes[file[1]]):
-            if header.count > index_file.FIRST_ENTRY:
-                with self._check.disk.open_reader(path) as reader:
-                    if (geometry := find_geometry(reader, size, header)) is not None:
-                        return geometry
-        if any(header.count > index_file.FIRST_ENTRY for _, _, header in self.files):
-            return None
-        return next(_usual_geometries(sizes.most_common(1)[0][0]), None)
-
-    def _is_laid_out_as(self, geometry: IndexGeometry) -> bool:
-        """Whether the entries of a file that holds some lie where this geometry has them, whatever its
-        length."""
-        for path, size, header in self.files:
-            if (
-                index_file.FIRST_ENTRY < header.count <= geometry.entries
-                and geometry.entry_at(header.count) <= size
-            ):
-                with self._check.disk.open_reader(path) as reader:
-                    if _fits(reader, geometry, header):
-                        return True
-        return False
 
     def check_rows(self, rows: np.ndarray, keys: np.ndarray) -> None:
-        """The keys of a slice's records against the entries that point into the slice."""
-        if not self.files:
-            self._check.report.count("keys_without_index", len(keys))
+        """Compare the keys of a slice's records with the entries that point into the slice."""
+        if not self._files:
+            self._report.count("keys_without_index", len(keys))
             return
         end = int(rows[-1, k.ROW_LOG_OFFSET]) + int(rows[-1, k.ROW_SIZE])
         if self._agree(rows, keys, end):
@@ -202,10 +92,10 @@ class IndexCheck:
         if len(offsets) and self._first_offset is None:
             self._first_offset = int(offsets[0])
             if self._unindexed:  # of slices before the first entry
-                self._check.report.count("keys_before_index", self._unindexed)
-                self._unindexed, self._unindexed_from = 0, None
+                self._report.count("keys_before_index", self._unindexed)
+                self._unindexed = 0
         if len(offsets) and self._unindexed:
-            self._tell_unindexed("index-missing")
+            self._report_unindexed(e.INDEX_MISSING)
         if len(offsets):
             self._last_offset = max(self._last_offset, int(offsets.max()))
         if _same(offsets, hashes, key_offsets, wanted_hashes):
@@ -216,10 +106,10 @@ class IndexCheck:
         self._compare(offsets, hashes, places, key_offsets, wanted_hashes, is_tag)
 
     def _agree(self, rows: np.ndarray, keys: np.ndarray, end: int) -> bool:
-        """Whether the next entries are those of the rows' keys, and no more below `end`, seen by compiled
-        code; they are taken then.
+        """Whether the next entries are those of the rows' keys, and no more below `end`, by compiled code;
+        they are taken then.
 
-        The ends of a file are left to the other way, for its header.
+        The first and the last entry of a file are left to the slower way, which compares its header too.
         """
         if self._unindexed:
             return False
@@ -233,7 +123,7 @@ class IndexCheck:
         )
         last = None
         for number, chunk in enumerate(self._each_chunk()):
-            header = self.files[chunk.file][2]
+            header = self._files[chunk.file].header
             words[_CHUNK_WORDS] = (
                 chunk.entries.ctypes.data,
                 len(chunk.entries),
@@ -258,50 +148,65 @@ class IndexCheck:
                 for _ in range(number):
                     self._chunks.popleft()
                 return True
-        return False  # behind the last file
+        return False  # after the last file
 
-    def _compare(self, offsets, hashes, places, key_offsets, wanted_hashes, is_tag) -> None:
-        """Which entries are too many and which are missing; tags may be missing, and entries may stand
+    def _compare(
+        self,
+        offsets: np.ndarray,
+        hashes: np.ndarray,
+        places: np.ndarray,
+        key_offsets: np.ndarray,
+        wanted_hashes: np.ndarray,
+        is_tag: np.ndarray,
+    ) -> None:
+        """Report which entries are too many and which are missing; tags may be missing, and entries may stand
         twice."""
-        found = _pairs(offsets, hashes)
-        wanted = _pairs(key_offsets, wanted_hashes)
-        for place in np.flatnonzero((offsets >= self._check.log_start) & ~np.isin(found, wanted)):
+        found = e.pairs(offsets, hashes)
+        wanted = e.pairs(key_offsets, wanted_hashes)
+        extra = (offsets >= self._log.start) & ~np.isin(found, wanted) & ~self._log.is_damaged(offsets)
+        for place in np.flatnonzero(extra):
             offset = int(offsets[place])
-            if any(low <= offset < high for low, high in self._check.damaged):
-                continue
             path, at = self._place(int(places[place]))
             what = (
                 f"the record at {offset} has no key with the hash {int(hashes[place])}, or there is no record"
             )
-            self._check.report.add(ERROR, "index-entry", path, at, what)
+            self._report.add(ERROR, e.INDEX_ENTRY, path, at, what)
         missing = ~np.isin(wanted, found) & ~is_tag
         late = missing & (key_offsets >= self._last_offset)
         if late.any():  # perhaps the rest of the index comes with a later slice
-            self._unindexed += int(late.sum())
-            if self._unindexed_from is None:
+            if not self._unindexed:
                 self._unindexed_from = int(key_offsets[late][0])
+            self._unindexed += int(late.sum())
         first = self._first_offset
-        early = missing & ~late & (key_offsets <= (first if first is not None else 1 << 62))
+        early = missing & ~late & (key_offsets <= (first if first is not None else _NEVER))
         inner = missing & ~late & ~early
         if early.any():
-            self._check.report.count("keys_before_index", int(early.sum()))
-        path = str(self.files[max(0, min(self._file, len(self.files) - 1))][0])
+            self._report.count("keys_before_index", int(early.sum()))
+        path = str(self._file_now.path)
         for place in np.flatnonzero(inner):
             what = (
                 f"the key with the hash {int(wanted_hashes[place])} of the record at "
                 f"{int(key_offsets[place])} is in no index file"
             )
-            self._check.report.add(self._check.behind, "index-missing", path, None, what)
+            self._report.add(self._store.late, e.INDEX_MISSING, path, None, what)
 
-    def _check_times(self, rows, offsets, hashes, seconds, begins, places) -> None:
+    def _check_times(
+        self,
+        rows: np.ndarray,
+        offsets: np.ndarray,
+        hashes: np.ndarray,
+        seconds: np.ndarray,
+        begins: np.ndarray,
+        places: np.ndarray,
+    ) -> None:
         """An entry states the whole seconds between its file's begin and its record."""
         if not len(offsets):
             return
         row_offsets = rows[:, k.ROW_LOG_OFFSET]
         at = np.minimum(np.searchsorted(row_offsets, offsets), len(row_offsets) - 1)
         known = row_offsets[at] == offsets
-        expected = rules.entry_seconds(rows[at, k.ROW_STORE_MS], begins)
-        numbers = places & ((1 << 32) - 1)
+        expected = e.entry_seconds(rows[at, k.ROW_STORE_MS], begins)
+        numbers = places & _NUMBER_MASK
         first = numbers == index_file.FIRST_ENTRY  # it was written before its file had a begin of its own
         self._check_stamps(numbers, places, known, rows[at, k.ROW_STORE_MS])
         for place in np.flatnonzero(known & ~first & (seconds != expected)):
@@ -310,33 +215,35 @@ class IndexCheck:
                 f"the entry of the record at {int(offsets[place])} has time {int(seconds[place])} s, "
                 f"expected {int(expected[place])} s"
             )
-            self._check.report.add(ERROR, "index-time", path, where, what)
+            self._report.add(ERROR, e.INDEX_TIME, path, where, what)
 
-    def _check_stamps(self, numbers, places, known, store_ms) -> None:
+    def _check_stamps(
+        self, numbers: np.ndarray, places: np.ndarray, known: np.ndarray, store_ms: np.ndarray
+    ) -> None:
         """A file begins and ends at the store time of its first and last entry's record."""
         for place in np.flatnonzero(known & (numbers == index_file.FIRST_ENTRY)):
-            self._check_stamp("begin_timestamp", int(places[place]) >> 32, int(store_ms[place]))
-        counts = np.array([header.count for _, _, header in self.files], dtype=np.int64)
-        for place in np.flatnonzero(known & (numbers == counts[places >> 32] - 1)):
-            self._check_stamp("end_timestamp", int(places[place]) >> 32, int(store_ms[place]))
+            self._check_stamp("begin_timestamp", int(places[place]) >> _NUMBER_BITS, int(store_ms[place]))
+        counts = np.array([file.header.count for file in self._files], dtype=np.int64)
+        for place in np.flatnonzero(known & (numbers == counts[places >> _NUMBER_BITS] - 1)):
+            self._check_stamp("end_timestamp", int(places[place]) >> _NUMBER_BITS, int(store_ms[place]))
 
     def _check_stamp(self, name: str, file: int, expected: int) -> None:
-        path, _, header = self.files[file]
+        path, _, header = self._files[file]
         if getattr(header, name) != expected:
-            what = rules.wrong_stamp(name, getattr(header, name), expected)
-            severity = self._check.behind if file == len(self.files) - 1 else ERROR
-            self._check.report.add(severity, "index-header", str(path), index_file.HEADER.offset[name], what)
+            what = e.wrong_stamp(name, getattr(header, name), expected)
+            severity = self._store.late if file == len(self._files) - 1 else ERROR
+            self._report.add(severity, e.INDEX_HEADER, str(path), index_file.HEADER.offset[name], what)
 
     def _place(self, place: int) -> tuple[str, int]:
         """(path, offset in the file) of an entry: its file's number and its own, packed."""
-        file, number = place >> 32, place & ((1 << 32) - 1)
-        return str(self.files[file][0]), self.geometry.entry_at(number)
+        file, number = place >> _NUMBER_BITS, place & _NUMBER_MASK
+        return str(self._files[file].path), self._geometry.entry_at(number)
 
     def _take(self, end: int) -> tuple[np.ndarray, ...]:
         """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were
         not yet taken.
 
-        Entries that point behind all files of the log keep no others back.
+        Entries that point after all files of the log keep no others back.
         """
         parts = []
         for chunk in self._each_chunk():
@@ -347,8 +254,8 @@ class IndexCheck:
             taken, first = left[:cut], chunk.first + chunk.at
             columns = [taken[name].astype(np.int64) for name in ("log_offset", "key_hash", "seconds")]
             columns += [
-                np.full(cut, self.files[chunk.file][2].begin_timestamp, dtype=np.int64),
-                chunk.file << 32 | np.arange(first, first + cut, dtype=np.int64),
+                np.full(cut, self._files[chunk.file].header.begin_timestamp, dtype=np.int64),
+                chunk.file << _NUMBER_BITS | np.arange(first, first + cut, dtype=np.int64),
             ]
             kept = has_place[:cut]
             parts.append(tuple(column[kept] for column in columns))
@@ -371,241 +278,154 @@ class IndexCheck:
             yield chunk
 
     def _read_chunk(self) -> _Chunk | None:
-        """The next entries in order, checked for their chains; None behind the last file."""
-        while self._file < len(self.files):
-            path, _, header = self.files[self._file]
+        """The next entries in order, checked for their chains; None after the last file."""
+        while self._file < len(self._files):
+            file = self._files[self._file]
             if self._entry == 0:
                 self._entry = index_file.FIRST_ENTRY
-                self._heads = np.zeros(self.geometry.slots, dtype=np.int32)
-            if self._entry >= header.count:
-                self._check_slots(path, header)
+                self._heads = np.zeros(self._geometry.slots, dtype=np.int32)
+            if self._entry >= file.header.count:
+                self._check_slots(file)
                 self._file, self._entry = self._file + 1, 0
                 continue
-            count = min(ENTRIES_AT_ONCE, header.count - self._entry)
-            with self._disk.open_reader(path) as reader:
-                raw = reader.read(self.geometry.entry_at(self._entry), count * ENTRY.itemsize)
-            entries = np.frombuffer(raw, dtype=ENTRY)
-            self._check.report.count("entries", len(entries))
-            self._check.progress(None, "index")
-            self._check_chains(path, entries)
+            count = min(ENTRIES_AT_ONCE, file.header.count - self._entry)
+            with self._disk.open_reader(file.path) as reader:
+                raw = reader.read(self._geometry.entry_at(self._entry), count * e.ENTRY.itemsize)
+            entries = np.frombuffer(raw, dtype=e.ENTRY)
+            self._report.count("entries", len(entries))
+            self._store.progress.step("index")
+            self._check_chains(str(file.path), entries)
             chunk = _Chunk(self._file, self._entry, entries)
             self._entry += count
             return chunk
         return None
 
-    def _check_chains(self, path: Path, entries: np.ndarray) -> None:
+    def _check_chains(self, path: str, entries: np.ndarray) -> None:
         """Each entry names the one before it in its slot, has a hash that is none below zero, and stands in
         the order of the log."""
         flaws = compare.flaws_of(entries.ctypes.data, len(entries))
         for place in np.flatnonzero(entries["key_hash"] < 0) if flaws & compare.HAS_NEGATIVE else ():
-            at = self.geometry.entry_at(self._entry + int(place))
-            self._check.report.add(
-                ERROR, "index-entry", str(path), at, f"the hash {int(entries['key_hash'][place])} is negative"
+            at = self._geometry.entry_at(self._entry + int(place))
+            self._report.add(
+                ERROR, e.INDEX_ENTRY, path, at, f"the hash {int(entries['key_hash'][place])} is negative"
             )
-        wrong = np.empty((len(entries), 2), dtype=np.int64)
-        count = compare.wrong_links(
-            entries.ctypes.data,
-            self._entry,
-            len(entries),
-            self.geometry.slots,
-            self._heads.ctypes.data,
-            wrong.ctypes.data,
-            len(wrong),
-        )
-        for number, expected in wrong[:count].tolist():
-            previous = int(entries["previous"][number - self._entry])
-            what = f"entry {number} names {previous} as the one before it in its slot, that is {expected}"
-            self._check.report.add(
-                self._chain_severity(), "index-chain", str(path), self.geometry.entry_at(number), what
-            )
+        links, _ = e.wrong_links(entries, self._entry, self._heads, self._wrong)
+        for link in links:
+            at = self._geometry.entry_at(link.number)
+            self._report.add(self._chain_severity(), e.INDEX_CHAIN, path, at, e.wrong_link(link))
         if flaws & compare.STEPS_BACK or entries["log_offset"][0] < self._read_to:
-            self._check_order(path, entries["log_offset"].astype(np.int64))
+            for step in e.steps_back(entries, self._entry, self._read_to):
+                at = self._geometry.entry_at(step.number)
+                what = e.points_back(step.log_offset, step.before)
+                self._report.add(ERROR, e.INDEX_ENTRY, path, at, what)
         self._read_to = int(entries["log_offset"][-1])
 
-    def _check_slots(self, path: Path, header: IndexHeader) -> None:
+    def _check_slots(self, file: IndexFile) -> None:
         """Each slot names the newest of its entries, and the header counts the slots in use."""
-        severity = self._chain_severity()
-        found = np.empty(min(SLOTS_AT_ONCE, self.geometry.slots), dtype=SLOT)
+        severity, path, header = self._chain_severity(), str(file.path), file.header
+        found = np.empty(min(SLOTS_AT_ONCE, self._geometry.slots), dtype=e.SLOT)
         room = memoryview(found.view(np.uint8))
-        with self._disk.open_reader(path) as reader:
-            for first in range(0, self.geometry.slots, SLOTS_AT_ONCE):
+        with self._disk.open_reader(file.path) as reader:
+            for first in range(0, self._geometry.slots, SLOTS_AT_ONCE):
                 heads = self._heads[first : first + SLOTS_AT_ONCE]
                 read = (
-                    reader.read_into(room[: len(heads) * SLOT.itemsize], self.geometry.slot_at(first))
-                    // SLOT.itemsize
+                    reader.read_into(room[: len(heads) * e.SLOT.itemsize], self._geometry.slot_at(first))
+                    // e.SLOT.itemsize
                 )
                 if compare.wrong_slots(found.ctypes.data, heads.ctypes.data, read):
-                    self._tell_slots(path, header, first, found[:read], heads[:read], severity)
+                    self._report_slots(file, first, found[:read], heads[:read], severity)
         used = int(np.count_nonzero(self._heads))
         if used != header.slots_used:
             at = index_file.HEADER.offset["slots_used"]
-            self._check.report.add(
+            self._report.add(
                 severity,
-                "index-header",
-                str(path),
+                e.INDEX_HEADER,
+                path,
                 at,
-                f"states {header.slots_used} slots in use, there are {used}",
+                e.wrong_slots_used(header.slots_used, used),
             )
-        if header.count > index_file.FIRST_ENTRY and self._entries_ends(path, header) != (
+        if header.count > index_file.FIRST_ENTRY and self._index.entries_ends(file) != (
             header.begin_offset,
             header.end_offset,
         ):
             at = index_file.HEADER.offset["begin_offset"]
-            self._check.report.add(severity, "index-header", str(path), at, rules.WRONG_ENDS)
+            self._report.add(severity, e.INDEX_HEADER, path, at, e.WRONG_ENDS)
 
-    def _tell_slots(
-        self, path: Path, header: IndexHeader, first: int, found: np.ndarray, heads: np.ndarray, severity: str
+    def _report_slots(
+        self, file: IndexFile, first: int, found: np.ndarray, heads: np.ndarray, severity: str
     ) -> None:
         wrong = found != heads
-        if self._check.limit is not None and self._file == len(self.files) - 1:
-            wrong &= found < header.count  # a running broker goes on adding entries; those are not looked at
+        if self._store.limit is not None and self._file == len(self._files) - 1:
+            wrong &= (
+                found < file.header.count
+            )  # a running broker goes on adding entries; those are not compared
         for place in np.flatnonzero(wrong):
             slot = first + int(place)
-            what = f"slot {slot} names entry {int(found[place])}, its newest is {int(heads[place])}"
-            self._check.report.add(severity, "index-slot", str(path), self.geometry.slot_at(slot), what)
+            what = e.wrong_slot(slot, int(found[place]), int(heads[place]))
+            self._report.add(severity, e.INDEX_SLOT, str(file.path), self._geometry.slot_at(slot), what)
 
     def _chain_severity(self) -> str:
-        """A start after an unclean stop links the last file anew."""
-        return self._check.behind if self._file == len(self.files) - 1 else ERROR
+        """How grave a wrong link of the file under the cursor is.
 
-    def _entries_ends(self, path: Path, header: IndexHeader) -> tuple[int, int]:
-        with self._disk.open_reader(path) as reader:
-            first = index_file.decode_entry(
-                reader.read(self.geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size)
-            )
-            last = index_file.decode_entry(
-                reader.read(self.geometry.entry_at(header.count - 1), index_file.ENTRY.size)
-            )
-        return first.log_offset, last.log_offset
-
-    def _check_order(self, path: Path, offsets: np.ndarray) -> None:
-        """Entries stand in the order of the log, and behind those of the files before."""
-        behind = np.concatenate(([self._read_to], offsets[:-1]))
-        for place in np.flatnonzero(offsets < behind):
-            at = self.geometry.entry_at(self._entry + int(place))
-            self._check.report.add(
-                ERROR,
-                "index-entry",
-                str(path),
-                at,
-                rules.points_back(int(offsets[place]), int(behind[place])),
-            )
+        A start after an unclean stop links the last file again.
+        """
+        return self._store.late if self._file == len(self._files) - 1 else ERROR
 
     def finish(self) -> None:
-        """What is left when the log has ended: entries that point behind it, keys that no file holds."""
-        report = self._check.report
-        offsets, _, _, _, places = self._take(1 << 62)
+        """Report what is left when the log has ended: entries that point after it, keys that no file
+        holds."""
+        report = self._report
+        offsets, _, _, _, places = self._take(_NEVER)
         offsets, places = (
             np.concatenate(columns) for columns in zip((offsets, places), *self._beyond_log, strict=True)
         )
-        outside = np.ones(len(offsets), dtype=bool)
-        for low, high in self._check.damaged:
-            outside &= (offsets < low) | (offsets >= high)
-        if self._check.limit is not None:
-            outside &= offsets < self._check.limit
-        is_after = offsets >= self._check.log_end  # also in a damaged tail, whose entries that was told of
-        if self._check.limit is not None:
-            is_after &= offsets < self._check.limit
+        outside = ~self._log.is_damaged(offsets)
+        if self._store.limit is not None:
+            outside &= offsets < self._store.limit
+        is_after = offsets >= self._log.end  # also in a damaged tail, whose entries are not reported
+        if self._store.limit is not None:
+            is_after &= offsets < self._store.limit
         self.after_log = np.unique(offsets[is_after])
         if outside.any():
             path, at = self._place(int(places[outside][0]))
             report.add(
                 WARNING,
-                "index-extra",
+                e.INDEX_EXTRA,
                 path,
                 at,
-                f"{int(outside.sum())} entries from here on point behind the end of the log",
+                f"{int(outside.sum())} entries from here on point {rules.AFTER_THE_LOG}",
             )
         if self._unindexed:
-            self._tell_unindexed("index-behind")
+            self._report_unindexed(e.INDEX_BEHIND)
         if report.counts.get("keys_without_index"):
-            what = rules.keys_without_index(report.counts["keys_without_index"])
-            report.add(WARNING, rules.NO_INDEX, str(self._check.root / "index"), None, what)
+            what = e.keys_without_index(report.counts["keys_without_index"])
+            report.add(WARNING, e.NO_INDEX, str(self._store.root / "index"), None, what)
         early = report.counts.get("keys_before_index")
         if early:
             report.add(
-                self._check.behind,
-                "index-starts-late",
-                str(self.files[0][0]),
+                self._store.late,
+                e.INDEX_STARTS_LATE,
+                str(self._files[0].path),
                 None,
                 f"{early} keys of older records are in no index file",
             )
 
-    def _tell_unindexed(self, kind: str) -> None:
-        """Keys that no entry was found for, told when it is known whether more entries follow."""
-        path = str(self.files[min(self._file, len(self.files) - 1)][0])
-        what = rules.keys_not_in_index(self._unindexed, self._unindexed_from)
-        self._check.report.add(self._check.behind, kind, path, None, what)
-        self._unindexed, self._unindexed_from = 0, None
+    @property
+    def _file_now(self) -> IndexFile:
+        """The file under the cursor, the last one after all."""
+        return self._files[min(self._file, len(self._files) - 1)]
+
+    def _report_unindexed(self, kind: str) -> None:
+        """Report the keys that no entry was found for. Called when it is known whether entries follow."""
+        path = str(self._file_now.path)
+        what = e.keys_not_in_index(self._unindexed, self._unindexed_from)
+        self._report.add(self._store.late, kind, path, None, what)
+        self._unindexed = 0
 
 
-def _same(offsets, hashes, wanted_offsets, wanted_hashes) -> bool:
+def _same(
+    offsets: np.ndarray, hashes: np.ndarray, wanted_offsets: np.ndarray, wanted_hashes: np.ndarray
+) -> bool:
     return len(offsets) == len(wanted_offsets) and bool(
         (offsets == wanted_offsets).all() and (hashes == wanted_hashes).all()
     )
-
-
-def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """(offset, hash) as one comparable value each."""
-    pairs = np.empty(len(offsets), dtype=[("offset", np.int64), ("hash", np.int64)])
-    pairs["offset"], pairs["hash"] = offsets, hashes
-    return pairs
-
-
-def find_geometry(reader: Reader, size: int, header: IndexHeader) -> IndexGeometry | None:
-    """The numbers of slots and entries of a file that holds entries, seen from where they lie; None when none
-    fit."""
-    return next(
-        (geometry for geometry in _geometries(reader, size, header) if _fits(reader, geometry, header)), None
-    )
-
-
-def _usual_geometries(size: int) -> Iterator[IndexGeometry]:
-    """Four entries a slot, as in Apache's defaults and in most settings."""
-    slots, rest = divmod(size - index_file.HEADER.size, index_file.SLOT.size + 4 * index_file.ENTRY.size)
-    if not rest:
-        yield IndexGeometry(slots, 4 * slots)
-
-
-def _geometries(reader: Reader, size: int, header: IndexHeader) -> Iterator[IndexGeometry]:
-    """What the numbers of slots and entries may be: the usual ones, then wherever the last entry's offset
-    stands."""
-    yield from _usual_geometries(size)
-    wanted = header.end_offset.to_bytes(8, "big", signed=True)
-    content = reader.read(0, size) if size <= 64 << 20 else b""
-    for at in _places(content, wanted):
-        entries_at = at - index_file.ENTRY.offset["log_offset"] - index_file.ENTRY.size * (header.count - 1)
-        slots, rest = divmod(entries_at - index_file.HEADER.size, index_file.SLOT.size)
-        if slots > 0 and not rest and not (size - entries_at) % index_file.ENTRY.size:
-            yield IndexGeometry(slots, (size - entries_at) // index_file.ENTRY.size)
-
-
-def _places(content: bytes, wanted: bytes) -> Iterator[int]:
-    """Where `wanted` stands behind the header, the last place first: a message has several entries, and the
-    last one is looked for. Zeros, which fill the rest of the file, are looked for from the front."""
-    if not any(wanted):
-        at = content.find(wanted, index_file.HEADER.size)
-        while at >= 0:
-            yield at
-            at = content.find(wanted, at + 1)
-        return
-    at = content.rfind(wanted, index_file.HEADER.size)
-    while at >= 0:
-        yield at
-        at = content.rfind(wanted, index_file.HEADER.size, at + len(wanted) - 1)
-
-
-def _fits(reader: Reader, geometry: IndexGeometry, header: IndexHeader) -> bool:
-    """Whether first and last entry lie where this geometry has them, and the last one's slot names it."""
-    if geometry.slots < 1 or header.count > geometry.entries:
-        return False
-    first = index_file.decode_entry(
-        reader.read(geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size)
-    )
-    last = index_file.decode_entry(reader.read(geometry.entry_at(header.count - 1), index_file.ENTRY.size))
-    if (first.log_offset, last.log_offset) != (header.begin_offset, header.end_offset) or last.key_hash < 0:
-        return False
-    slot = index_file.decode_slot(
-        reader.read(geometry.slot_at(last.key_hash % geometry.slots), index_file.SLOT.size)
-    )
-    return slot == header.count - 1

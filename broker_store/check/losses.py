@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker_store.check.walk import Queue, StoreCheck, StoreFile
+from broker_store.check.files import StoreFile
+from broker_store.check.queue import Queue
+from broker_store.check.walk import StoreCheck
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.formats import names, record
 from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
@@ -118,19 +120,19 @@ class _Finder:
         self._recorded = check.ends.recorded()
         self._missing = _missing_begin(check)
         lost = [self._missing] if self._missing else []
-        damaged = sorted([*check.damaged, *lost])
+        damaged = sorted([*check.log.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
         # Units and entries that are believed after the end: each lies at most two files behind the one before
         # it. Without a log file the record of ends says where the end was; where it does not, or the files'
         # size is not known, the last unit of each queue and the headers of the index say it.
-        file_size = check.file_sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
-        end = check.log_end if check.log_files else check.ends.position
-        if file_size and (check.log_files or end):
+        file_size = check.lists.sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
+        end = check.log.end if check.log.files else check.ends.position
+        if file_size and (check.log.files or end):
             self._after_to, self._most_between = (end // file_size + 2) * file_size, 2 * file_size
         else:
             known = [queue.last_record_end for queue in check.queues.values()] + [
-                header.end_offset + 1 for _, _, header in check.index.files
+                header.end_offset + 1 for _, _, header in check.index_files.files
             ]
             self._after_to, self._most_between = max(known, default=0) or _NEVER, 0
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
@@ -143,14 +145,16 @@ class _Finder:
     def losses(self) -> Losses:
         ranges: list[LostRange] = []
         gaps: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for gap in self._check.gaps:
+        for gap in self._check.units.gaps:
             gaps.setdefault((gap.topic, gap.queue_id), []).append((gap.first, gap.end))
         for key in sorted(self._check.queues.keys() | self._recorded.keys()):
             if not key[0].startswith(LIGHT_QUEUE):
                 ranges += self._of_queue(key, self._check.queues.get(key), gaps.get(key, []))
         ranges += self._stale()
         messages = sum(one.messages for one in ranges)
-        middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
+        middle = sum(
+            stretch.high - stretch.low for stretch in self._check.log.stretches if not stretch.is_tail
+        )
         after, has_lost_end = self._unnamed_after()
         unnamed = max(0, middle - self._named_bytes) + after + self._unreadable_bytes
         if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
@@ -166,7 +170,7 @@ class _Finder:
                 following[key] = max(following.get(key, 0), one.last + 1)
         expired = self._check.units_before_log if _is_begin_unknown(self._check) else 0
         unknown = self._ends_unknown() if has_lost_end else ()
-        return Losses(tuple(ranges), messages, unnamed, following, expired, self._check.log_start, unknown)
+        return Losses(tuple(ranges), messages, unnamed, following, expired, self._check.log.start, unknown)
 
     def _ends_unknown(self) -> tuple[str, ...]:
         """The queues whose units end before the log's last record of them, as those of a file that is
@@ -214,7 +218,7 @@ class _Finder:
         following = max(queue.next or 0, queue.end)
         known = queue.units(following - 1, 1)["log_offset"][0] if following else -1
         units = given = 0
-        for file in self._check.misnamed.get(queue.key, ()):
+        for file in self._check.lists.misnamed.get(queue.key, ()):
             alone = Queue(
                 self._check.disk, queue.key, queue.name, [StoreFile(file.path, 0, file.size, file.actual)]
             )
@@ -239,7 +243,7 @@ class _Finder:
             following = max(queue.next or 0, queue.end)
         if first > 0 and (self._begins_too_late(queue) if self._missing is None else self._missing[0] == 0):
             spans.append((0, first))
-        if newest is not None and newest.log_end > self._check.log_end and following < recorded:
+        if newest is not None and newest.log_end > self._check.log.end and following < recorded:
             spans.append((following, recorded))
         return spans
 
@@ -247,7 +251,7 @@ class _Finder:
         """Whether records before the queue's first must be in a log that has all since it began, and are not:
         what they state is damaged."""
         ends = self._check.ends
-        if queue is None or queue.covered_from is None or (ends.log_minimum, self._check.log_start) != (0, 0):
+        if queue is None or queue.covered_from is None or (ends.log_minimum, self._check.log.start) != (0, 0):
             return False
         newest = self._recorded.get(queue.key)
         before = (
@@ -264,15 +268,15 @@ class _Finder:
         The bytes are records of queues whose units are gone. Where there is neither, the checkpoint may know
         that a record lay there.
         """
-        at, unnamed = self._check.log_end, 0
-        last = self._check.log_files[-1] if self._check.log_files else None
-        if last is not None and self._check.ends_with_blank:
+        at, unnamed = self._check.log.end, 0
+        last = self._check.log.files[-1] if self._check.log.files else None
+        if last is not None and self._check.log.ends_with_blank:
             at = last.base + last.size
         named = {low for low, _ in self._after}
         only_indexed = [
             (low, low)
             for low in self._check.index.after_log.tolist()
-            if self._check.log_end <= low and low not in named
+            if self._check.log.end <= low and low not in named
         ]
         believed_to, found = self._after_to, False
         for low, high in sorted([*self._after, *only_indexed]):
@@ -306,8 +310,8 @@ class _Finder:
             offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
             # A pre-blank unit is larger
             is_unit = (sizes >= record.MIN_RECORD) & (sizes <= MAX_RECORD) & (offsets >= 0)
-            if self._check.limit is not None:
-                is_unit &= offsets < self._check.limit
+            if self._check.store.limit is not None:
+                is_unit &= offsets < self._check.store.limit
             inside = np.zeros(len(units), dtype=bool)
             if len(self._lows):
                 place = np.searchsorted(self._lows, offsets, side="right") - 1
@@ -315,16 +319,16 @@ class _Finder:
             if self._missing is not None:
                 is_missing = is_unit & (offsets >= self._missing[0]) & (offsets + sizes <= self._missing[1])
                 self._named_missing_bytes += int(sizes[is_missing].sum())
-            after = np.flatnonzero(is_unit & (offsets >= self._check.log_end))
+            after = np.flatnonzero(is_unit & (offsets >= self._check.log.end))
             self._after += zip(offsets[after].tolist(), (offsets + sizes)[after].tolist(), strict=True)
-            self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())
-            is_lost = (is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent)
+            self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log.start)].sum())
+            is_lost = (is_unit & (inside | (offsets >= self._check.log.end))) | ((sizes == 0) & with_absent)
             if with_absent:
-                for place in np.flatnonzero(is_unit & ~is_lost & (offsets >= self._check.log_start))[
+                for place in np.flatnonzero(is_unit & ~is_lost & (offsets >= self._check.log.start))[
                     : self._to_read
                 ].tolist():
                     self._to_read -= 1
-                    found = self._check.record_at(int(offsets[place]), int(sizes[place]))
+                    found = self._check.log.record_at(int(offsets[place]), int(sizes[place]))
                     is_lost[place] = found is None or (found.topic, found.queue_id, found.queue_offset) != (
                         *queue.key,
                         at + place,
@@ -341,9 +345,9 @@ class _Finder:
         """Whole records in the tail that is cut, by queue. One whose topic is no name is of no known
         queue."""
         found: dict[tuple[str, int], list[int]] = {}
-        for stretch in self._check.stretches:
+        for stretch in self._check.log.stretches:
             if stretch.is_tail:
-                for message in self._check.records_between(stretch.low, stretch.high, _MOST_STALE):
+                for message in self._check.log.records_between(stretch.low, stretch.high, _MOST_STALE):
                     if message.is_queued and not names.is_stored_topic(message.topic):
                         self._unreadable_bytes += message.size
                     elif message.is_queued:
@@ -366,10 +370,10 @@ def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
         # well as its begin.
         return (
             None
-            if missing.by_other_broker and check.log_end >= check.ends.position
+            if missing.by_other_broker and check.log.end >= check.ends.position
             else (missing.start, missing.end)
         )
-    if not check.log_files:
+    if not check.log.files:
         return (max(0, check.ends.log_minimum), check.ends.position) if check.ends.position else None
     if check.ends.log_minimum >= 0:
         return None
@@ -377,9 +381,9 @@ def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
     before = [
         int(path.name)
         for path in check.places.found.aside
-        if path.parent == check.log_directory and int(path.name) < check.log_start
+        if path.parent == check.log_directory and int(path.name) < check.log.start
     ]
-    return (min(before), check.log_start) if before else None
+    return (min(before), check.log.start) if before else None
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -22,29 +22,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from broker_store.check.ends import EndsCheck
+from broker_store.check.files import StoreFile
+from broker_store.check.records import good_record, magic_places
 from broker_store.check.report import ERROR
 from broker_store.check.rules import MISPLACED
+from broker_store.check.store import CheckedStore
+from broker_store.check.units import UNIT
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.engine.mapped_file import file_name
-from broker_store.errors import FormatError, StoreError
+from broker_store.errors import StoreError
 from broker_store.formats import checkpoint, queue_unit, record
-
-if TYPE_CHECKING:
-    from broker_store.check.walk import StoreCheck, StoreFile
 
 RecordAt = Callable[[int, int], "record.StoredMessage | None"]
 MAX_SAMPLES = 16  # records that are asked of one file; more than half must agree
 MAX_SEARCHED_BYTES = 16 << 20  # of a log file without a good record at its begin: two of the largest records
 MAX_UNITS_READ = 1 << 12  # of a queue file whose first unit does not agree with its record
 MAX_MISSING_FILES = 1_000  # of a log: so many may be made again; a name that is further away is not believed
-_UNIT = [("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 _WINDOW_BYTES = 1 << 20
-_MAGIC_BYTES = b"\xda\xa3\x20"  # both magics begin so
 
 
 @dataclass
@@ -60,14 +59,13 @@ class PlaceCheck:
     """The places of the files of one check, found when their names and lengths are known and before their
     content is compared."""
 
-    def __init__(self, check: StoreCheck):
-        self._check, self._disk = check, check.disk
+    def __init__(self, store: CheckedStore, ends: EndsCheck):
+        self._store, self._disk, self._ends = store, store.disk, ends
         self.found = Misplaced()
 
     def log_files(self, files: list[StoreFile], size: int | None) -> list[StoreFile]:
         """The files of the log in order, each at its right place; those set aside are left out."""
-        check = self._check
-        if size is None or check.limit is not None:
+        if size is None or self._store.is_in_use:
             return files
         bases = {file.base for file in files}
         stated: dict[Path, int] = {}
@@ -111,10 +109,10 @@ class PlaceCheck:
     def _known_end(self) -> int:
         """Log offset up to which the record of ends and the checkpoint know of the log; 0 when neither
         does."""
-        position = self._check.ends.position
+        position = self._ends.position
         content = (
-            self._disk.read_file(self._check.root / "checkpoint")
-            if self._disk.exists(self._check.root / "checkpoint")
+            self._disk.read_file(self._store.root / "checkpoint")
+            if self._disk.exists(self._store.root / "checkpoint")
             else None
         )
         if content is not None and len(content) == checkpoint.FILE_BYTES:
@@ -122,13 +120,15 @@ class PlaceCheck:
         return position
 
     def queue_files(
-        self, listed: dict[tuple[str, int], tuple[Path, list[StoreFile]]], size: int | None
+        self,
+        listed: dict[tuple[str, int], tuple[Path, list[StoreFile]]],
+        size: int | None,
+        record_at: RecordAt,
     ) -> None:
-        """Put the files of all queues where they belong, in `listed`."""
-        check = self._check
-        if size is None or check.limit is not None:
+        """Put the files of all queues where they belong, in `listed`; `record_at` as for `queue_place`."""
+        if size is None or self._store.is_in_use:
             return
-        top = check.root / "consumequeue"
+        top = self._store.root / "consumequeue"
         stated: dict[Path, Path] = {}
         silent: set[Path] = set()
         keys: dict[Path, tuple[str, int]] = {}
@@ -138,7 +138,7 @@ class PlaceCheck:
             for file in own:
                 files.append(file)
                 place = (
-                    queue_place(self._disk, file.path, key, file.base, size, check.record_at)
+                    queue_place(self._disk, file.path, key, file.base, size, record_at)
                     if file.actual
                     else None
                 )
@@ -181,7 +181,7 @@ class PlaceCheck:
     ) -> tuple[str, int, int] | None:
         """The place of the one file that the queue had by the record of ends and lacks, for the one file
         whose name is beyond all that it had."""
-        recorded = self._check.ends.first_numbers(*key)
+        recorded = self._ends.first_numbers(*key)
         if recorded is None:
             return None
         first_numbers, following = recorded
@@ -212,7 +212,7 @@ class PlaceCheck:
             taken.add(right)
             self.found.moves[file.path] = right
             file.base = int(right.name)
-            self._check.report.add(
+            self._store.report.add(
                 ERROR,
                 MISPLACED,
                 str(file.path),
@@ -227,8 +227,8 @@ class PlaceCheck:
     def _set_aside(self, file: StoreFile, why: str) -> None:
         self.found.aside.append(file.path)
         parent = file.path.parent
-        queue = (parent.parent.name, int(parent.name)) if parent != self._check.log_directory else None
-        self._check.report.add(
+        queue = (parent.parent.name, int(parent.name)) if parent != self._store.log_directory else None
+        self._store.report.add(
             ERROR, MISPLACED, str(file.path), None, f"{why}: it is no part of the store", queue=queue
         )
 
@@ -257,29 +257,12 @@ def _stated_places(reader: Reader) -> Iterator[tuple[int, int]]:
     """(position, log offset that it states) of each good record near the begin of a file."""
     position, following = 0, 0
     while position < min(reader.size, MAX_SEARCHED_BYTES):
-        data = reader.read(position, _WINDOW_BYTES + 8)
-        at = data.find(_MAGIC_BYTES)
-        while at >= 0:
-            begin = position + at - 4
+        for place in magic_places(reader.read(position, _WINDOW_BYTES + 8)):
+            begin = position + place
             if begin >= following and (found := good_record(reader, begin)) is not None:
                 following = begin + found.size
                 yield begin, found.log_offset
-            at = data.find(_MAGIC_BYTES, at + 1)
         position += _WINDOW_BYTES
-
-
-def good_record(reader: Reader, at: int) -> record.StoredMessage | None:
-    """The good record at byte `at` of a log file, wherever it states that it lies; None when there is
-    none."""
-    try:
-        head = record.read_head(reader.read(at, record.BLANK_BYTES))
-        if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(
-            MAX_RECORD, reader.size - at
-        ):
-            return None
-        return record.decode(reader.read(at, head.total_size), max_size=MAX_RECORD)
-    except FormatError:
-        return None
 
 
 def queue_place(
@@ -300,7 +283,7 @@ def queue_place(
             raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
     except StoreError:
         return None
-    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=_UNIT)
+    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=UNIT)
     data = np.flatnonzero((units["size"] > 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE))
     step = max(1, len(data) // MAX_SAMPLES)
     votes: Counter[tuple[str, int, int]] = Counter()
@@ -322,7 +305,7 @@ def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
             raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
     except StoreError:
         return None  # the check of the queue says so
-    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=_UNIT)
+    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=UNIT)
     units = units[(units["size"] != 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE)]
     is_possible = (
         (units["size"] >= record.MIN_RECORD) & (units["size"] <= MAX_RECORD) & (units["log_offset"] >= 0)

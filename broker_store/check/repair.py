@@ -40,12 +40,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from broker_store.check.checkpoint import read_stamps
+from broker_store.check.log import Stretch
 from broker_store.check.log_chain import chain_end
 from broker_store.check.losses import Losses, losses_of
 from broker_store.check.places import MAX_MISSING_FILES
+from broker_store.check.queue import Queue
 from broker_store.check.report import ERROR, NOTE, Finding
 from broker_store.check.rules import QUEUE_OFFSET
-from broker_store.check.walk import Queue, StoreCheck, Stretch
+from broker_store.check.walk import StoreCheck
 from broker_store.config import StoreSettings
 from broker_store.engine.config_files import BACKUP
 from broker_store.engine.disk import Disk
@@ -174,7 +177,7 @@ def make_plan(check: StoreCheck, sizes=None) -> Plan:
 class _Planner:
     def __init__(self, check: StoreCheck, sizes):
         self.check, self.report, self.disk, self.root = check, check.report, check.disk, check.root
-        self.log_size = check.file_sizes.get(check.log_directory, 0)
+        self.log_size = check.lists.sizes.get(check.log_directory, 0)
         self._misplaced = check.places.found
         self.left: list[str] = []
         # topic, queue and offset that go into a sound record's header again
@@ -195,7 +198,7 @@ class _Planner:
                 self.sizes,
                 self.check.delay_levels_ms,
                 self.check.log_directory,
-                self.check.log_end,
+                self.check.log.end,
                 losses_of(self.check),
             )
         losses = losses_of(self.check)
@@ -250,10 +253,10 @@ class _Planner:
                 "Mark the store as not closed in order, so that a start looks at all of it if this "
                 "repair does not end.",
             )
-        content, stamps = self.check.stamps()
+        content, stamps = read_stamps(self.disk, self.root)
         # All that is good counts as having been on the disk: a start that does not come as far stops instead
         # of cutting, and a record with a NUL in its properties is not taken for torn.
-        wanted = Checkpoint(self.check.last_ms)
+        wanted = Checkpoint(self.check.log.last_ms)
         if stamps != wanted or content is None or len(content) != checkpoint.FILE_BYTES:
             what = (
                 "Let the checkpoint say that no queue and no index file is sure, so that the whole log "
@@ -299,7 +302,7 @@ class _Planner:
                 None,
                 0,
                 what,
-                self.check.log_end if self.check.report.counts["records"] else 0,
+                self.check.log.end if self.check.report.counts["records"] else 0,
             )
         what = (
             "Leave it to the next start to make queues and index from the log: no file shows how large "
@@ -312,7 +315,7 @@ class _Planner:
     @property
     def _log_end(self) -> int:
         """Where the log ends when it is repaired."""
-        return self.check.log_end if self._new_begin is None else self._new_begin
+        return self.check.log.end if self._new_begin is None else self._new_begin
 
     def _begin_of_empty_log(self, losses: Losses) -> int | None:
         """Where the log goes on when it holds no record of those that the queues had; None where it goes on
@@ -325,13 +328,13 @@ class _Planner:
         if (
             self.report.counts["records"]
             or not losses.next_offsets
-            or not self.check.log_files
+            or not self.check.log.files
             or not self.log_size
         ):
             return None
         known = max(
             self.check.ends.position,
-            self.check.log_files[-1].base + self.log_size,
+            self.check.log.files[-1].base + self.log_size,
             record.MIN_RECORD * max(losses.next_offsets.values()),
         )
         return -(-known // self.log_size) * self.log_size
@@ -345,7 +348,7 @@ class _Planner:
             f"with an empty file."
         )
         yield Action("create", path, None, 0, what, (self.log_size, self._new_begin, 0, []))
-        for file in self.check.log_files:
+        for file in self.check.log.files:
             yield self._away(file.path, "Move it out of the store: it holds no record.")
 
     # Names of files -------------------------------------------------------------------------------
@@ -397,7 +400,7 @@ class _Planner:
     # The log --------------------------------------------------------------------------------------
 
     def _lengths(self) -> Iterator[Action]:
-        for file in self.check.log_files:
+        for file in self.check.log.files:
             if file.actual != file.size:
                 more = max(0, file.actual - file.size)
                 what = (
@@ -450,7 +453,7 @@ class _Planner:
     def _bridges(self) -> Iterator[Action]:
         stretches = [
             stretch
-            for stretch in self.check.stretches
+            for stretch in self.check.log.stretches
             if not stretch.is_tail and stretch not in self._stretches_restored
         ]
         placed = self._places(stretches)
@@ -519,7 +522,7 @@ class _Planner:
             for number, offset, size in _units_in(queue, stretches):
                 known.setdefault(key, {})[number] = Place(offset, size, *key, number)
         ends: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
-        for gap in self.check.gaps:
+        for gap in self.check.units.gaps:
             ends.setdefault((gap.topic, gap.queue_id), []).append((gap.first, gap.end, gap.after, gap.before))
         for key, queue in queues.items():
             own = known.get(key, {})
@@ -581,12 +584,12 @@ class _Planner:
     def _time_from(self, at: int) -> int:
         """Store time of the first record at or behind `at`: times never step back along a log, so that of
         what follows is right."""
-        for file in self.check.log_files:
+        for file in self.check.log.files:
             if file.base + file.size > at:
                 found = self._record_at(max(at, file.base))
                 if found is not None:
                     return found.store_timestamp
-        return self.check.newest_ms
+        return self.check.log.newest_ms
 
     def _record_at(self, at: int) -> record.StoredMessage | None:
         file = self._file_at(at)
@@ -605,7 +608,7 @@ class _Planner:
             return None
 
     def _file_at(self, at: int):
-        return next((file for file in self.check.log_files if file.base <= at < file.base + file.size), None)
+        return next((file for file in self.check.log.files if file.base <= at < file.base + file.size), None)
 
     def _headers(self) -> Iterator[Action]:
         """Records with a sound body that state another queue or number than the unit that points to them.
@@ -614,7 +617,7 @@ class _Planner:
         bridged.
         """
         done: set[int] = set()
-        stretches = sorted(self.check.stretches)
+        stretches = sorted(self.check.log.stretches)
         lows = [stretch.low for stretch in stretches]
         out_of_sequence = self._out_of_sequence()
         for place in self._suspects():
@@ -663,8 +666,8 @@ class _Planner:
     def _out_of_sequence(self) -> set[int]:
         """Log offsets of records that do not state the number which follows that of the record before them in
         their queue."""
-        bases = {str(file.path): file.base for file in self.check.log_files}
-        found = {gap.before for gap in self.check.gaps}
+        bases = {str(file.path): file.base for file in self.check.log.files}
+        found = {gap.before for gap in self.check.units.gaps}
         for finding in self.report.findings:
             if finding.kind == QUEUE_OFFSET and finding.file in bases and finding.offset is not None:
                 found.add(bases[finding.file] + finding.offset)
@@ -685,7 +688,7 @@ class _Planner:
 
     def _suspects(self) -> Iterator[Place]:
         """Units whose number no record of their queue has."""
-        spans = [(gap.topic, gap.queue_id, gap.first, gap.end) for gap in self.check.gaps]
+        spans = [(gap.topic, gap.queue_id, gap.first, gap.end) for gap in self.check.units.gaps]
         for (topic, queue_id), queue in self.check.queues.items():
             spans.append((topic, queue_id, queue.first if queue.next is None else queue.next, queue.end))
             if queue.covered_from is not None:
@@ -705,7 +708,7 @@ class _Planner:
             for low in {first, max(first, end - _MOST_SUSPECTS)}:
                 units = queue.units(low, max(0, min(_MOST_SUSPECTS, end - low)))
                 for place in np.flatnonzero(
-                    (units["size"] > 0) & (units["log_offset"] >= self.check.log_start)
+                    (units["size"] > 0) & (units["log_offset"] >= self.check.log.start)
                 ):
                     yield Place(
                         int(units["log_offset"][place]),
@@ -723,7 +726,7 @@ class _Planner:
         return int(queue.units(found.queue_offset, 1)["log_offset"][0]) == found.log_offset
 
     def _tail(self) -> Iterator[Action]:
-        for stretch in self.check.stretches:
+        for stretch in self.check.log.stretches:
             if stretch.is_tail:
                 file = self._file_at(stretch.low)
                 what = (
@@ -879,7 +882,7 @@ class _Planner:
             )
         if any(finding.kind == "timer-wheel" or finding.kind == "unreadable" for finding in found):
             yield self._away(wheel, "Take the wheel away: it has a wrong length.")
-        size = self.check.file_sizes.get(self._timer_log)
+        size = self.check.lists.sizes.get(self._timer_log)
         if size:
             what = "Make the wheel of timer messages from the timer log."
             yield Action(
@@ -888,7 +891,7 @@ class _Planner:
                 0,
                 self._data_end(wheel) if self._is_whole(wheel) else 0,
                 what,
-                (size, self.check.log_end),
+                (size, self.check.log.end),
             )
 
     def _is_whole(self, wheel: Path) -> bool:
@@ -952,11 +955,11 @@ class _Planner:
         back."""
         missing = {
             topic: end
-            for topic, end in self.check.deleted_to.items()
-            if self.check.deleted_before.get(topic, 0) < end
+            for topic, end in self.check.deleted.to.items()
+            if self.check.deleted.before.get(topic, 0) < end
         }
         if missing:
-            content = json.dumps({**self.check.deleted_before, **missing}).encode()
+            content = json.dumps({**self.check.deleted.before, **missing}).encode()
             what = (
                 f"Note that records of {', '.join(sorted(missing)):.100} up to where their queues begin "
                 f"are of deleted topics, so that they stay out."
@@ -966,8 +969,8 @@ class _Planner:
     def _offsets(self) -> Iterator[Action]:
         ahead: dict[str, dict[tuple[str, int, str], int]] = {}
         if any(finding.kind == "offset-ahead" for finding in self.report.findings):
-            for name, topic, queue_id, group, offset in self.check.offsets():
-                end = self.check.end_of(topic, queue_id)
+            for name, topic, queue_id, group, offset in self.check.positions.all():
+                end = self.check.positions.end_of(topic, queue_id)
                 if offset > end:
                     ahead.setdefault(name, {})[topic, queue_id, group] = (
                         end if group else self._first_due_late(queue_id, end)

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport
-from broker_store.engine.disk import Disk, Reader
+from broker_store.check.files import FileLists, StoreFile
+from broker_store.check.log import Log
+from broker_store.check.positions import Positions
+from broker_store.check.queue import Queue
+from broker_store.check.report import ERROR, NOTE, WARNING
+from broker_store.check.store import CheckedStore
+from broker_store.engine.disk import Reader
 from broker_store.engine.timer.timer_log import UNIT, sound_units
 from broker_store.engine.timer.timer_wheel import SLOT
 from broker_store.formats import properties, timer_check, timer_log, timer_wheel
-from broker_store.formats.record import StoredMessage
 from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS, SLOTS
-
-if TYPE_CHECKING:
-    from broker_store.check.walk import Queue, StoreFile
 
 UNITS_AT_ONCE = 1 << 16
 SLOTS_AT_ONCE = 1 << 16
@@ -35,47 +35,28 @@ _CLOCKS_DIFFER_MS = 3_600_000
 _MOST_LOOKED_UP = 1 << 12  # slots of a piece that differ from the timer log: each costs a read of its unit
 
 
-class Walk(Protocol):
-    """What the walk over log and queues knows, and does for this part of the check."""
-
-    root: Path
-    disk: Disk
-    report: CheckReport
-    log_start: int
-    log_end: int
-    damaged: list[tuple[int, int]]  # parts of the log that hold no good record
-    newest_ms: int  # when the newest record was stored
-
-    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None) -> list[StoreFile]:
-        """The files of a directory that are named by where they begin, of the length `wanted`; what does not
-        belong there is told."""
-
-    def size_of(self, path: Path) -> int | None:
-        """A file's length; None, and told, when it has none."""
-
-    def record_at(self, offset: int, size: int) -> StoredMessage | None:
-        """The good record there, if there is one."""
-
-    def end_of(self, topic: str, queue_id: int) -> int:
-        """The queue offset that comes next."""
-
-    def progress(self, done: int | None, step: str) -> None:
-        """Between pieces of work; it raises when the check shall stop."""
-
-
 class TimerFilesCheck:
     """For when the log and the queues were walked. `queue` is that of the timer topic; `file_size` how long
     files of the timer log are, if that is known."""
 
-    def __init__(self, walk: Walk, queue: Queue | None, file_size: int | None):
-        self._walk, self._queue, self._file_size = walk, queue, file_size
-        self._report, self._disk = walk.report, walk.disk
-        self._directory = walk.root / timer_log.PATH
-        self._wheel = walk.root / timer_wheel.PATH
-        self._path = walk.root / timer_check.PATH
+    def __init__(
+        self,
+        store: CheckedStore,
+        log: Log,
+        lists: FileLists,
+        positions: Positions,
+        queue: Queue | None,
+        file_size: int | None,
+    ):
+        self._report, self._disk, self._progress = store.report, store.disk, store.progress
+        self._log, self._lists, self._positions = log, lists, positions
+        self._queue, self._file_size = queue, file_size
+        self._directory = store.root / timer_log.PATH
+        self._wheel = store.root / timer_wheel.PATH
+        self._path = store.root / timer_check.PATH
 
     def run(self) -> None:
-        self._files = self._walk.sequence(self._directory, 20, timer_log.PATH, self._file_size)
+        self._files = self._lists.sequence(self._directory, timer_log.PATH, self._file_size)
         self._first = self._end = self._files[0].base if self._files else 0
         # A ring, as the wheel: which second, and its newest unit
         self._seconds = np.zeros(SLOTS, dtype=np.int64)
@@ -111,7 +92,7 @@ class TimerFilesCheck:
         log_offset = int(units["log_offset"][0])
         number = self._number_of(log_offset)
         if (
-            number > self._number_of(self._walk.log_start)
+            number > self._number_of(self._log.start)
             and int(self._queue.units(number, 1)["log_offset"][0]) == log_offset
         ):
             what = (
@@ -124,7 +105,7 @@ class TimerFilesCheck:
         """Whether the log goes on in the next file."""
         room = (file.size - timer_log.BLANK.size) // timer_log.SIZE
         for number in range(0, room, UNITS_AT_ONCE):
-            self._walk.progress(None, "timer")
+            self._progress.step("timer")
             at = number * timer_log.SIZE
             raw = reader.read(at, min(UNITS_AT_ONCE, room - number) * timer_log.SIZE)
             units = np.frombuffer(raw[: len(raw) // timer_log.SIZE * timer_log.SIZE], dtype=UNIT)
@@ -155,7 +136,7 @@ class TimerFilesCheck:
     def _check_units(self, file: StoreFile, at: int, units: np.ndarray) -> bool:
         """True when the log of messages ends before one of them."""
         offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
-        beyond = np.flatnonzero(offsets + sizes > self._walk.log_end)
+        beyond = np.flatnonzero(offsets + sizes > self._log.end)
         if len(beyond):
             units, offsets, sizes = (part[: beyond[0]] for part in (units, offsets, sizes))
             where = at + int(beyond[0]) * timer_log.SIZE
@@ -179,9 +160,7 @@ class TimerFilesCheck:
     def _are_named(self, offsets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Which of these (log offset, size) are messages of the timer topic's queue, or may be: their part of
         the log is gone or damaged."""
-        named = offsets < self._walk.log_start
-        for low, high in self._walk.damaged:
-            named |= (offsets >= low) & (offsets < high)
+        named = (offsets < self._log.start) | self._log.is_damaged(offsets)
         queue = self._queue
         if named.all() or queue is None or queue.key in self._report.bad_queues:
             return np.ones(len(offsets), dtype=bool)
@@ -251,14 +230,14 @@ class TimerFilesCheck:
                 )
             return 0
         page: TimerCheck = timer_check.decode(content)
-        now_ms = max(time.time_ns() // 1_000_000, self._walk.newest_ms)
+        now_ms = max(time.time_ns() // 1_000_000, self._log.newest_ms)
         if page.read_ms > now_ms + _CLOCKS_DIFFER_MS:
             at, what = (
                 timer_check.LAYOUT.offset["read_ms"],
                 f"states that all up to {page.read_ms} is delivered, and it is {now_ms}",
             )
             self._report.add(ERROR, "timer-check", str(self._path), at, what)
-        if page.queue_offset > self._walk.end_of(TIMER_TOPIC, 0):
+        if page.queue_offset > self._positions.end_of(TIMER_TOPIC, 0):
             at, what = (
                 timer_check.LAYOUT.offset["queue_offset"],
                 f"is at {page.queue_offset} of the queue of {TIMER_TOPIC}, which ends before",
@@ -278,7 +257,7 @@ class TimerFilesCheck:
         """Of seconds that were not delivered; a slot may be older than the log, since Apache's broker writes
         the wheel once a second."""
         path = self._wheel
-        size = self._walk.size_of(path) if self._disk.exists(path) else None
+        size = self._lists.size_of(path) if self._disk.exists(path) else None
         if size is None:
             return
         if size == 0:
@@ -298,7 +277,7 @@ class TimerFilesCheck:
             self._passed_over_at: int | None = None
             with self._disk.open_reader(path) as reader:
                 for first in range(0, SLOTS, SLOTS_AT_ONCE):
-                    self._walk.progress(None, "timer")
+                    self._progress.step("timer")
                     raw = reader.read(
                         first * timer_wheel.SLOT_BYTES,
                         min(SLOTS_AT_ONCE, SLOTS - first) * timer_wheel.SLOT_BYTES,
@@ -358,7 +337,7 @@ class TimerFilesCheck:
 
     def _asked_ms(self, unit: timer_log.TimerUnit) -> int | None:
         """The slot that a unit's message asks for; None when it cannot be read."""
-        found = self._walk.record_at(unit.log_offset, unit.size)
+        found = self._log.record_at(unit.log_offset, unit.size)
         asked = found.properties.get(properties.TIMER_OUT_MS, "") if found is not None else ""
         return int(asked) if asked.isascii() and asked.isdigit() else None
 

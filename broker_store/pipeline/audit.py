@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from broker_store.check import rules
-from broker_store.check.places import good_record
+from broker_store.check import entries, rules
+from broker_store.check.records import good_record
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk import Disk
@@ -151,7 +151,8 @@ class _Audit:
         self._tell_log(found)
         # Of a file whose header counts no entry the slots may tell of some: then the header is damaged.
         if linked := [
-            IndexFile(str(path), header, walk.index.geometry) for path, _, header in walk.index.files
+            IndexFile(str(path), header, walk.index_files.geometry)
+            for path, _, header in walk.index_files.files
         ]:
             self.tell("links of the index", 0, 0)
             self._tell_links(
@@ -195,7 +196,7 @@ class _Audit:
         ]
 
     def _shared(self) -> Store:
-        entries = (
+        ends = (
             [
                 self._entry(file, number)
                 for file, number in (
@@ -211,13 +212,13 @@ class _Audit:
             queues=tuple(self.queues),
             index=tuple(self.index),
             gaps=tuple(self.gaps),
-            tombstones=self.walk.deleted_before,
-            known_topics=frozenset(self.walk.known_topics),
+            tombstones=self.walk.deleted.before,
+            known_topics=frozenset(self.walk.deleted.known),
             delay_levels_ms=self.delay_levels_ms,
             log_begin=self.files[0][1] if self.files else 0,
             data_end=self.splits[-1].end if self.splits else 0,
-            first_entry=entries[0],
-            last_entry=entries[1],
+            first_entry=ends[0],
+            last_entry=ends[1],
         )
 
     def _entry(self, file: IndexFile, number: int) -> int:
@@ -247,11 +248,11 @@ class _Audit:
     def _take_places(self, walk: StoreCheck) -> None:
         """Read the log's files where `check_store` reads them: at the place that their records state, and no
         further than they should reach."""
-        kept = [file for file in walk.log_files if file.actual]
+        kept = [file for file in walk.log.files if file.actual]
         placed = [(file.path, file.base, file.base + min(file.actual, file.size)) for file in kept]
         while len(placed) > 1 and splits.is_zero(placed[-1][0], placed[-1][2] - placed[-1][1], self.disk):
             placed.pop()  # made ahead, with blocks or without
-        for file in walk.log_files:
+        for file in walk.log.files:
             if not file.actual and placed and file.base < placed[-1][1]:
                 self.add(
                     ERROR,
@@ -285,14 +286,14 @@ class _Audit:
         self.findings = [
             one
             for one in self.findings
-            if not one["kind"].startswith("index-") and one["kind"] != rules.NO_INDEX
+            if not one["kind"].startswith("index-") and one["kind"] != entries.NO_INDEX
         ]
         self.kinds = {
             kind: count
             for kind, count in self.kinds.items()
-            if not kind.startswith("index-") and kind != rules.NO_INDEX
+            if not kind.startswith("index-") and kind != entries.NO_INDEX
         }
-        self.add(NOTE, rules.INDEX_REBUILT, self.store / "index", None, rules.INDEX_WAS_REBUILT)
+        self.add(NOTE, entries.INDEX_REBUILT, self.store / "index", None, entries.INDEX_WAS_REBUILT)
 
     def _check_names(self) -> list[tuple[int, int]]:
         """The gaps of the log, where the files that there are do not follow one another; all queues."""
@@ -305,8 +306,8 @@ class _Audit:
     def _index_files(self, walk: StoreCheck) -> list[IndexFile]:
         """Those that hold entries, of the length that they should have."""
         found = [
-            IndexFile(str(path), header, walk.index.geometry)
-            for path, _, header in walk.index.files
+            IndexFile(str(path), header, walk.index_files.geometry)
+            for path, _, header in walk.index_files.files
             if header.count > index_file.FIRST_ENTRY
         ]
         self.counts["index_files"] = len(found)
@@ -321,17 +322,19 @@ class _Audit:
             (one.log_end for one in found if one.records), default=self.files[0][1] if self.files else 0
         )
         if not self.index and (keys := sum(one.keys for one in found)):
-            if self.walk.index.files:  # none has an entry
-                path, _, _ = self.walk.index.files[-1]
+            if self.walk.index_files.files:  # none has an entry
+                path, _, _ = self.walk.index_files.files[-1]
                 begin = min(one.first_time[0] for one in found if one.first_time is not None)
-                self.add(self.behind, "index-behind", path, None, rules.keys_not_in_index(keys, begin), keys)
+                self.add(
+                    self.behind, "index-behind", path, None, entries.keys_not_in_index(keys, begin), keys
+                )
             else:
                 self.add(
                     WARNING,
-                    rules.NO_INDEX,
+                    entries.NO_INDEX,
                     self.store / "index",
                     None,
-                    rules.keys_without_index(keys),
+                    entries.keys_without_index(keys),
                 )
         last_ms: int | None = None
         for one in found:
@@ -384,7 +387,7 @@ class _Audit:
         ):
             return None
         at, length, _ = damaged
-        is_last = at >= self.files[-1][1] and self.walk.log_files[-1].base == self.files[-1][1]
+        is_last = at >= self.files[-1][1] and self.walk.log.files[-1].base == self.files[-1][1]
         return at if is_last and self.walk.find_referenced_to() <= at + length else None
 
     def _file_of(self, at: int) -> tuple[Path, int, int]:
@@ -400,9 +403,9 @@ class _Audit:
         path, base, _ = self._file_of(at)
         torn = problem.startswith(TORN)
         reaches = torn and any(self._last_reference(queue) > at for queue in self.queues)
-        kind, severity = "bad-record", self.walk.beyond if at == self.unreferenced_at else ERROR
+        kind, severity = "bad-record", self.walk.store.beyond if at == self.unreferenced_at else ERROR
         if torn:
-            kind, severity = "torn-tail", self.walk.beyond if reaches else WARNING
+            kind, severity = "torn-tail", self.walk.store.beyond if reaches else WARNING
         self.add(severity, kind, path, at - base, problem)
 
     @staticmethod
@@ -482,7 +485,7 @@ class _Audit:
             what, kind = "missing, the log has the records", "unit-missing"
             severity = rules.missing_severity(self.behind, at_end, self.is_unclean)
         elif fault.kind == "unit-behind":
-            what, kind, severity = "pointing behind the end of the log", "unit-extra", self.walk.beyond
+            what, kind, severity = "pointing behind the end of the log", "unit-extra", self.walk.store.beyond
         elif fault.kind == "unit-extra":
             what, kind, severity = (
                 f"pointing at no record of this queue, the first to {found[0]}",
@@ -531,7 +534,7 @@ class _Audit:
                 continue  # a running broker goes on adding entries
             # A start after an unclean stop links the last file anew.
             severity = self.behind if is_last else ERROR
-            geometry = self.walk.index.geometry
+            geometry = self.walk.index_files.geometry
             if fault.kind == "index-header":
                 used, stated = fault.first
                 self.add(
@@ -547,7 +550,7 @@ class _Audit:
                     severity, at, what = (
                         ERROR,
                         geometry.entry_at(place),
-                        rules.points_back(there, wanted),
+                        entries.points_back(there, wanted),
                     )
                 elif fault.kind == "index-chain":
                     loops = "; the chain loops" if there >= place else ""
@@ -578,7 +581,7 @@ class _Audit:
                     "index-entry",
                     file.path,
                     file.geometry.entry_at(index_file.FIRST_ENTRY),
-                    rules.points_back(first, before),
+                    entries.points_back(first, before),
                 )
             before = last
             is_last = file is self.index[-1]
@@ -588,16 +591,16 @@ class _Audit:
             if [first, last] != [header.begin_offset, header.end_offset]:
                 self.add(
                     severity,
-                    rules.INDEX_HEADER,
+                    entries.INDEX_HEADER,
                     file.path,
                     index_file.HEADER.offset["begin_offset"],
-                    rules.WRONG_ENDS,
+                    entries.WRONG_ENDS,
                 )
             for name, offset in zip(("begin_timestamp", "end_timestamp"), (first, last), strict=True):
                 stored_ms, stated_ms = self._store_ms(offset), getattr(header, name)
                 if stored_ms is not None and stored_ms != stated_ms:
-                    what = rules.wrong_stamp(name, stated_ms, stored_ms)
-                    self.add(severity, rules.INDEX_HEADER, file.path, index_file.HEADER.offset[name], what)
+                    what = entries.wrong_stamp(name, stated_ms, stored_ms)
+                    self.add(severity, entries.INDEX_HEADER, file.path, index_file.HEADER.offset[name], what)
 
     def _store_ms(self, offset: int) -> int | None:
         """Store time of the good record at a log offset; None when there is none."""

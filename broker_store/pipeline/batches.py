@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_store.check.walk import REASONS
+from broker_store.check.records import REASONS
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.log.record_room import FieldRoom, Room
 from broker_store.errors import DamagedStoreError, FormatError, StoreError

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from broker_store.check import rules
-from broker_store.check.index import ENTRY, SLOT
+from broker_store.check.entries import ENTRY, SLOT, entry_seconds
+from broker_store.check.units import MAX_CONTRADICTED
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.log.record_room import ColumnRoom
 from broker_store.engine.rows import name_hash
@@ -335,7 +336,7 @@ class _Units:
         wrong = ~absent & ~good
         again = np.zeros(len(rows), dtype=bool)
         for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[
-            : rules.MOST_CONTRADICTED
+            :MAX_CONTRADICTED
         ]:
             unit = queue_unit.QueueUnit(*_values(units[place]))
             again[place] = is_record_of(
@@ -459,7 +460,7 @@ class _Units:
             )
         behind &= ~check.in_damage(offsets)
         contradicted = np.zeros(len(units), dtype=bool)
-        for place in np.flatnonzero(extra & ~nonsense)[: rules.MOST_CONTRADICTED]:
+        for place in np.flatnonzero(extra & ~nonsense)[:MAX_CONTRADICTED]:
             contradicted[place] = self._states_nothing_else(queue_unit.QueueUnit(*_values(units[place])))
         # A good record of that size there states another place: its header is wrong, and the unit is not.
         if not queue.topic.startswith(queue_unit.LIGHT_QUEUE):
@@ -651,7 +652,7 @@ class _Entries:
         offsets = entries["log_offset"].astype(np.int64)
         row_at = np.minimum(np.searchsorted(rows[:, k.ROW_LOG_OFFSET], offsets), len(rows) - 1)
         begin_ms = int(self._context[compare.E_BEGIN_MS])
-        wanted = rules.entry_seconds(rows[row_at, k.ROW_STORE_MS], begin_ms)
+        wanted = entry_seconds(rows[row_at, k.ROW_STORE_MS], begin_ms)
         places = self._place + np.arange(at, at + count, dtype=np.int64)
         is_first = (places & 0xFFFFFFFF) == index_file.FIRST_ENTRY
         wrong = (rows[row_at, k.ROW_LOG_OFFSET] == offsets) & ~is_first & (entries["seconds"] != wanted)

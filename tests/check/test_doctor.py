@@ -1,10 +1,15 @@
 """The doctor names every fault that is planted, and its repair keeps all that could be read."""
 
+import ast
+import importlib
 import json
+import pkgutil
 import shutil
+from pathlib import Path
 
 import pytest
 
+import broker_store.check
 from broker_store.check import doctor
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
@@ -83,7 +88,7 @@ def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
     damaged = tree(scene.root)
     check = checked(scene.root)
     named = [
-        doctor.grade_of(finding, check.unclean)
+        doctor.grade_of(finding, check.store.is_unclean)
         for finding in check.report.findings
         if finding.kind == planted.kind
         and finding.file.startswith(str(scene.root / planted.file))
@@ -124,7 +129,7 @@ def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
 def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
     root = stores.unpack_variant(variant, tmp_path)
     check = checked(root)
-    grades = {finding["grade"] for finding in doctor.findings_of(check.report, root, check.unclean)}
+    grades = {finding["grade"] for finding in doctor.findings_of(check.report, root, check.store.is_unclean)}
     assert grades == {
         "kill9": set(),
         "bitflip-tail": {"lost"},
@@ -317,27 +322,29 @@ def test_a_disk_that_refuses_ends_the_repair_with_what_it_says(scene):
     assert grave(checked(scene.root)) == []
 
 
-def test_every_kind_of_finding_has_a_meaning(tmp_path):
-    """Each kind that the check may tell is explained: its source is searched for them."""
-    import re
-    from pathlib import Path
+def kinds_of(module):
+    """The kinds of findings that the source of a module adds, and those that its functions take as default."""
+    found = set()
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("report.add"):
+            found.add(node.args[1])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self._report_unindexed":
+            found.add(node.args[0])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self._break":
+            found |= set(node.args[4:])
+        if isinstance(node, ast.FunctionDef) and node.args.args and node.args.args[-1].arg == "kind":
+            found |= set(node.args.defaults)
+    return {eval(ast.unparse(node), vars(module)) for node in found if ast.unparse(node) != "kind"}
 
-    from broker_store.check import ends as check_ends
-    from broker_store.check import index as check_index
-    from broker_store.check import rules
-    from broker_store.check import timer as check_timer
-    from broker_store.check import walk as check
 
-    source = "".join(
-        Path(module.__file__).read_text() for module in (check, check_ends, check_index, check_timer)
-    )
-    kinds = set(
-        re.findall(
-            r'(?:ERROR|WARNING|NOTE|severity|behind|self._late|_chain_severity\(\)),\s*"([a-z-]+)"', source
-        )
-    ) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
-    kinds |= {rules.STORE_TIME, rules.QUEUE_OFFSET, rules.NO_INDEX, rules.MISPLACED}
-    assert kinds | {"torn-tail", "bad-record"} == set(doctor.MEANINGS)
+def test_every_kind_of_finding_has_a_meaning():
+    """Each kind that the check may report is explained: its source is searched for them."""
+    modules = [
+        importlib.import_module(f"broker_store.check.{name}")
+        for _, name, _ in pkgutil.iter_modules(broker_store.check.__path__)
+    ]
+    kinds = set().union(*(kinds_of(module) for module in modules))
+    assert kinds == set(doctor.MEANINGS)
 
 
 def test_a_log_file_that_is_millions_of_files_away_is_not_bridged_to(scene):

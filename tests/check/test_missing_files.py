@@ -51,7 +51,7 @@ def checked(root, **changes) -> StoreCheck:
     given = {"last_start": last_start(root.parent / "recoveries", root), "config_readers": READERS} | changes
     check = StoreCheck(root, **given)
     check.run()
-    findings_of(check.report, root, check.unclean)  # each kind has a meaning, else KeyError
+    findings_of(check.report, root, check.store.is_unclean)  # each kind has a meaning, else KeyError
     return check
 
 
@@ -147,7 +147,7 @@ def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
     store.close()
     assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * len(TABLES)
     check = checked(closed)
-    assert {finding["grade"] for finding in findings_of(check.report, closed, check.unclean)} == {
+    assert {finding["grade"] for finding in findings_of(check.report, closed, check.store.is_unclean)} == {
         "lost"
     } and make_plan(check).actions == []
     assert told(checked(closed, last_start=None), "config-missing") == []

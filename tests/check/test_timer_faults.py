@@ -188,7 +188,7 @@ def test_damage_of_timer_files_is_named_and_mended_and_each_message_comes_once(f
     plant(root)
     check = StoreCheck(root, settings_of(root))
     check.run()
-    found = doctor.findings_of(check.report, root, check.unclean)
+    found = doctor.findings_of(check.report, root, check.store.is_unclean)
     assert (kind, grade) in {(finding["kind"], finding["grade"]) for finding in found}, found
     assert {finding["kind"] for finding in found} <= {kind, "timer-check", "timer-slot", "timer-chain"}, found
     plan = make_plan(check, settings_of(root))
@@ -238,7 +238,7 @@ def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_mo
     assert check.report.kinds == {"timer-slot": 2 * 4_096, "timer-slots": 1}
     (more,) = [
         finding
-        for finding in doctor.findings_of(check.report, root, check.unclean)
+        for finding in doctor.findings_of(check.report, root, check.store.is_unclean)
         if finding["kind"] == "timer-slots"
     ]
     assert (more["grade"], more["file"], more["offset"]) == (

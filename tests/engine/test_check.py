@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from broker_store.check import index as check_index
-from broker_store.check import walk as check
+from broker_store.check import slices as check_slices
 from broker_store.check.report import CheckReport
 from broker_store.check.walk import check_store
 from broker_store.engine.disk import Reader
@@ -159,8 +159,8 @@ def test_slices_that_are_read_ahead_tell_what_one_slice_tells(
         else stores.unpack("clean-small", tmp_path)
     )
     whole = check_store(root)
-    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(check, "REST_BYTES", rest_bytes)
+    monkeypatch.setattr(check_slices, "USUAL_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(check_slices, "REST_BYTES", rest_bytes)
     monkeypatch.setattr(check_index, "ENTRIES_AT_ONCE", 50)
     monkeypatch.setattr(check_index, "SLOTS_AT_ONCE", 70)
     report = check_store(root)
@@ -172,7 +172,7 @@ def test_slices_that_are_read_ahead_tell_what_one_slice_tells(
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
-    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", 10_000)
+    monkeypatch.setattr(check_slices, "USUAL_SLICE_BYTES", 10_000)
 
     def cut(done, total, step):
         if done > 300_000:
@@ -184,7 +184,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
 
 @pytest.mark.parametrize("slice_bytes", [10_000, 400])
 def test_what_cannot_be_read_ahead_is_told_unless_it_is_not_asked_for(slice_bytes, clean, monkeypatch):
-    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(check_slices, "USUAL_SLICE_BYTES", slice_bytes)
     good = [
         found.log_offset
         for found in ReferenceStore(clean, stores.SIZES["clean-small"]).walk.records

@@ -432,7 +432,7 @@ def test_a_repair_names_what_was_behind_the_end_of_a_log_after_a_kill_and_the_st
     assert again.max_offset("T", 0) == len(offsets) and again.put(message("T", 0)).queue_offset == len(
         offsets
     )
-    assert plan.losses.messages == sum(offset >= check.log_end for offset in offsets)
+    assert plan.losses.messages == sum(offset >= check.log.end for offset in offsets)
     again.close()
 
 

@@ -208,7 +208,7 @@ def examine(root: Path, with_plan: bool, noted: FileSizes, **given) -> tuple[dic
     tell = given.pop("on_progress")
     check = StoreCheck(root, on_progress=told if tell else None, noted=noted, config_readers=READERS, **given)
     report = check.run()
-    findings = findings_of(report, root, check.unclean)
+    findings = findings_of(report, root, check.store.is_unclean)
     result = {
         "store": str(root),
         "ok": report.ok,
