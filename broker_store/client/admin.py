@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.client.message import ReceivedMessage, decode_messages
@@ -47,7 +48,7 @@ class Admin:
     async def __aenter__(self) -> Admin:
         return self
 
-    async def __aexit__(self, *_error) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -153,7 +154,7 @@ class Admin:
     # Groups
 
     async def create_group(
-        self, group: str, *, cluster: str | None = None, broker_name: str | None = None, **settings: object
+        self, /, group: str, *, cluster: str | None = None, broker_name: str | None = None, **settings: object
     ) -> None:
         """Create or change a subscription group; `settings` by Apache's names, e.g. retryMaxTimes=3."""
         body = fastjson.dumps({"groupName": check_group(group)} | settings)
@@ -170,10 +171,11 @@ class Admin:
         for address in await self._masters(cluster, None):
             await self._session.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
-    async def group_configs(self, address: str) -> dict[str, dict]:
+    async def group_configs(self, address: str) -> dict[str, dict[str, Any]]:
         """All subscription groups of one broker: settings by Apache's names."""
         answer = await self._session.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return _json_object(answer.body).get("subscriptionGroupTable", {})
+        table: dict[str, dict[str, Any]] = _json_object(answer.body).get("subscriptionGroupTable", {})
+        return table
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, ConsumeOffsets]:
         """How far a group is in each queue."""
@@ -184,7 +186,7 @@ class Admin:
             stats |= bodies.decode_consume_stats(answer.body)
         return dict(sorted(stats.items()))
 
-    async def consumer_connections(self, group: str, address: str) -> dict | None:
+    async def consumer_connections(self, group: str, address: str) -> dict[str, Any] | None:
         """Who consumes for a group at one broker, as Apache's JSON has it; None when nobody is online."""
         fields = write_header(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumer_group=group)
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
@@ -317,7 +319,7 @@ class Admin:
             return await self._masters(None, None)
 
 
-def _json_object(body: bytes) -> dict:
+def _json_object(body: bytes) -> dict[str, Any]:
     value = fastjson.loads(body)
     if not isinstance(value, dict):
         raise FieldError("body", body[:50], "an object")

@@ -29,7 +29,7 @@ class ReadAhead:
     span: int = 2_000
     count: int = 32
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in self.__slots__:
             if getattr(self, name) < 1:
                 raise MisuseError(f"ReadAhead {name}={getattr(self, name)} must be at least 1")
@@ -49,7 +49,7 @@ class AssignedQueue:
         self.locked_until_s = 0.0
         self.last_pull_ms = 0
         self.last_consume_ms = 0
-        self.task: asyncio.Task | None = None
+        self.task: asyncio.Task[None] | None = None
         self.room = asyncio.Event()
         self.room.set()
         self.idle = asyncio.Event()

@@ -23,7 +23,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from broker_store.client import admin, producer, pull_consumer, push_consumer, transactions
 from broker_store.client.handling import Handler
@@ -32,14 +32,16 @@ from broker_store.client.subscription import ALL
 from broker_store.errors import MisuseError
 from broker_store.protocol.bodies import MessageQueue
 
-C = TypeVar(
-    "C",
-    admin.Admin,
-    producer.Producer,
-    pull_consumer.PullConsumer,
-    push_consumer.PushConsumer,
-    transactions.TransactionProducer,
-)
+
+class _Client(Protocol):
+    """What the clients of broker_store.client have in common."""
+
+    async def __aenter__(self) -> object: ...
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Client)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -50,10 +52,20 @@ def _waiting(
     """A coroutine function of a client as a method that waits for it."""
 
     @functools.wraps(method)
-    def call(self: _Blocking, /, *arguments: P.args, **options: P.kwargs) -> R:
+    def call(self: _Blocking[Any], /, *arguments: P.args, **options: P.kwargs) -> R:
         return self._run(method(self._client, *arguments, **options))
 
     return call
+
+
+def _made_as(make: Callable[P, Any]) -> Callable[Concatenate[Any, P], None]:
+    """The constructor of a blocking client, with the arguments of the client that lives in it."""
+
+    @functools.wraps(make.__init__)
+    def __init__(self: _Blocking[Any], /, *arguments: P.args, **options: P.kwargs) -> None:
+        _Blocking.__init__(self, make(*arguments, **options))
+
+    return __init__
 
 
 class _Blocking(Generic[C]):
@@ -70,7 +82,7 @@ class _Blocking(Generic[C]):
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a program which forgets to close ends all the same.
         self._thread = threading.Thread(
-            target=self._live, name=f"blocking {type(self).__name__}", daemon=True
+            target=_live, args=(self._loop,), name=f"blocking {type(self).__name__}", daemon=True
         )
         self._thread.start()
         try:
@@ -85,29 +97,23 @@ class _Blocking(Generic[C]):
 
     def close(self) -> None:
         """End the client and its thread. Idempotent."""
-        if self._thread is not None:
+        if self._thread is not None and self._loop is not None:
             self._run(self._client.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._thread = None
 
-    def _live(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
     def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        if self._thread is None or self._thread is threading.current_thread():
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or thread is threading.current_thread():
             coroutine.close()
-            if self._thread is None:
+            if thread is None:
                 raise MisuseError(f"a blocking {type(self).__name__} is used inside its `with` block")
             raise MisuseError(
                 "a blocking method cannot wait in a coroutine of its own client; use "
                 "broker_store.client there"
             )
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
         except BaseException:
@@ -115,12 +121,18 @@ class _Blocking(Generic[C]):
             raise
 
 
+def _live(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
 class Producer(_Blocking[producer.Producer]):
     """broker_store.client.Producer, waiting."""
 
-    @functools.wraps(producer.Producer.__init__)
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(producer.Producer(*arguments, **options))
+    __init__ = _made_as(producer.Producer)
 
     send = _waiting(producer.Producer.send)
     send_batch = _waiting(producer.Producer.send_batch)
@@ -160,6 +172,8 @@ class Half:
 class TransactionProducer(Producer):
     """broker_store.client.TransactionProducer, waiting. `check` is a plain function and is called in a
     thread."""
+
+    _client: transactions.TransactionProducer
 
     def __init__(
         self,
@@ -211,9 +225,7 @@ class TransactionProducer(Producer):
 class PullConsumer(_Blocking[pull_consumer.PullConsumer]):
     """broker_store.client.PullConsumer, waiting."""
 
-    @functools.wraps(pull_consumer.PullConsumer.__init__)
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(pull_consumer.PullConsumer(*arguments, **options))
+    __init__ = _made_as(pull_consumer.PullConsumer)
 
     queues = _waiting(pull_consumer.PullConsumer.queues)
     pull = _waiting(pull_consumer.PullConsumer.pull)
@@ -228,9 +240,7 @@ class PushConsumer(_Blocking[push_consumer.PushConsumer]):
     """broker_store.client.PushConsumer, waiting: iterate over it, or start it with a handler, which is a
     plain function."""
 
-    @functools.wraps(push_consumer.PushConsumer.__init__)
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(push_consumer.PushConsumer(*arguments, **options))
+    __init__ = _made_as(push_consumer.PushConsumer)
 
     def subscribe(self, topic: str, tags: str = ALL) -> Self:
         """Add a topic; all consumers of a group must subscribe alike."""
@@ -274,9 +284,7 @@ class PushConsumer(_Blocking[push_consumer.PushConsumer]):
 class Admin(_Blocking[admin.Admin]):
     """broker_store.client.Admin, waiting."""
 
-    @functools.wraps(admin.Admin.__init__)
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(admin.Admin(*arguments, **options))
+    __init__ = _made_as(admin.Admin)
 
     cluster_info = _waiting(admin.Admin.cluster_info)
     broker_runtime_info = _waiting(admin.Admin.broker_runtime_info)

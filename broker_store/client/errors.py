@@ -58,7 +58,7 @@ class PartlySent(ClientError):
         )
 
 
-def _name(codes, code: int) -> str:
+def _name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
     try:
         return codes(code).name
     except ValueError:

@@ -39,11 +39,12 @@ class Link(asyncio.Protocol):
         self._opaque = 0
         self._writable = asyncio.Event()
         self._writable.set()
-        self._ended = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
 
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # both ways, as of TCP
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
@@ -52,7 +53,8 @@ class Link(asyncio.Protocol):
             commands = self._connection.receive(data)
         except ProtocolError as error:
             log.warning("%s sent what is no frame, closing: %s", self.address, error)
-            self._transport.abort()
+            if self._transport is not None:
+                self._transport.abort()
             return
         for command in commands:
             if command.flag & 1:
@@ -81,7 +83,7 @@ class Link(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
+        return self._open_transport() is None
 
     async def drained(self) -> None:
         """Wait until the server has read most of what was written."""
@@ -89,9 +91,14 @@ class Link(asyncio.Protocol):
 
     def write(self, command: Command) -> None:
         """Write a command that waits for no answer. Raises ConnectionLost."""
-        if self.closed:
+        transport = self._open_transport()
+        if transport is None:
             raise ConnectionLost(f"the connection to {self.address} ended")
-        self._transport.write(encode_frame(command))
+        transport.write(encode_frame(command))
+
+    def _open_transport(self) -> asyncio.Transport | None:
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
 
     async def request(self, command: Command, timeout: float) -> Command:
         """Write a request and wait at most `timeout` seconds. Raises ConnectionLost, RequestTimeout."""
@@ -100,7 +107,8 @@ class Link(asyncio.Protocol):
         opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
         command.opaque = opaque
         self.write(command)
-        future = self._waiting[opaque] = self._loop.create_future()
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self._waiting[opaque] = future
         timer = self._loop.call_later(timeout, self._time_out, opaque, command.code, timeout)
         try:
             return await future

@@ -60,7 +60,7 @@ class Outgoing:
     delay_s: float | None = None
     deliver_at: datetime | int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # An iterator can be read once, and keys are read for the message and for its trace.
         object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
 
@@ -100,13 +100,16 @@ def outgoing(
     tag: str | None,
     keys: str | Iterable[str],
     properties: Mapping[str, str] | None,
-    *delay,
+    delay_level: int | None = None,
+    delay_s: float | None = None,
+    deliver_at: datetime | int | None = None,
 ) -> Outgoing:
     """The arguments of a send as one; an Outgoing stays what it is. Raises MisuseError when both are
     given."""
     if not isinstance(body, Outgoing):
-        return Outgoing(body, tag, keys, properties or {}, *delay)
-    if tag or keys or properties or any(value is not None for value in delay):
+        return Outgoing(body, tag, keys, properties or {}, delay_level, delay_s, deliver_at)
+    delays = (delay_level, delay_s, deliver_at)
+    if tag or keys or properties or any(value is not None for value in delays):
         raise MisuseError("an Outgoing holds tag, keys, properties and delay itself; give them there")
     return body
 

@@ -47,7 +47,7 @@ from broker_store.client.message import (
     encode_properties,
     outgoing,
 )
-from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, Session, local_address
+from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, RequestHandler, Session, local_address
 from broker_store.errors import BrokerStoreError, FormatError, MisuseError
 from broker_store.formats import properties as property_format
 from broker_store.formats import recall_handle, record
@@ -143,7 +143,7 @@ class Producer:
             if trace
             else None
         )
-        self._turns: dict[str, itertools.count] = {}
+        self._turns: dict[str, itertools.count[int]] = {}
         self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
         self._provisional: dict[str, TopicRoute] = {}
         self._requests: dict[str, asyncio.Future[ReceivedMessage]] = {}
@@ -152,7 +152,7 @@ class Producer:
         await self.start()
         return self
 
-    async def __aexit__(self, *_error) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -169,7 +169,7 @@ class Producer:
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._session.client_id, producers=(self.group,))
 
-    def _handlers(self) -> dict:
+    def _handlers(self) -> dict[int, RequestHandler]:
         """What brokers may ask, by code."""
         return {int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT): self._on_reply}
 
@@ -412,7 +412,8 @@ class Producer:
         }
         await self.queues(topic)
         await self._session.be_known()
-        future = self._requests[correlation] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
+        self._requests[correlation] = future
         try:
             async with asyncio.timeout(timeout):
                 await self.send(
@@ -490,7 +491,7 @@ class Producer:
             try:
                 if left <= 0:
                     raise RequestTimeout(f"topic {topic} took no message within {timeout:g} s")
-                fields = self._fields(code, queue, properties, sys_flag) | (counted or {})
+                fields = {**self._fields(code, queue, properties, sys_flag), **(counted or {})}
                 answer = await self._session.ask(
                     address, code, fields, body, timeout=left, accept=STATUS_NAMES
                 )

@@ -43,7 +43,7 @@ class PullConsumer:
         self._session.start()
         return self
 
-    async def __aexit__(self, *_error) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

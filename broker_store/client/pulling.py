@@ -130,7 +130,7 @@ class QueueReader:
         """The first message stored at that time or later."""
         return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=timestamp_ms)
 
-    async def _ask_offset(self, code: int, queue: MessageQueue, **more) -> int:
+    async def _ask_offset(self, code: int, queue: MessageQueue, **more: int) -> int:
         fields = write_header(code, topic=queue.topic, queue_id=queue.queue_id, **more)
         return _offset((await self._session.ask(await self.address(queue), code, fields)).fields)
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import inspect
 import logging
 import time
@@ -49,7 +50,13 @@ from broker_store.client.message import ReceivedMessage, UniqueKeys, decode_mess
 from broker_store.client.places import Places
 from broker_store.client.producer import Producer
 from broker_store.client.pulling import PullStatus, QueueReader, readable_queues
-from broker_store.client.session import REQUEST_TIMEOUT_S, Session, local_address, lowest_address
+from broker_store.client.session import (
+    REQUEST_TIMEOUT_S,
+    RequestHandler,
+    Session,
+    local_address,
+    lowest_address,
+)
 from broker_store.client.subscription import ALL, make_subscription
 from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic, retry_topic
@@ -129,7 +136,7 @@ class PushConsumer:
         self._places = places
         self._place_of: dict[str, int] = {}
         self._subscriptions: dict[str, Subscription] = {}
-        handlers = {
+        handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._on_reset,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_status,
@@ -161,9 +168,9 @@ class PushConsumer:
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._settled = False
-        self._releases: dict[MessageQueue, asyncio.Task] = {}
-        self._background: list[asyncio.Task] = []
-        self._workers: list[asyncio.Task] = []
+        self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._background: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
         self._started_ms = 0
         self._closed = False
 
@@ -215,7 +222,7 @@ class PushConsumer:
     async def __aenter__(self) -> PushConsumer:
         return self
 
-    async def __aexit__(self, *_error) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self, timeout: float = 5.0) -> None:
@@ -436,9 +443,9 @@ class PushConsumer:
             return 0
         if self._consume_from == "last":
             return await self._reader.max_offset(queue)
-        if self._consume_from == "first":
-            return await self._reader.min_offset(queue)
-        return await self._reader.offset_by_time(queue, self._consume_from)
+        if isinstance(self._consume_from, int):
+            return await self._reader.offset_by_time(queue, self._consume_from)
+        return await self._reader.min_offset(queue)
 
     def _drop(self, assigned: AssignedQueue) -> None:
         """Stop handing a queue out, and give it up once what is being handled has ended."""
@@ -454,8 +461,9 @@ class PushConsumer:
         if not ours:
             await self._commit(assigned)
         await assigned.idle.wait()
-        assigned.task.cancel()
-        await asyncio.gather(assigned.task, return_exceptions=True)
+        if assigned.task is not None:
+            assigned.task.cancel()
+            await asyncio.gather(assigned.task, return_exceptions=True)
         if ours:
             await self._commit(assigned)
         if self.orderly and not self.broadcasting:
@@ -555,7 +563,7 @@ class PushConsumer:
     async def _work_on(self) -> None:
         while True:
             task = await self._work.get()
-            if task.assigned.dropped:
+            if task is None or task.assigned.dropped:  # None is for loops, which do not run beside workers
                 continue
             task.assigned.begin_handling()
             try:
@@ -574,16 +582,16 @@ class PushConsumer:
 
     async def _call_handler(self, message: ReceivedMessage) -> Exception | None:
         """What the handler raised. It is its own business, and logged."""
+        handler = self._handler
+        assert handler is not None  # a consumer without one puts its messages into a loop's hands
         try:
             if self._handler_is_async:
-                await self._handler(message)
+                outcome = handler(message)
             else:
-                in_context = contextvars.copy_context().run
-                outcome = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, in_context, self._handler, message
-                )
-                if inspect.isawaitable(outcome):
-                    await outcome
+                call = functools.partial(contextvars.copy_context().run, handler, message)
+                outcome = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            if inspect.isawaitable(outcome):
+                await outcome
         except (RetryLater, GiveUp) as wish:
             log.info(
                 "%s: the handler wants %r %s",
@@ -652,7 +660,7 @@ class PushConsumer:
         await self._work.put(task)
         return await task.outcome
 
-    def _is_hopeless(self, message: ReceivedMessage, problem: Exception) -> bool:
+    def _is_hopeless(self, message: ReceivedMessage, problem: Exception | None) -> bool:
         return isinstance(problem, GiveUp) or (
             self._max_retries is not None and message.attempt > self._max_retries
         )
@@ -702,7 +710,7 @@ class PushConsumer:
                 continue
             assigned.move(offset)
             await self._commit(assigned)
-            if assigned.idle.is_set():
+            if assigned.idle.is_set() and assigned.task is not None:
                 # The pull that waits at the old place need not be waited for.
                 assigned.task.cancel()
                 assigned.task = self._session.spawn(self._read(assigned))

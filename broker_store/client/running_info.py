@@ -27,7 +27,7 @@ def encode(
     )
 
 
-def _queue_info(assigned: AssignedQueue) -> dict:
+def _queue_info(assigned: AssignedQueue) -> dict[str, object]:
     lowest, highest = assigned.unfinished_range
     return {
         "cachedMsgCount": assigned.unfinished,

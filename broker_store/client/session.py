@@ -14,7 +14,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError
 from broker_store.client.link import Link, open_link, split_address
@@ -33,7 +34,9 @@ ROUTE_INTERVAL_S = 30.0
 HEARTBEAT_INTERVAL_S = 30.0
 MASTER_ID = 0
 
-RequestHandler = Callable[[Command], "Command | None"]
+# What answers a request of a broker, at once or later; None is no answer.
+RequestHandler = Callable[[Command], Command | None | Coroutine[Any, Any, Command | None]]
+_Result = TypeVar("_Result")
 _numbers = itertools.count(1)
 
 
@@ -63,7 +66,8 @@ def local_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
-            return probe.getsockname()[0]
+            address: str = probe.getsockname()[0]
+            return address
         except OSError:
             return "127.0.0.1"
 
@@ -92,7 +96,7 @@ class Session:
         self._lookups: dict[str, asyncio.Future[TopicRoute]] = {}
         self._nameserver = 0
         self._beaten: set[str] = set()
-        self._tasks: set[asyncio.Task] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._started = False
         self._closed = False
 
@@ -108,14 +112,14 @@ class Session:
             if self._heartbeat is not None:
                 self.spawn(self._repeat(self.beat, HEARTBEAT_INTERVAL_S))
 
-    def spawn(self, coroutine) -> asyncio.Task:
+    def spawn(self, coroutine: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
         """A task that ends with this session at the latest."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _repeat(self, step, interval_s: float) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
         while True:
             await asyncio.sleep(interval_s)
             try:
@@ -188,13 +192,20 @@ class Session:
         await link.drained()
         link.write(Command.request(code, fields, body, oneway=True))
 
-    async def ask_nameserver(self, code: int, fields: dict[str, str] | None = None, **more) -> Command:
+    async def ask_nameserver(
+        self,
+        code: int,
+        fields: dict[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        accept: Container[int] = (ResponseCode.SUCCESS,),
+    ) -> Command:
         """The answer of a name server that can be reached. Raises ClientError."""
-        failure: ClientError | None = None
+        failure: ClientError = ConnectionLost("no name server is given")
         for _ in self.nameservers:
             address = self.nameservers[self._nameserver]
             try:
-                return await self.ask(address, code, fields, **more)
+                return await self.ask(address, code, fields, timeout=timeout, accept=accept)
             except AnswerError:
                 raise
             except ClientError as error:
@@ -207,24 +218,25 @@ class Session:
         handler = self._handlers.get(command.code)
         if handler is None:
             remark = f" request type {command.code} not supported"
-            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        else:
-            try:
-                answer = handler(command)
-            except BrokerStoreError as error:
-                answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        if asyncio.iscoroutine(answer):
+            _write_answer(command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark), command, link)
+            return
+        try:
+            answer = handler(command)
+        except BrokerStoreError as error:
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        if isinstance(answer, Coroutine):
             self.spawn(self._answer_later(answer, command, link))
-        elif answer is not None and not command.is_oneway and not link.closed:
-            link.write(answer)
+        else:
+            _write_answer(answer, command, link)
 
-    async def _answer_later(self, coroutine, command: Command, link: Link) -> None:
+    async def _answer_later(
+        self, coroutine: Coroutine[Any, Any, Command | None], command: Command, link: Link
+    ) -> None:
         try:
             answer = await coroutine
         except BrokerStoreError as error:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        if answer is not None and not command.is_oneway and not link.closed:
-            link.write(answer)
+        _write_answer(answer, command, link)
 
     # Routes
 
@@ -242,7 +254,7 @@ class Session:
         # A caller that is cancelled must not take the lookup of the others with it.
         return await asyncio.shield(lookup)
 
-    def _looked_up(self, topic: str, lookup: asyncio.Future) -> None:
+    def _looked_up(self, topic: str, lookup: asyncio.Future[TopicRoute]) -> None:
         self._lookups.pop(topic, None)
         if not lookup.cancelled():
             lookup.exception()  # seen, even when every caller was cancelled
@@ -268,7 +280,7 @@ class Session:
 
     def masters(self) -> list[str]:
         """The addresses of the masters in all routes in use."""
-        found = {}
+        found: dict[str, None] = {}  # each once, in order
         for route in self.routes.values():
             for broker in route.brokers:
                 if MASTER_ID in broker.addresses:
@@ -302,6 +314,11 @@ class Session:
             self._beaten.add(address)
         except ClientError as error:
             log.info("heartbeat of %s: %s", self.client_id, error)
+
+
+def _write_answer(answer: Command | None, request: Command, link: Link) -> None:
+    if answer is not None and not request.is_oneway and not link.closed:
+        link.write(answer)
 
 
 def lowest_address(broker: BrokerData) -> str:

@@ -32,7 +32,7 @@ from broker_store.client.message import (
     outgoing,
 )
 from broker_store.client.producer import Producer
-from broker_store.client.session import REQUEST_TIMEOUT_S
+from broker_store.client.session import REQUEST_TIMEOUT_S, RequestHandler
 from broker_store.errors import FormatError, MisuseError
 from broker_store.formats import message_id, record
 from broker_store.protocol.codes import RequestCode
@@ -96,7 +96,7 @@ class TransactionProducer(Producer):
         self._is_full = False
         super().__init__(nameservers, group, timeout=timeout, client_id=client_id, trace=trace)
 
-    def _handlers(self) -> dict:
+    def _handlers(self) -> dict[int, RequestHandler]:
         return super()._handlers() | {int(RequestCode.CHECK_TRANSACTION_STATE): self._asked}
 
     @contextlib.asynccontextmanager
@@ -192,9 +192,9 @@ class TransactionProducer(Producer):
         return True
 
     async def _verdict(self, message: ReceivedMessage) -> bool | None:
-        if inspect.iscoroutinefunction(self._check):
-            return await self._check(message)
-        verdict = await asyncio.to_thread(self._check, message)
+        check = self._check
+        is_async = inspect.iscoroutinefunction(check)
+        verdict = check(message) if is_async else await asyncio.to_thread(check, message)
         return await verdict if inspect.isawaitable(verdict) else verdict
 
     async def _asked(self, command: Command) -> None:
