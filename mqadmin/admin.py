@@ -217,8 +217,8 @@ class ClusterAdmin(ModelAdmin):
         """The view; when the broker cannot answer, a page that says so in place of one that says error."""
         try:
             state = clusters.current().call(clusters.current().state)
-            if state["state"] not in SERVING:  # the list would take the error for a wrong filter and redirect
-                raise StoreClosedError(state["sentence"])
+            if state.state not in SERVING:  # the list would take the error for a wrong filter and redirect
+                raise StoreClosedError(state.sentence)
             response = view()
             return response.render() if hasattr(response, "render") and not response.is_rendered else response
         except (BrokerStoreError, TimeoutError) as error:
