@@ -35,6 +35,19 @@ def collect_seldom() -> None:
     gc.set_threshold(*WHILE_STARTING)
 
 
+_current: LongLived | None = None  # of this process, from its `start` on
+
+
+def set_apart() -> None:
+    """Set apart what was made since the last full collection, without a scan.
+
+    For work that makes a large table, between its pieces: the next full collection would scan all of it in
+    one turn of the loop. Does nothing in a process without `LongLived`.
+    """
+    if _current is not None:
+        _current.set_apart()
+
+
 class LongLived:
     """Sets long-lived objects apart from the collector, from `start` to the end of the process."""
 
@@ -44,14 +57,21 @@ class LongLived:
 
     def start(self) -> None:
         """Set apart all objects that exist now, such as imported modules, and begin to follow collections."""
-        self._set_apart()
+        global _current
+        _current = self
+        self._set_all_apart()
         # Collects nothing. It resets Python's count of the objects that survived the last full collection:
         # Python postpones the next one until new objects are a quarter of that count.
         gc.collect()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
 
-    def _set_apart(self) -> None:
+    def set_apart(self) -> None:
+        """Set apart what was made since the last full collection, unless the next one is of everything."""
+        if not self._is_next_complete:
+            gc.freeze()
+
+    def _set_all_apart(self) -> None:
         gc.freeze()
         self._blocks, self._is_next_complete = sys.getallocatedblocks(), False
 
@@ -59,7 +79,7 @@ class LongLived:
         if phase != "stop" or info["generation"] != 2:
             return
         if self._is_next_complete:
-            self._set_apart()
+            self._set_all_apart()
         elif self._has_grown():
             self._is_next_complete = True
             gc.unfreeze()

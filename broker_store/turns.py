@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
+from broker_store import gc_policy
+
 TURN_S = 0.002
 FEW = 64  # entries between two readings of the clock
 
@@ -67,6 +69,7 @@ class StepsInTurn:
             steps, done = self._waiting[0]
             is_over = False
             while not is_over:
+                gc_policy.set_apart()
                 if wanted is None:
                     await asyncio.sleep(0)
                     is_over, wanted = _some(steps, None, done)

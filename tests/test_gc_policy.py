@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import weakref
@@ -11,6 +12,7 @@ import pytest
 
 from broker_store import gc_policy
 from broker_store.gc_policy import LongLived
+from broker_store.turns import StepsInTurn
 
 
 class Node:
@@ -21,10 +23,11 @@ class Node:
 @pytest.fixture
 def long_lived() -> Iterator[LongLived]:
     gc.collect()
-    before, thresholds = list(gc.callbacks), gc.get_threshold()
+    before, thresholds, current = list(gc.callbacks), gc.get_threshold(), gc_policy._current
     apart = LongLived()
     apart.start()
     yield apart
+    gc_policy._current = current
     gc.callbacks[:] = before
     gc.set_threshold(*thresholds)
     gc.unfreeze()
@@ -59,6 +62,46 @@ def test_younger_collections_set_nothing_apart(long_lived):
     gc.collect(1)
     gc.enable()
     assert len(gc.get_objects()) >= len(kept)
+
+
+async def test_what_is_made_in_many_turns_is_not_walked(long_lived):
+    """A table of 20,000 topics was walked in one turn of the loop."""
+    walked, made, done = [], [], []
+    gc.callbacks.insert(
+        0,
+        lambda phase, info: (
+            walked.append(len(gc.get_objects())) if phase == "start" and info["generation"] == 2 else None
+        ),
+    )
+
+    def steps():
+        for number in range(100_000):
+            made.append([number])
+            if number % 100 == 0:
+                yield
+        gc.collect()
+
+    turns = StepsInTurn()
+    turns.take(steps(), lambda result, error: done.append(error))
+    while not done:
+        await asyncio.sleep(0)
+    assert done == [None] and len(made) == 100_000
+    assert max(walked) < 20_000 and gc.get_freeze_count() >= 80_000
+    await turns.stop()
+
+
+def test_nothing_is_set_apart_before_a_collection_of_everything(long_lived):
+    gc.unfreeze()
+    long_lived._is_next_complete = True
+    gc_policy.set_apart()
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_process_without_the_policy_sets_nothing_apart(monkeypatch):
+    monkeypatch.setattr(gc_policy, "_current", None)
+    before = gc.get_freeze_count()
+    gc_policy.set_apart()
+    assert gc.get_freeze_count() == before
 
 
 def test_a_cycle_that_dies_young_goes_with_the_next_collection(long_lived):

@@ -29,11 +29,12 @@ from typing import Any, Protocol
 
 from broker_store.errors import FieldError, PeerError
 from broker_store.nameserver.own_broker import OwnBroker
-from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, Registrant, Routes, finish
+from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, Registrant, Routes
 from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
+from broker_store.protocol.steps import finish
 
 log = logging.getLogger(__name__)
 
@@ -247,11 +248,7 @@ class NameServer:
         if header.body_crc32 and header.body_crc32 != bodies.body_crc(command.body):
             return command.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         compressed = bool(header.compressed)
-        is_large = len(command.body) > bodies.MAX_BODY_AT_ONCE or compressed
-        if is_large:
-            registration = yield lambda: bodies.decode_registration(command.body, compressed, command.version)
-        else:
-            registration = bodies.decode_registration(command.body, compressed, command.version)
+        registration = yield from bodies.registration_in_steps(command.body, compressed, command.version)
         who = Registrant(
             header.cluster_name,
             header.broker_name,
@@ -266,11 +263,9 @@ class NameServer:
         try:
             answer = yield from self.routes.register_in_steps(who, registration, channel, self._clock())
         except PeerError:
-            if is_large:
-                yield lambda: _empty(registration.topics)
+            yield from _empty(registration.topics)
             raise
-        if is_large:
-            yield lambda: _empty(registration.topics)
+        yield from _empty(registration.topics)
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
         body = bodies.encode_table(order) if order else b""
@@ -432,11 +427,12 @@ class NameServer:
         return command.answer(body=bodies.encode_properties(self._config))
 
 
-def _empty(table: dict) -> None:
-    """Remove all entries one by one. Freeing a large table at once holds the interpreter lock until all of it
-    is free."""
-    while table:
-        table.popitem()
+def _empty(topics: dict[str, bodies.TopicConfig]) -> Generator[None, None, None]:
+    """Remove all topics, in steps: the end of a large table frees every entry of it in one call."""
+    while topics:
+        topics.popitem()
+        if len(topics) % bodies.TOPICS_AT_ONCE == 0:
+            yield
 
 
 def _named_in(header) -> Registrant:

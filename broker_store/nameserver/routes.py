@@ -18,12 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt
 from broker_store.formats.config_json import DataVersion
 from broker_store.protocol.bodies import BrokerData, ClusterInfo, QueueData, Registration, TopicRoute
+from broker_store.protocol.steps import finish
 
 DEFAULT_TIMEOUT_MS = 120_000
 MASTER_ID = 0
@@ -49,18 +50,6 @@ _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 # Work over many topics that can pause after each step; routes may change in the pauses.
 Steps = Generator[None, None, None]
-Result = TypeVar("Result")
-
-
-def finish(steps: Generator[object, object, Result]) -> Result:
-    """Take all steps at once. A step that gives a function to call is sent what that returns."""
-    answer = None
-    while True:
-        try:
-            work = steps.send(answer)
-        except StopIteration as end:
-            return end.value
-        answer = work() if callable(work) else None
 
 
 def _in_steps(entries: list) -> Iterator[list]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import struct
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
 from broker_store.protocol import fastjson
 from broker_store.protocol.fastjson import ObjectKey
+from broker_store.protocol.steps import finish
 
 _Kind = TypeVar("_Kind")
 
@@ -372,7 +373,7 @@ class TopicConfig:
 
 def decode_topic_table(body: bytes) -> tuple[DataVersion, dict[str, TopicConfig]]:
     """The answer to GET_ALL_TOPIC_CONFIG."""
-    return _topic_wrapper(_loads_object(body))
+    return finish(_topic_wrapper_in_steps(_loads_object(body)))
 
 
 def encode_topic_table(version: DataVersion, topics: Iterable[TopicConfig]) -> bytes:
@@ -392,14 +393,19 @@ def encode_data_version(version: DataVersion) -> bytes:
     return fastjson.dumps(version.to_json())
 
 
-def _topic_wrapper(members: Members) -> tuple[DataVersion, dict[str, TopicConfig]]:
+def _topic_wrapper_in_steps(
+    members: Members,
+) -> Generator[None, None, tuple[DataVersion, dict[str, TopicConfig]]]:
+    """Return the data version and the topics by name, with a step after each TOPICS_AT_ONCE of them."""
     table = _object(members, "topicConfigTable")
     topics = {}
-    for name in list(table):
+    for number, name in enumerate(list(table), 1):
         item = table.pop(name)  # so that each is freed here: all at once would keep other threads waiting
         if not isinstance(item, dict) or not isinstance(name, str):
             raise FieldError("topicConfigTable", name, "topics by name")
         topics[name] = TopicConfig.from_json({"topicName": name} | item)
+        if number % TOPICS_AT_ONCE == 0:
+            yield
     return _data_version(_object(members, "dataVersion")), topics
 
 
@@ -437,6 +443,7 @@ def decode_topic_list(body: bytes) -> list[str]:
 # A broker with 5,000 topics registers with half a megabyte. What is larger than this is read in pieces, in a
 # thread.
 MAX_BODY_AT_ONCE = 64 << 10
+TOPICS_AT_ONCE = 128
 _TABLES = frozenset({"topicConfigSerializeWrapper", "topicConfigTable"})
 MAX_INFLATED_BYTES = 32 << 20
 _COMPRESSED_WITH_MAPPING_VERSION = 413
@@ -464,14 +471,30 @@ def encode_registration(registration: Registration, compressed: bool = False) ->
 def decode_registration(body: bytes, compressed: bool = False, version: int = 479) -> Registration:
     """`version` is the ordinal of the command: before 37 the body is the topic table alone. An empty body has
     none."""
+    return finish(registration_in_steps(body, compressed, version))
+
+
+def registration_in_steps(
+    body: bytes, compressed: bool = False, version: int = 479
+) -> Generator[Callable[[], object] | None, Any, Registration]:
+    """Return what `decode_registration` returns, with a step after each TOPICS_AT_ONCE topics.
+
+    A step that yields a function asks for what this returns: it is compiled code that takes long, for a
+    thread. The topics themselves are made in the steps. A thread that makes them takes the interpreter's
+    lock from the loop at each of the loop's calls to the system.
+    """
     if compressed:
-        return _read_registration_stream(_inflate(body), version)
+        return (yield from _registration_stream_in_steps((yield lambda: _inflate(body)), version))
     if not body:
         return Registration(DataVersion(), {})
-    members = _loads_object(body) if len(body) <= MAX_BODY_AT_ONCE else _loads_tables(body)
+    if len(body) <= MAX_BODY_AT_ONCE:
+        members = _loads_object(body)
+    else:
+        members = yield lambda: _loads_tables(body)
     if version < _WRAPPER_ALONE_VERSION:
-        return Registration(*_topic_wrapper(members))
-    data_version, topics = _topic_wrapper(_object(members, "topicConfigSerializeWrapper"))
+        return Registration(*(yield from _topic_wrapper_in_steps(members)))
+    wrapper = _object(members, "topicConfigSerializeWrapper")
+    data_version, topics = yield from _topic_wrapper_in_steps(wrapper)
     return Registration(data_version, topics, tuple(_texts(members, "filterServerList")))
 
 
@@ -522,7 +545,7 @@ def _registration_stream(registration: Registration) -> bytes:
     return b"".join(parts)
 
 
-def _read_registration_stream(data: bytes, version: int) -> Registration:
+def _registration_stream_in_steps(data: bytes, version: int) -> Generator[None, None, Registration]:
     at = 0
 
     def number() -> int:
@@ -533,8 +556,7 @@ def _read_registration_stream(data: bytes, version: int) -> Registration:
         return int.from_bytes(data[at - 4 : at], "big", signed=True)
 
     def piece(most: int = MAX_BODY_AT_ONCE) -> bytes:
-        """The next piece, of a length that one call reads: compiled code keeps the other threads from
-        running."""
+        """Return the next piece, of a length that one call reads in a short time."""
         nonlocal at
         length = number()
         if not 0 <= length <= min(len(data) - at, most):
@@ -545,9 +567,11 @@ def _read_registration_stream(data: bytes, version: int) -> Registration:
     data_version = _data_version(_loads_object(piece()))
     topics = {}
     # Each topic takes at least its own length, so the count is bounded by what is there.
-    for _ in range(number()):
+    for count in range(1, number() + 1):
         topic = _topic_from_text(piece())
         topics[topic.name] = topic
+        if count % TOPICS_AT_ONCE == 0:
+            yield
     servers = fastjson.loads(piece())
     servers = (
         tuple(servers) if isinstance(servers, list) and all(isinstance(item, str) for item in servers) else ()

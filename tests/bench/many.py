@@ -13,6 +13,7 @@ runs on the machine does not: so a figure is the least of the rounds' longest ti
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -291,15 +292,17 @@ class Visitor:
         )
         time.sleep(7)
 
-    def _other_broker(self) -> None:
+    @functools.cached_property
+    def _registration(self) -> bytes:
+        """The body of REGISTER_BROKER, made once: to write it takes a core that the broker needs."""
         topics = {
             f"other-{number:05d}": bodies.TopicConfig(f"other-{number:05d}", 4, 4, 6)
             for number in range(OTHER_TOPICS)
         }
-        self._made += 1
-        body = bodies.encode_registration(
-            bodies.Registration(config_json.DataVersion(0, self._made, self._made), topics)
-        )
+        return bodies.encode_registration(bodies.Registration(config_json.DataVersion(0, 1, 1), topics))
+
+    def _other_broker(self) -> None:
+        body = self._registration
         values = {
             "broker_name": "broker-other",
             "broker_addr": OTHER_BROKER,

@@ -78,44 +78,47 @@ def test_the_route_is_the_real_name_servers(server, name, version):
     assert ask(server, 105, topic="TopicX", version=version).body == sample(name).body
 
 
+@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("name", ["broker-a", "../a"])
-def test_a_large_registration_is_freed_entry_by_entry_in_a_thread(clock, monkeypatch, name):
-    """What frees a large table at once keeps the loop, in whatever thread it is done."""
-    server, threads, read = NameServer(clock), [], []
-    body = bodies.encode_registration(
-        Registration(
-            DataVersion(0, 1, 1),
-            {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)},
-        )
-    )
-    assert len(body) > bodies.MAX_BODY_AT_ONCE
-    decode = bodies.decode_registration
-    monkeypatch.setattr(
-        bodies, "decode_registration", lambda *parts: (read.append(decode(*parts)), read[-1])[1]
-    )
+def test_a_large_registration_is_made_and_freed_in_steps(clock, monkeypatch, name, compressed):
+    """What makes or frees a large table at once keeps the loop, in whatever thread it is done."""
+    server, made, in_thread, counts, failed = NameServer(clock), [], [], [], []
+    count = 1_000
+    topics = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(count)}
+    body = bodies.encode_registration(Registration(DataVersion(0, 1, 1), topics), compressed)
+    assert compressed or len(body) > bodies.MAX_BODY_AT_ONCE
+    steps_of = bodies.registration_in_steps
+
+    def watched_steps(*parts):
+        made.append((yield from steps_of(*parts)))
+        return made[-1]
+
+    monkeypatch.setattr(bodies, "registration_in_steps", watched_steps)
 
     def take(steps, done):
         answer = None
         try:
             while True:
                 work = steps.send(answer)
-                if answer is not None:
-                    assert len(read[0].topics) == 1_000
-                answer = None
-                if callable(work):
-                    answer = work()
-                    threads.append(len(read[0].topics))
+                answer = work() if callable(work) else None
+                in_thread.append(callable(work))
+                counts.append(len(made[0].topics) if made else None)
         except StopIteration as end:
             done(end.value, None)
         except RegistrationRefused as error:
+            failed.append(error)
             done(None, error)
 
     server.take_steps = take
-    server.handle(
-        Command.request(RequestCode.REGISTER_BROKER, BROKER | {"brokerName": name}, body), Writing()
-    )
-    assert threads == [1_000, 0], "it is read in a thread, and emptied in one"
-    assert len(server.routes.topics) == (1_000 if name == "broker-a" else 0)
+    fields = BROKER | {"brokerName": name, "compressed": str(compressed).lower()}
+    server.handle(Command.request(RequestCode.REGISTER_BROKER, fields, body), Writing())
+    pieces = count // bodies.TOPICS_AT_ONCE
+    assert in_thread[0] and sum(in_thread) == 1, "compiled code reads it in a thread"
+    assert counts[1 : pieces + 1] == [None] * pieces, "the topics are made in as many steps"
+    freed = counts[-pieces:]
+    assert freed == [number * bodies.TOPICS_AT_ONCE for number in reversed(range(pieces))]
+    assert made[0].topics == {} and bool(failed) == (name != "broker-a")
+    assert len(server.routes.topics) == (count if name == "broker-a" else 0)
 
 
 def test_a_body_is_bounded_but_for_a_registration(server):
