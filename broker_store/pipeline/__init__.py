@@ -1,13 +1,15 @@
-"""Spark over the stored messages: a data source `rocketmq` and the jobs on it; the only place for pyspark.
+"""Spark over the stored messages: a data source `rocketmq` and the jobs on it; the only room that uses
+pyspark.
 
-    options   what a reader asks for, as tests on records
-    splits    which stretches of the log there are, a partition each; small values that travel to the workers
+    options   a reader's options, as tests on records
+    splits    the stretches of the log, one partition each; small values that are sent to the workers
     columns   the columns of each table
     batches   a stretch of the log as Arrow record batches, made by a kernel from its bytes
     derived   the same for consume queues and index files
     source    all of it as a Spark data source
     session   a local session, and the Java that it needs
-    jobs      plain functions of a session; audit and archive, the two large ones, have files of their own
+    jobs      plain functions of a session; the two large ones, audit and archive, have modules of their own
+    stretch   the tasks of the audit, with stretch_units, stretch_entries, index_links and findings
 
-Nothing is imported here, so that whoever needs one piece loads no more than that.
+Nothing is imported here, so that an importer of one module loads no more than that.
 """

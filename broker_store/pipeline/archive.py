@@ -1,17 +1,18 @@
-"""Archive: the records of a store as Parquet files by topic and day, a stretch of the log after another.
+"""Archive: the records of a store as Parquet files by topic and day, one stretch of the log after another.
 
-    OUT/manifest.json                            which stretches are in it, and their files: what counts
+    OUT/manifest.json                            which stretches are archived, and their files: the truth
     OUT/records/topic=T/day=2026-11-21/FROM-00000.parquet
     OUT/unfinished/                              what a run is writing
-    OUT/lock                                     held while one runs
+    OUT/lock                                     held while a run lasts
 
-A run goes on where the manifest ends. For each stretch: write to unfinished/, move the files to their places,
-put the stretch into the manifest (a new file beside the old, synced, renamed). Killed anywhere, the next run
-removes what the manifest does not name and does that stretch again from the log, so nothing is there twice
-and nothing is missing. File names come from the stretch and rows stand in the order of the log, so the same
-stretch makes the same files.
+A run continues where the manifest ends. For each stretch it writes to unfinished/, moves the files to their
+places, and adds the stretch to the manifest (a new file beside the old, synced, renamed). If it is killed at
+any point, the next run removes files that the manifest does not name and reads that stretch again from the
+log. So no record is missing or there twice. File names depend on the stretch, and rows have the order of the
+log, so a stretch always gives the same files.
 
-Whoever wants exactly what counts while a run may be under way reads the files that the manifest names.
+A reader that must see exactly the archived records while a run may be active reads the files that the
+manifest names.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FORMAT = 1
-STEP_BYTES = 1 << 30  # of the log, committed at once: what a killed run loses at most
-FILE_BYTES = 256 << 20  # of the log, about, in one file of a topic and day: no task has to hold more
+STEP_BYTES = 1 << 30  # of the log, committed together: what a killed run loses at most
+FILE_BYTES = 256 << 20  # of the log, approximately, in one file of a topic and day: no task has to hold more
 DAY_UTC = "yyyy-MM-dd"
 
 
@@ -47,11 +48,11 @@ def archive(
     tell,
     step_bytes: int = STEP_BYTES,
 ) -> dict:
-    """Bring the archive `out` up to the end of the store.
+    """Extend the archive `out` to the end of the store.
 
-    {"records", "bytes", "files", "from", "to", "missing", "days", "doubt"} of this run; `days` are {topic,
-    day, records, bytes, files}, `doubt` says why a message may be in another day than its neighbours, None
-    where nothing does.
+    Returns {"records", "bytes", "files", "from", "to", "missing", "days", "doubt"} of this run. `days` has
+    {topic, day, records, bytes, files}. `doubt` explains why a message may be in another day than its
+    neighbours; None without a reason.
     """
     disk = Disk()
     live = splits.position_of(live_page, disk)
@@ -107,7 +108,8 @@ def archive(
 
 
 def _step_end(store: Path, files, begin: int, end: int, step_bytes: int, disk: Disk) -> int:
-    """A place about `step_bytes` on where a record begins; the file's end when the queues know none in it."""
+    """Return where a record begins, about `step_bytes` ahead; the file's end when the queues have no record
+    in it."""
     if end - begin <= step_bytes:
         return end
     target = begin + step_bytes
@@ -118,8 +120,10 @@ def _step_end(store: Path, files, begin: int, end: int, step_bytes: int, disk: D
 def _archive_stretch(
     read: Callable[..., DataFrame], out: Path, manifest: dict, begin: int, until: int, is_last: bool
 ) -> dict:
-    """Write, move, commit. The last stretch ends with its last record: what follows in the file may be
-    written yet."""
+    """Write, move and commit a stretch.
+
+    The last stretch ends with its last record, because what follows in the file may be written later.
+    """
     from pyspark.sql import functions as f
 
     disk = Disk()
@@ -128,7 +132,8 @@ def _archive_stretch(
     rows = rows.withColumn("day", f.date_format("store_time", DAY_UTC)).withColumn(
         "part", f.floor((f.col("log_offset") - begin) / FILE_BYTES)
     )
-    # A task a topic, day and part; in it the order of the log, so that the same stretch gives the same files.
+    # One task for each topic, day and part, with rows in the order of the log, so that a stretch always gives
+    # the same files.
     ordered = rows.repartition("topic", "day", "part").sortWithinPartitions(
         "topic", "day", "part", "log_offset"
     )
@@ -172,13 +177,13 @@ def _archive_stretch(
 
 
 def _topic_and_day(path: str) -> tuple[str, str]:
-    """Of records/topic=T/day=D/FILE; in a folder's name a `%` stands as `%25`."""
+    """Return topic and day of records/topic=T/day=D/FILE; in a folder's name `%` is written as `%25`."""
     _, topic, day, _ = path.split("/")
     return unquote(topic.removeprefix("topic=")), day.removeprefix("day=")
 
 
 def _facts_of(path: Path) -> dict:
-    """Rows, bytes and the last record of a file; rows stand in the order of the log."""
+    """Return rows, bytes and the last record of a file, whose rows have the order of the log."""
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
@@ -206,7 +211,7 @@ def _read_manifest(out: Path) -> dict:
                 f"back, or archive to another directory"
             ) from None
         manifest = {"format": FORMAT, "to": 0, "last": None, "missing": [], "runs": []}
-        # Before the first file, so that files without one are never ours to remove
+        # Written before the first file, so that files without a manifest are never removed as ours
         _write_manifest(out, manifest)
         return manifest
     except ValueError as error:
@@ -224,7 +229,7 @@ def _write_manifest(out: Path, manifest: dict) -> None:
 
 
 def _check_complete(out: Path, manifest: dict) -> None:
-    """What the manifest counts must be there: a run never makes an earlier stretch again."""
+    """Verify that the files in the manifest exist: a run never writes an earlier stretch again."""
     disk = Disk()
     for run in manifest["runs"]:
         for file in run["files"]:
@@ -239,7 +244,7 @@ def _check_complete(out: Path, manifest: dict) -> None:
 
 
 def _remove_unnamed(out: Path, manifest: dict) -> None:
-    """What a run that was killed left behind."""
+    """Remove what a killed run left."""
     shutil.rmtree(out / "unfinished", ignore_errors=True)
     named = {str(out / file["path"]) for run in manifest["runs"] for file in run["files"]}
     for path in (out / "records").rglob("*.parquet"):
@@ -248,7 +253,7 @@ def _remove_unnamed(out: Path, manifest: dict) -> None:
 
 
 def _check_same_store(manifest: dict, files, disk: Disk, out: Path) -> None:
-    """The last archived record must stand in this log, when the log still reaches there."""
+    """Verify that the last archived record is in this log, if the log still has its place."""
     last = manifest["last"]
     if last is None:
         return
@@ -279,7 +284,7 @@ def _check_same_store(manifest: dict, files, disk: Disk, out: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """What Spark wrote, before the manifest counts it."""
+    """Sync what Spark wrote, before the manifest names it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -32,17 +32,10 @@ from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import splits
 from broker_store.pipeline.batches import TORN
+from broker_store.pipeline.findings import GIVEN_AGAIN, Fault, Found, IndexFile, Store, Stretch
+from broker_store.pipeline.index_links import check_links
 from broker_store.pipeline.options import PARTITION_BYTES
-from broker_store.pipeline.stretch import (
-    GIVEN_AGAIN,
-    Fault,
-    Found,
-    IndexFile,
-    Store,
-    Stretch,
-    check_links,
-    check_stretch,
-)
+from broker_store.pipeline.stretch import check_stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

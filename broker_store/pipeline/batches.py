@@ -1,12 +1,12 @@
 """A stretch of the log as Arrow record batches: kernels turn bytes into columns of numbers and pieces of
-text, Arrow takes them.
+text, which Arrow takes without copies of single values.
 
-No record becomes a Python object, and a column that nobody wants costs nothing. Text that is no UTF-8 comes
-with replacement characters, as Apache's decoder gives it.
+No record becomes a Python object, and a column that is not requested costs nothing. Text that is not valid
+UTF-8 gets replacement characters, as from Apache's decoder.
 
-A stretch that holds no good record where one should be is damage: an error, or passed over, or told in a row
-of its own whose `problem` says what is wrong, `log_offset` where, `record_bytes` how far it is to the next
-good record; the other columns of that row are null.
+A part of the log without a valid record where one should be is damage. It is an error, or skipped, or
+reported in a row of its own: `problem` is what is wrong, `log_offset` its place, `record_bytes` the distance
+to the next valid record; all other columns are null.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from broker_store.pipeline.splits import MAX_RECORD, Split
 
 SLICE_BYTES = 32 << 20  # read at once; at least two of the largest records
 ROWS = 64 << 10  # of one batch
-WINDOW = 1 << 20  # looked through at once for the next record behind damage
+WINDOW = 1 << 20  # scanned at once for the next record after damage
 
 TEXT = pa.string()
 TIME = pa.timestamp("us", tz="UTC")
 
 
 class Slice:
-    """Some bytes of the log and the rows of the records in it; makes the columns, each once."""
+    """Some bytes of the log and the rows of the records in it; makes each column once."""
 
     def __init__(self, data: np.ndarray, rows: np.ndarray, options: Options):
         self.data, self.rows, self.options = data, rows, options
@@ -56,7 +56,7 @@ class Slice:
         return self._made[name]
 
     def kept(self, keep: np.ndarray) -> Slice:
-        """Only the rows where `keep` is true."""
+        """Return the slice with only the rows where `keep` is true."""
         return (
             self if keep.all() else Slice(self.data, np.ascontiguousarray(self.rows[:, keep]), self.options)
         )
@@ -64,7 +64,7 @@ class Slice:
     # Pieces ---------------------------------------------------------------------------------------
 
     def gathered(self, places: np.ndarray, lengths: np.ndarray) -> tuple[pa.Buffer, pa.Buffer]:
-        """(offsets, bytes) of pieces copied together, as Arrow wants them."""
+        """Return (offsets, bytes) of pieces copied together, in Arrow's form."""
         places, lengths = np.ascontiguousarray(places), np.ascontiguousarray(lengths)
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -88,7 +88,7 @@ class Slice:
     def split(
         self, kernel, places: np.ndarray, lengths: np.ndarray, room: int, words: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(pieces, begins) that a splitting kernel finds; `words` int64 make a piece."""
+        """Return (pieces, begins) that a splitting kernel finds; a piece has `words` int64."""
         places, lengths = np.ascontiguousarray(places), np.ascontiguousarray(lengths)
         pieces = np.empty((max(1, room), words), dtype=np.int64)
         begins = np.empty(len(lengths) + 1, dtype=np.int64)
@@ -105,12 +105,12 @@ class Slice:
     # What a test or several columns need ----------------------------------------------------------
 
     def topics(self) -> tuple[np.ndarray, list[str]]:
-        """(number of each row's name, names)."""
+        """Return (number of each row's name, names)."""
         found = self.texts(self.rows[k.TOPIC_AT], self.rows[k.TOPIC_LENGTH]).dictionary_encode()
         return found.indices.to_numpy(), found.dictionary.to_pylist()
 
     def hosts(self, at: np.ndarray, ipv6: int) -> pa.Array:
-        """address:port of each row; there are few that differ."""
+        """Return address:port of each row; only different hosts are formatted, which are few."""
         wide = (self.rows[k.SYS_FLAG] & ipv6) != 0
         packed = np.zeros((len(self), 20), dtype=np.uint8)
         for chosen, size in ((~wide, 8), (wide, 20)):
@@ -143,7 +143,7 @@ def _int(field: int) -> Callable[[Slice], pa.Array]:
 
 def _time(field: int) -> Callable[[Slice], pa.Array]:
     def make(part: Slice) -> pa.Array:
-        # A born time is whatever a client said: one that no microseconds can hold has no meaning.
+        # A client may send any born time: one that does not fit in microseconds has no meaning.
         milliseconds = part.rows[field]
         fits = np.abs(milliseconds) < 1 << 52
         return pa.array(np.where(fits, milliseconds, 0) * 1000, mask=~fits).cast(TIME)
@@ -178,8 +178,7 @@ def _body(part: Slice) -> pa.Array:
 
 
 def _body_plain(part: Slice) -> pa.Array:
-    """The body as it was before its sender compressed it; null where that cannot be, or is larger than asked
-    for."""
+    """Return the body as its sender had it before compression; null if that fails or exceeds the limits."""
     stored = part.column("body").to_pylist()
     flags = part.rows[k.SYS_FLAG].tolist()
     return pa.array(
@@ -188,13 +187,13 @@ def _body_plain(part: Slice) -> pa.Array:
 
 
 def plain_body(body: bytes, sys_flag: int, options: Options) -> bytes | None:
-    """Never more bytes in memory than `plain_bytes` and `plain_ratio` allow."""
+    """Decompress a body, with at most `plain_bytes` and `plain_ratio` of memory."""
     if not sys_flag & record.SYS_COMPRESSED:
         return body
     limit = min(options.plain_bytes, options.plain_ratio * len(body))
     kind = sys_flag & record.SYS_COMPRESSION_MASK
     try:
-        if kind in (0, record.COMPRESSION_ZLIB):  # a client older than the mask means zlib
+        if kind in (0, record.COMPRESSION_ZLIB):  # a client older than the mask uses zlib
             decompressor = zlib.decompressobj()
             plain = decompressor.decompress(body, limit + 1)
             whole = decompressor.eof
@@ -214,8 +213,8 @@ def _queued(part: Slice) -> pa.Array:
 
 
 def _tags_code(part: Slice) -> pa.Array:
-    """What the record's queue unit must hold; in the schedule topic the time of delivery, which hangs on a
-    property."""
+    """Return what the record's queue unit must hold: the tag's hash, or in the schedule topic the delivery
+    time, from a property."""
     places, lengths = (
         np.ascontiguousarray(part.rows[k.TAGS_AT]),
         np.ascontiguousarray(part.rows[k.TAGS_LENGTH]),
@@ -238,7 +237,7 @@ def _tags_code(part: Slice) -> pa.Array:
 
 
 def _entry_hashes(part: Slice) -> pa.Array:
-    """The key hashes that the index must hold for each record; 2^32 is added to that of its tag."""
+    """Return the key hashes that the index must hold for each record; 2^32 is added to that of its tag."""
     room = int(((part.rows[k.KEYS_LENGTH] + 1) // 2).sum()) + 2 * len(part)
     hashes = np.empty(max(1, room), dtype=np.int64)
     begins = np.empty(len(part) + 1, dtype=np.int64)
@@ -292,10 +291,10 @@ _MAKERS: dict[str, Callable[[Slice], pa.Array]] = {
     "body_plain": _body_plain,
     "problem": lambda part: pa.nulls(len(part), TEXT),
 }
-TORN = "torn end"  # begins what is said of a part behind which nothing good follows
-# These need the properties to be looked through for keys, tags and unique key.
+TORN = "torn end"  # first words of a problem after which no valid record follows
+# These columns require that the properties are parsed for keys, tags and unique key.
 _FROM_PROPERTIES = {"entry_hashes", "keys", "tags", "tags_code", "unique_key"}
-# Columns a test may be pushed down for, and the field it looks at.
+# Columns for which a test may be pushed down, and the field that it tests.
 _TESTED = {
     "queue_id": k.QUEUE_ID,
     "queue_offset": k.QUEUE_OFFSET,
@@ -318,8 +317,10 @@ def arrow_schema(table: str, columns: tuple[str, ...]) -> pa.Schema:
 def batches_of(
     split: Split, columns: tuple[str, ...], options: Options, disk: Disk | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a stretch that pass the tests, in order. DamagedStoreError where one is not sound and
-    the log goes on behind it."""
+    """Yield the records of a stretch that pass the tests, in order.
+
+    Raises DamagedStoreError for an invalid record with more log after it.
+    """
     schema = arrow_schema("records", columns)
     needs_keys = not _FROM_PROPERTIES.isdisjoint((*columns, *(name for name, _, _ in options.tests)))
     room = FieldRoom(ROWS, needs_keys)
@@ -352,7 +353,7 @@ def _passing(part: Slice, tests: tuple[Test, ...]) -> Slice:
 
 
 def holds(found: np.ndarray, operator: str, value: object) -> np.ndarray:
-    """Of which of the values the test is true."""
+    """Return for which of the values the test is true."""
     return np.isin(found, value) if operator == "in" else _COMPARE[operator](found, value)
 
 
@@ -360,11 +361,11 @@ _COMPARE = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": n
 
 
 def walk(split: Split, room: Room, damage: str, disk: Disk) -> Iterator[np.ndarray | tuple[int, int, str]]:
-    """The memory in which the room's rows lie, each time there are some; and, where `damage` says so, (log
-    offset, bytes, what is wrong) of each stretch without records.
+    """Yield the room's memory each time it has rows, and with `damage` (log offset, bytes, problem) of each
+    part without records.
 
-    Of memory that is new each time the pages are dearer than what is read into them, so there is one piece
-    for all: who is given it is done with it before the next.
+    The memory is one piece that is used again for each part, because new pages cost more than reading into
+    them. So the caller must be finished with it before it takes the next.
     """
     base = split.file_end - disk.size_of(Path(split.path))
     data = np.empty(min(SLICE_BYTES, split.end - split.begin), dtype=np.uint8)
@@ -391,7 +392,7 @@ def walk(split: Split, room: Room, damage: str, disk: Disk) -> Iterator[np.ndarr
             position += room.at
             if stopped == c.BAD_RECORD or room.at == 0:
                 reason = room.reason if stopped == c.BAD_RECORD else c.REASON_LENGTH
-                following = yield from _behind_damage(split, reader, base, position, REASONS[reason], damage)
+                following = yield from _after_damage(split, reader, base, position, REASONS[reason], damage)
                 if following is None:
                     return
                 position = following
@@ -408,8 +409,8 @@ def _open(split: Split, disk: Disk) -> Reader:
         ) from None
 
 
-def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str, damage: str) -> Iterator:
-    """Where good records go on behind a bad one; None when they do not."""
+def _after_damage(split: Split, reader: Reader, base: int, at: int, reason: str, damage: str) -> Iterator:
+    """Find where valid records continue after an invalid one; None when there are none."""
     following = _next_record(split, reader, base, at + 1)
     if following is None and split.is_last:
         rest = reader.read(at - base, min(WINDOW, split.end - at))
@@ -434,7 +435,8 @@ def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str
 
 
 def _next_record(split: Split, reader: Reader, base: int, begin: int) -> int | None:
-    """Log offset of the next good record of the stretch, found by its magic and its own place."""
+    """Return the log offset of the next valid record of the stretch, found by its magic and its own log
+    offset."""
     position = begin
     while position < split.end:
         data = reader.read(position - base, min(WINDOW + 8, split.end - position))

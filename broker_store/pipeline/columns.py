@@ -1,8 +1,8 @@
-"""The columns of each table, with Spark's names of their types; light, because every plan of a query asks for
-them.
+"""The columns of each table, with Spark's names of their types. Light, because each plan of a query imports
+it.
 
-What each holds stands in batches.py (records) and derived.py (the others). Those in NOT_UNASKED come only
-when named.
+What each column has is in batches.py (records) and derived.py (the others). Columns in NOT_UNASKED are read
+only when they are named.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "unique_key": "string",
         "body_bytes": "int",
         "body": "binary",
-        "body_plain": "binary",  # as its sender had it before it was compressed
-        "queued": "boolean",  # whether a queue has a unit for it
+        "body_plain": "binary",  # as the sender had it before compression
+        "queued": "boolean",  # True if a queue has a unit for it
         "tags_code": "long",  # what that unit must hold
         "entry_hashes": "array<long>",  # what the index must hold for it
-        "problem": "string",  # what is wrong where no good record is
+        "problem": "string",  # what is wrong, in a row for a part of the log without a valid record
     },
     "units": {
         "topic": "string",
@@ -70,5 +70,5 @@ NOT_UNASKED = {"body_plain", "queued", "tags_code", "entry_hashes", "problem"}
 
 
 def columns_of(table: str, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The columns that a reader gets who asks for `wanted`."""
+    """Return the columns of a table for a reader that requests `wanted`; None requests the default."""
     return wanted or tuple(name for name in COLUMNS[table] if table != "records" or name not in NOT_UNASKED)

@@ -1,13 +1,14 @@
-"""The derived files as tables: units of the consume queues, entries and slots of the index, one row an index
-file.
+"""The derived files as tables: units of the consume queues, entries and slots of the index, and one row for
+each index file.
 
     units         topic, queue_id, queue_offset, log_offset, record_bytes, tags_code
     entries       file, entry, slot, key_hash, log_offset, seconds, previous
     slots         file, slot, entry: the slots in use
-    index_files   file, and what its header says
+    index_files   file, and the fields of its header
 
-They are given as they stand in the files, wrong or not; units that are no data (zero, or filled in before a
-queue's start) are left out. Of a store in use only what points below the dispatched position is given.
+Items are returned as they are in the files, whether correct or not. Units without data (zero, or filled in
+before a queue's start) are left out. For a store in use only items below the dispatched position are
+returned.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What one task reads; `limit` is the log offset below which things count."""
+    """What one task reads; items at or above the log offset `limit` are left out."""
 
     pieces: tuple[Piece, ...]
     limit: int
 
 
 def pieces_of(options: Options, disk: Disk | None = None) -> list[Pieces]:
-    """A partition each: long files in parts, short ones together."""
+    """Return the partitions: long files in parts, short ones together."""
     disk = disk or Disk()
     if not disk.is_directory(options.path / "commitlog"):
         raise StoreError(f"{options.path} is no store: it has no directory commitlog")
@@ -80,7 +81,7 @@ def _units(options: Options, disk: Disk) -> Iterator[Piece]:
         if any(getattr(queue, column, values[0]) not in values for column, values in wanted):
             continue
         for file in queue.files:
-            # Behind a hole more may follow, and an end found by halving may be such a hole.
+            # Units may follow after a hole, and an end that a binary search finds may be such a hole.
             end = file.first + -(-data_end(Path(file.path), disk) // queue_unit.SIZE)
             for first in range(file.first, end, ITEMS):
                 yield Piece(
@@ -105,8 +106,10 @@ def _index(options: Options, disk: Disk) -> Iterator[Piece]:
 def index_files(
     store: Path, disk: Disk
 ) -> Iterator[tuple[Path, index_file.IndexHeader, index_file.IndexGeometry]]:
-    """The files that hold entries, oldest first. DamagedStoreError for one that no numbers of slots and
-    entries fit."""
+    """Yield the files that hold entries, oldest first.
+
+    Raises DamagedStoreError for a file that fits no numbers of slots and entries.
+    """
     found = []
     for name in disk.list_names(store / "index"):
         path = store / "index" / name
@@ -117,8 +120,8 @@ def index_files(
                     found.append((path, header, find_geometry(reader, reader.size, header)))
     known = next((geometry for _, _, geometry in found if geometry is not None), None)
     for path, header, geometry in found:
-        # All files of a store are alike; one whose own first or last entry is wrong is read as its neighbours
-        # are.
+        # All files of a store have the same geometry; one whose first or last entry is wrong is read with
+        # that of its neighbours.
         geometry = geometry or known
         if geometry is None or geometry.file_bytes != disk.size_of(path) or header.count > geometry.entries:
             raise DamagedStoreError(
@@ -132,7 +135,7 @@ def index_files(
 def batches_of(
     work: Pieces, columns: tuple[str, ...], options: Options, disk: Disk | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition."""
+    """Yield the rows of a partition."""
     disk = disk or Disk()
     schema = arrow_schema(options.table, columns)
     for piece in work.pieces:
@@ -226,7 +229,7 @@ _READERS = {"units": _read_units, "entries": _read_entries, "slots": _read_slots
 def _items(
     piece: Piece, file_first: int, at: int, item: np.dtype, disk: Disk
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first, items) in batches."""
+    """Yield (number of the first item, items) in batches."""
     with disk.open_reader(Path(piece.path)) as reader:
         for first in range(piece.first, piece.end, ROWS):
             raw = reader.read(

@@ -1,13 +1,13 @@
-"""Pipeline jobs: plain functions of a Spark session that give a dict, small enough for JSON.
+"""Pipeline jobs: plain functions of a Spark session that return a dict, small enough for JSON.
 
-    audit       every record, unit and index entry against one another
+    audit       every record, unit and index entry compared with each other
     statistics  counts, bytes, sizes, keys and delays of each topic, tag, group and hour; how the index is
                 filled
-    lineage     where a key went: every record of it in every topic, in order of time
+    lineage     every record of a key in every topic, in order of time
     archive     new records to Parquet by topic and day
 
-Whoever starts them in a child process (`manage.py pipeline NAME`) needs no pyspark. NAMES lists them; a place
-is left for rebuild, replay and restore.
+A caller that starts them in a child process (`manage.py pipeline NAME`) does not need pyspark. NAMES lists
+them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 NAMES = ("audit", "statistics", "lineage", "archive")
 MAX_LINEAGE = 10_000
 PROGRESS_SECONDS = 0.5
-SHUFFLED_BYTES = 64 << 20  # of the log, what of it a task of a shuffle is given
-# Up to which Spark puts partitions of a shuffle together again; compressed, so several times as much in
+SHUFFLED_BYTES = 64 << 20  # of the log for each task of a shuffle
+# Limit up to which Spark merges partitions of a shuffle. Of compressed data, so several times as much in
 # memory
 MOVED_BYTES = "16m"
 
-Tell = Callable[..., None]  # (step, partitions done, partitions, partitions being worked on)
+Tell = Callable[..., None]  # (step, partitions done, partitions, running partitions)
 
 
 def quiet(text: str, done: int, total: int, running: int = 0) -> None:
-    """Tells nobody."""
+    """Report no progress."""
 
 
 def reader_of(
     spark: SparkSession, store: Path, live_page: Path | None, **always: object
 ) -> Callable[..., DataFrame]:
-    """`read(table, **options)` for the tables of a store; `always` are options of each."""
+    """Return `read(table, **options)` for the tables of a store; `always` are options of each read."""
 
     def read(table: str = "records", **options: object) -> DataFrame:
         source = spark.read.format("rocketmq").option("table", table)
@@ -68,8 +68,7 @@ def audit(
     last_start: LastStart | None = None,
     **options: object,
 ) -> dict:
-    """See broker_store.pipeline.audit; `options` are those of the source, delay_levels and
-    partition_bytes."""
+    """Run broker_store.pipeline.audit; `options` are the source's, delay_levels and partition_bytes."""
     from broker_store.pipeline.audit import audit as run
     from broker_store.pipeline.options import read_options
 
@@ -88,7 +87,7 @@ def archive(
     tell: Tell = quiet,
     **limits: int,
 ) -> dict:
-    """See broker_store.pipeline.archive."""
+    """Run broker_store.pipeline.archive."""
     from broker_store.pipeline.archive import archive as run
 
     with telling(spark, tell) as tell, shuffles_of(spark, store):
@@ -103,7 +102,7 @@ def statistics(
     damage: str = "skip",
     **only: object,
 ) -> dict:
-    """See broker_store.pipeline.statistics; `only` are options of the source (topic, from_time, to_time)."""
+    """Run broker_store.pipeline.statistics; `only` are options of the source (topic, from_time, to_time)."""
     from broker_store.pipeline.statistics import statistics as run
 
     with telling(spark, tell) as tell, shuffles_of(spark, store):
@@ -119,11 +118,11 @@ def lineage(
     damage: str = "skip",
     **only: object,
 ) -> dict:
-    """Every record of a key, in the order they were stored: where it was sent, waited, was tried again, given
-    up.
+    """Return every record of a key in the order of their storing: where it was sent, waited, was tried again
+    or given up.
 
-    A record is of the key when that is one of its keys, its unique key, or the id it says it came from.
-    `only` are options of the source (topic, from_time, to_time).
+    A record belongs to the key if it is one of its keys, its unique key, or the id of the message that it was
+    made from. `only` are options of the source (topic, from_time, to_time).
     """
     from pyspark.sql import functions as f
 
@@ -185,8 +184,8 @@ def _step(row: dict) -> dict:
 
 @contextmanager
 def shuffles_of(spark: SparkSession, store: Path) -> Iterator[None]:
-    """While the block runs a shuffle has more partitions when there is more of the log: what a task has to
-    sort does not grow with the store."""
+    """Set more partitions of a shuffle for a larger log while the block runs, so that the sort of a task does
+    not grow with the store."""
     log_bytes = sum(end - begin for _, begin, end in log_files(store, Disk()))
     partitions = "spark.sql.shuffle.partitions"
     wanted = {
@@ -205,15 +204,15 @@ def shuffles_of(spark: SparkSession, store: Path) -> Iterator[None]:
 
 @contextmanager
 def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
-    """While the block runs, tell how many partitions of a step are done; gives a `tell` for the name of the
-    next step.
+    """Report how many partitions of a step are done while the block runs; yields a `tell` for the next step's
+    name.
 
-    Spark cuts a step into stages one after another, and knows the next when the one before has ended. What
-    was done stays counted, so within a step `done` never falls; the total grows when a stage comes.
+    Spark divides a step into successive stages, and plans a stage when the one before has ended. Done
+    partitions stay counted, so within a step `done` never decreases; the total increases when a stage begins.
     """
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
-    before: set[int] = set()  # stages of the steps that are over
+    before: set[int] = set()  # stages of finished steps
     seen: set[int] = set()
     step = ["reading the log"]
 

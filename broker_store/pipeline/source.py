@@ -3,10 +3,10 @@
     spark.dataSource.register(RocketMQDataSource)
     spark.read.format("rocketmq").option("topic", "orders").load("/data/store")
 
-Options stand in options.py, columns in batches.py and derived.py. Spark's interface for sources in Python has
-no way to tell which columns a query uses: option `columns`, or a schema that is given, is how to leave out
-what is not needed. Its filters are taken where they can be answered from numbers, topics and tags;
-`open_session` switches that on, a session of your own must set spark.sql.python.filterPushdown.enabled.
+Options are in options.py, columns in batches.py and derived.py. Spark's interface for sources in Python does
+not report which columns a query uses: the option `columns`, or a given schema, leaves out those that are not
+needed. Filters are pushed down where numbers, topics and tags answer them. `open_session` enables that;
+another session must set spark.sql.python.filterPushdown.enabled.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _NEVER_NULL = _NUMBERS | {"topic", "store_time"}
 
 @dataclass
 class Partition(ds.InputPartition):
-    """One stretch of the log, or some pieces of the derived files; what travels to a worker. None has nothing
+    """One stretch of the log, or some pieces of the derived files; it is sent to a worker. None means nothing
     to read."""
 
     value: Split | Pieces | None
 
 
 class RocketMQDataSource(ds.DataSource):
-    """See the module."""
+    """The data source; see the module."""
 
     @classmethod
     def name(cls) -> str:
@@ -103,7 +103,7 @@ class RocketMQReader(ds.DataSourceReader):
                 yield given
 
     def partitions(self) -> list[Partition]:
-        # Planning a query loads neither Arrow nor Numba.
+        # Planning a query imports neither Arrow nor Numba.
         from broker_store.pipeline import splits
 
         options, disk = self._options, Disk()
@@ -115,7 +115,7 @@ class RocketMQReader(ds.DataSourceReader):
             from broker_store.pipeline.derived import pieces_of
 
             work = pieces_of(options, disk)
-        # Without any partition Spark asks once with a value of its own.
+        # With an empty list Spark would call `read` once with a value of its own.
         return [Partition(one) for one in work] or [Partition(None)]
 
     def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
@@ -126,13 +126,13 @@ class RocketMQReader(ds.DataSourceReader):
         read = batches.batches_of if self._options.table == "records" else derived.batches_of
         yield from read(partition.value, self._columns, self._options)
         if not gc.get_freeze_count():
-            # Spark's worker collects garbage after each task: what Arrow and Numba loaded stays, and is not
-            # walked again (85 ms).
+            # Spark's worker collects garbage after each task. Objects of Arrow and Numba live on, and are
+            # then not scanned each time (85 ms).
             gc.freeze()
 
 
 def _test_of(given: ds.Filter) -> tuple[Test, ...] | None:
-    """The filter as tests, () when it always holds; None when Spark must look itself."""
+    """Return the filter as tests, () when it is always true; None when Spark must apply it itself."""
     if len(given.attribute if hasattr(given, "attribute") else ()) != 1:
         return None
     (column,) = given.attribute

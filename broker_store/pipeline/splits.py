@@ -1,14 +1,13 @@
-"""Which stretches of a commit log there are to read, a partition each: whole records, about as many bytes in
-each.
+"""The stretches of a commit log, one partition each: whole records, and about as many bytes in each.
 
-A record begins at the first byte of every file and none spans two; within a file the consume queues tell
-where records begin, so nothing of the log is read to find out but one record at each cut. That record must be
-good and be the one the queue means: units of a damaged queue only make fewer cuts. Without queues a file is
-one stretch.
+A record begins at the first byte of every file, and none spans two files. Within a file the consume queues
+name places where records begin, so only one record at each cut has to be read. That record must be valid and
+be the one that the queue means, so wrong units of a damaged queue only cause fewer cuts. Without queues a
+file is one stretch.
 
-The end of what may be read is where a running broker has dispatched to, told by its live page. Without one it
-is where the records end, which only reading shows: the last stretch `is_last`, behind it nothing follows.
-Files, and what there is of the last one, that a broker had made ready and never wrote to are not read.
+The end of what may be read is how far a running broker has dispatched, from its live page. Without a broker
+it is the end of the records, which only reading shows: the last stretch has `is_last`, and nothing follows
+it. Files, and parts of the last one, that a broker prepared and did not write are not read.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
 
 MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
 ZEROS_AT_ONCE = 1 << 20
-QUEUES_ASKED = 64  # the longest queues; more are not asked for a cut
-# For each some 2 KB are held while cuts are sought; of 64 MiB each they are 6 TiB of log
+QUEUES_ASKED = 64  # the longest queues; others are not used for a cut
+# Each takes some 2 KB while cuts are searched; with 64 MiB each they are 6 TiB of log
 MAX_STRETCHES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A stretch of one log file, in log offsets. `is_last`: behind it nothing follows, so a torn record is an
-    end."""
+    """A stretch of one log file, in log offsets. With `is_last` nothing follows it, so a torn record is the
+    end of the log."""
 
     path: str
     begin: int
@@ -70,7 +69,8 @@ class Queue:
 
 
 def position_of(live_page: Path | None, disk: Disk) -> LivePosition | None:
-    """Where the broker on a store is; None when none runs. StoreError while it recovers."""
+    """Return the position of the broker on a store; None when none runs. Raises StoreError while it
+    recovers."""
     live = None if live_page is None else read_live_page(disk, live_page)
     if live is not None and live.state in ("opening", "recovering"):
         raise StoreError(f"a broker is opening the store of {live_page}; wait until it has recovered")
@@ -82,8 +82,8 @@ def no_store(store: Path) -> StoreError:
 
 
 def log_files(store: Path, disk: Disk, live: LivePosition | None = None) -> list[tuple[Path, int, int]]:
-    """(path, log offset of its first byte, log offset of its end) of the files that hold records. StoreError
-    when `store` is none."""
+    """Return (path, log offset of its first byte, log offset of its end) of the files with records. Raises
+    StoreError when `store` is none."""
     directory = store / "commitlog"
     if not disk.is_directory(directory):
         raise no_store(store)
@@ -107,10 +107,10 @@ def splits_of(
     disk: Disk | None = None,
     files: list[tuple[Path, int, int]] | None = None,
 ) -> list[Split]:
-    """The stretches that may hold records the tests let pass, oldest first. `files` as of `log_files`, when
-    they are known.
+    """Return the stretches that may hold records that pass the tests, oldest first.
 
-    MisuseError when they would be more than MAX_STRETCHES."""
+    `files` are the result of `log_files`, if known. Raises MisuseError for more than MAX_STRETCHES.
+    """
     disk = disk or Disk()
     live = position_of(live_page, disk)
     files = log_files(store, disk, live) if files is None else list(files)
@@ -131,7 +131,8 @@ def splits_of(
         for _, base, end in wanted
         for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)
     ]
-    # Those who read on where another has ended begin at a record: a cut there spares them what lies before.
+    # A run that continues where another ended begins at a record: a cut there avoids reading what is before
+    # it.
     targets += [at for _, base, end in wanted for at in (least, most + 1) if base < at < end]
     cuts = find_cuts(store, files, sorted(set(targets)), partition_bytes, disk)
     stretches = []
@@ -147,7 +148,7 @@ def splits_of(
 
 
 def data_end(path: Path, disk: Disk) -> int:
-    """Position behind the last byte that was ever written; what a file merely has of length is not read."""
+    """Return the position after the last byte that was ever written; the length of a file may be larger."""
     region = disk.open_region(path, writable=False)
     try:
         return region.data_end()
@@ -156,7 +157,7 @@ def data_end(path: Path, disk: Disk) -> int:
 
 
 def is_zero(path: Path, size: int, disk: Disk) -> bool:
-    """Whether the first `size` bytes of a file are zero, written or not."""
+    """True if the first `size` bytes of a file are zero, written or not."""
     with disk.open_reader(path) as reader:
         end, at = min(size, data_end(path, disk)), 0
         while at < end and not any(reader.read(at, min(ZEROS_AT_ONCE, end - at))):
@@ -167,7 +168,8 @@ def is_zero(path: Path, size: int, disk: Disk) -> bool:
 def find_cuts(
     store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk
 ) -> list[int]:
-    """Where records begin, at or less than `reach` behind each target, as far as the queues know."""
+    """Return where records begin, less than or equal to `reach` after each target, as far as the queues
+    know."""
     found: dict[int, int] = {}
     if not targets:
         return []
@@ -188,7 +190,7 @@ def find_cuts(
 
 
 def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_unit.QueueUnit | None]:
-    """(number, unit) of the first that points to `target` or behind it."""
+    """Return (number, unit) of the first unit that points to `target` or after it."""
     for file in queue.files:
         if unit_at(file, file.end - 1, disk).log_offset < target:
             continue
@@ -208,7 +210,7 @@ def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_
 def is_record_of(
     queue: Queue, number: int, unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk
 ) -> bool:
-    """Whether the record that a unit points to is good and says it is of that queue and number."""
+    """True if the record that a unit points to is valid and states that queue and number."""
     found = record_at(unit, files, disk)
     return found is not None and (found.topic, found.queue_id, found.queue_offset) == (
         queue.topic,
@@ -220,7 +222,7 @@ def is_record_of(
 def record_at(
     unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk
 ) -> record.StoredMessage | None:
-    """The good record where a unit points to, whatever it states of itself; None when there is none."""
+    """Return the valid record at a unit's log offset, whatever queue it states; None when there is none."""
     for path, base, end in files:
         if (
             base <= unit.log_offset
@@ -241,12 +243,12 @@ def record_at(
 def _within_times(
     splits: list[Split], tests: tuple[Test, ...], store: Path, live: LivePosition | None, disk: Disk
 ) -> list[Split]:
-    """The stretches without those that hold no record of the time that is asked for.
+    """Return the stretches without those that hold no record of the requested time.
 
-    The first store times of a stretch and of the next bound those between only where it is known that times
-    do not go back there (engine/log/store_times.py). All others are read: of a store without that note every
-    one. Two first times that go back although nothing was noted are those of a record that changed since. The
-    last stretch has no next one, so it is read.
+    The first store times of a stretch and of the next one bound those in between only where it is known that
+    times do not step back there (engine/log/store_times.py). All other stretches are read, and in a store
+    without that note all of them. If two first times step back though nothing was noted, a record has changed
+    since. The last stretch has no next one, so it is read.
     """
     least, most = bounds(tests, "store_time")
     if not any(name == "store_time" for name, _, _ in tests):
@@ -266,18 +268,18 @@ def _within_times(
 
 
 def _time_order(store: Path, live: LivePosition | None, disk: Disk) -> tuple[StoreTimes, int]:
-    """Where store times go back, as the store's note says, and up to where only a broker of ours wrote the
-    log."""
+    """Return where store times step back according to the store's note, and how far only a broker of ours
+    wrote the log."""
     order, ends = StoreTimes(disk, store / "config" / STORE_TIMES), EndsFile(disk, store / ENDS)
     order.load()
     ends.load()
-    # A running broker made its notes before it took messages, and writes no time that goes back.
+    # A running broker made its notes before it took messages, and writes no time that steps back.
     return order, ends.position if live is None else live.dispatched
 
 
 def time_doubt(begin: int, end: int, store: Path, live: LivePosition | None, disk: Disk) -> str | None:
-    """Say that store times go back in [begin, end) of the log, or that this is not known; None where they are
-    known to rise."""
+    """Return a sentence if store times step back in [begin, end) of the log, or if that is not known; else
+    None."""
     order, own_position = _time_order(store, live, disk)
     if begin >= end or order.is_known_to_rise(begin, end - 1, own_position):
         return None
@@ -297,7 +299,7 @@ def time_doubt(begin: int, end: int, store: Path, live: LivePosition | None, dis
 
 
 def _store_time(split: Split, disk: Disk) -> int | None:
-    """Store time of the first record, in microseconds; None when none begins there."""
+    """Return the store time of the first record, in microseconds; None when no record begins there."""
     head = _read(
         disk,
         Path(split.path),
@@ -312,8 +314,8 @@ def _store_time(split: Split, disk: Disk) -> int | None:
 
 
 def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
-    """NotFoundError for a topic that the store does not know; one without queues and settings knows no topic
-    and refuses none."""
+    """Raise NotFoundError for a topic that the store does not have. A store without queues and settings
+    refuses no topic."""
     stored = set(disk.list_names(store / "consumequeue"))
     known = set(stored)
     try:
@@ -322,10 +324,10 @@ def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
         )
         known |= set(table) if isinstance(table, dict) else set()
     except (FormatError, AttributeError):
-        return  # what it would have named is not known
+        return  # its names are not known
     for topic in topics:
         if known and topic not in known:
-            # Those with messages are worth naming: a broker's settings list a dozen of its own.
+            # Name topics with messages first: a broker's settings have a dozen system topics.
             worth = sorted(name for name in stored or known if name[0] != "%")
             raise NotFoundError(
                 f"there is no topic {topic} in {store}; it has "
@@ -334,7 +336,7 @@ def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
 
 
 def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:
-    """Every consume queue; the unit behind its last is found by halving."""
+    """Yield every consume queue; a binary search finds the unit after its last."""
     top = store / "consumequeue"
     for topic in disk.list_names(top):
         for name in disk.list_names(top / topic):
@@ -350,7 +352,8 @@ def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:
 
 
 def _queue_of(topic: str, queue_id: int, files: list[QueueFile], disk: Disk) -> Queue:
-    """The queue without files at its end that hold no unit; each of `files` ends where its last byte does."""
+    """Return the queue without the files at its end that hold no unit; each of `files` ends where its last
+    byte does."""
     files = list(files)
     while files and (end := _units_end(files[-1], disk)) == files[-1].first:
         files.pop()
@@ -360,7 +363,7 @@ def _queue_of(topic: str, queue_id: int, files: list[QueueFile], disk: Disk) -> 
 
 
 def _units_end(file: QueueFile, disk: Disk) -> int:
-    """The number behind the last unit: the file is data, then zero."""
+    """Return the number after the last unit: the file is data, then zero."""
     with disk.open_reader(Path(file.path)) as reader:
         numbers = range(file.first, file.end)
         return file.first + bisect_left(

@@ -1,12 +1,12 @@
 """Statistics: what is stored, counted for each topic, tag, group and hour; hot keys; how the index is filled.
 
-A cell is a topic, a tag of a topic, a group or an hour. How often each size and delay occurs in each cell is
-counted first; percentiles are found in these counts by running sums, so they are exact (nearest rank) and
-nothing has to hold the values of a cell at once.
+A cell is a topic, a tag of a topic, a group or an hour. First each size and delay is counted in each cell.
+Running sums over these counts give the percentiles, so they are exact (nearest rank), and no task has to hold
+the values of a cell at once.
 
-A record is counted as it stands in the log: a message that was sent back, or is a half of a transaction,
-counts under the topic it was stored in. Its group is that of the retry or dead-letter topic it is in, or the
-producer group of a transaction. Damaged stretches are passed over; audit tells them.
+A record is counted as it is in the log: a message that was sent back, or is a half of a transaction, counts
+for the topic in which it was stored. Its group is that of the retry or dead-letter topic, or the producer
+group of a transaction. Damaged parts are skipped; the audit reports them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MAX_TOPICS = 10_000  # in one result; a broker has at most half as many
-MAX_CELLS = 10_000  # tags, groups and hours told
+MAX_CELLS = 10_000  # tags, groups and hours in one result
 HOT_KEYS = 20  # of a topic
 HOT_ALL = 1_000
 PERCENTILES = (50, 95, 99)
-ACCURACY = 10_000  # of the percentile of chains: the rank is right to 1 in so many
+ACCURACY = 10_000  # of the percentile of chains: the rank is exact to 1 in this number
 
-# What is counted, by the columns that name one; all columns that name any.
+# What is counted, by the columns that name a cell; a cell of another kind has null in them.
 CELLS = {"topics": ("topic",), "tags": ("topic", "tags"), "groups": ("group",), "hours": ("hour_ms",)}
 NAMES = ("topic", "tags", "group", "hour_ms")
 
 
 def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) -> dict:
-    """Most messages first; times in milliseconds since 1970, sizes in bytes of whole records.
+    """Return the statistics, most messages first; times in milliseconds since 1970, sizes in bytes of whole
+    records.
 
-    `only` are options of the source (topic, from_time, to_time); the index, which knows neither, is told
-    without them.
+    `only` are options of the source (topic, from_time, to_time). They do not apply to the index, which has
+    neither.
     """
     from pyspark.sql import functions as f
 
@@ -89,7 +90,7 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
 
 
 def _named(rows: DataFrame) -> DataFrame:
-    """With `group` and `hour_ms`, so that all NAMES are there."""
+    """Add the columns `group` and `hour_ms`, so that all NAMES exist."""
     from pyspark.sql import functions as f
 
     waits = "^%(RETRY|DLQ)%"
@@ -102,13 +103,13 @@ def _named(rows: DataFrame) -> DataFrame:
 
 
 def _which(name: str) -> int:
-    """The number of a kind of cell."""
+    """Return the number of a kind of cell."""
     return list(CELLS).index(name)
 
 
 def _in_cells(rows: DataFrame, *values: str) -> DataFrame:
-    """(which, *NAMES, *values): each row once for each cell it is in; names that do not name the cell are
-    null."""
+    """Return (which, *NAMES, *values): each row once for each of its cells, with null for names of other
+    kinds."""
     from pyspark.sql import functions as f
 
     kinds = dict(rows.dtypes)
@@ -124,7 +125,7 @@ def _in_cells(rows: DataFrame, *values: str) -> DataFrame:
 
 
 def _sizes_and_delays(rows: DataFrame) -> DataFrame:
-    """A row a cell. First how often each value occurs in it, then running sums over these."""
+    """Return a row for each cell: first the counts of each value in it, then running sums over them."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -144,7 +145,7 @@ def _sizes_and_delays(rows: DataFrame) -> DataFrame:
     sizes = f.when(size, f.col("value"))
 
     def percentiles(which: Column, prefix: str) -> list[Column]:
-        """The smallest value of which that share of all are not greater."""
+        """Return the smallest value of which that share of all are not greater, for each share."""
         return [
             f.min(f.when(which & (f.col("rank") * 100 >= f.col("all") * share), f.col("value"))).alias(
                 f"{prefix}{share}"
@@ -163,8 +164,8 @@ def _sizes_and_delays(rows: DataFrame) -> DataFrame:
 
 
 def _distinct_keys(rows: DataFrame) -> DataFrame:
-    """A row a cell. Rows of a key are brought together first, then told apart where they are: a row a key is
-    moved, not one a cell."""
+    """Return a row for each cell. Rows of a key are first moved together and distinguished there, so that one
+    row for each key is moved and not one for each cell."""
     from pyspark.sql import functions as f
 
     keys = rows.select(*NAMES, f.explode("keys").alias("key")).repartition("key")
@@ -177,7 +178,7 @@ def _distinct_keys(rows: DataFrame) -> DataFrame:
 
 
 def _beside(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Both of a cell in a row; what the right one does not know is null."""
+    """Return both tables joined by cell; null where the right one has none."""
     names = ("which", *NAMES)
     same = reduce(lambda one, other: one & other, (left[name].eqNullSafe(right[name]) for name in names))
     return left.join(right, same, "left").select(
@@ -194,8 +195,8 @@ def _collected(rows: DataFrame, limit: int) -> list[dict]:
 
 
 def _hot(rows: DataFrame) -> list[dict]:
-    """The keys with most messages of each topic, most first; a key of one message is not hot, and most keys
-    are of one."""
+    """Return the keys of each topic with most messages, most first. A key of one message, as most are, is not
+    hot."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -215,7 +216,8 @@ def _hot(rows: DataFrame) -> list[dict]:
 
 
 def _index(read: Callable[..., DataFrame]) -> list[dict]:
-    """How each index file is filled: skew is the longest chain over the mean one of a slot in use."""
+    """Return how each index file is filled: skew is the longest chain over the mean chain of a slot in
+    use."""
     from pyspark.sql import functions as f
 
     chains = read("entries", columns="file,slot").groupBy("file", "slot").count()
