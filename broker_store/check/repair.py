@@ -321,9 +321,9 @@ class _Planner:
         """Where the log goes on when it holds no record of those that the queues had; None where it goes on
         in the files that it has.
 
-        A start does the same where the log is gone (`Recovery._empty_log`): a record whose number is larger
-        than the count of records that have room before it counts as damaged, so the numbers that were given
-        need room.
+        A start does the same where the log is gone (`engine/start/empty_log.py`). A record whose number is
+        larger than the count of records that have room before it counts as damaged, so the numbers that were
+        given need room.
         """
         if (
             self.report.counts["records"]

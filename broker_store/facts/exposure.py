@@ -2,7 +2,7 @@
 
 What a killed process wrote stays with the system; what a power cut takes is what was not synced. In both
 cases the next start finds `abort` and begins at the newest log file whose first record is not younger than
-the checkpoint less three seconds (engine/start/recovery.py, step 3), and reads from there to the end of the
+the checkpoint less three seconds (engine/start/log_scan.py), and reads from there to the end of the
 log. How fast it reads is known only from earlier starts.
 """
 

@@ -9,7 +9,7 @@ import pytest
 from broker_store.engine.disk import Disk
 from broker_store.engine.log import whole_records
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
-from broker_store.engine.start import recovery
+from broker_store.engine.start import log_end
 from broker_store.engine.start.report import time_text
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
@@ -326,7 +326,7 @@ def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_store, monkeypatch):
     """Records of deleted topics count too: where they were all that was looked at, nothing was said."""
-    monkeypatch.setattr(recovery, "MAX_RECORDS_NAMED", most)
+    monkeypatch.setattr(log_end, "MAX_RECORDS_NAMED", most)
     store = open_store()
     store.put(message(body=b"kept"))
     torn = store.put(message(body=b"torn" * 50))

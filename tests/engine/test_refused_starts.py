@@ -7,7 +7,7 @@ import pytest
 
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.start.recovery import Recovery
+from broker_store.engine.start import recovery
 from broker_store.errors import DamagedStoreError
 from tests.engine.test_known_ends import assert_served, filled, flip, poke, queue_file, tree
 from tests.support.hand_store import HandStore, message, small_settings
@@ -135,13 +135,13 @@ def test_with_accepted_damage_the_same_store_starts(directory, clock):
 def test_a_start_that_changes_files_never_stops_in_dispatch(open_store, monkeypatch):
     """What the rehearsal allows, dispatch does: the same ends of queues."""
     planned = []
-    rehearse = Recovery._rehearse
+    rehearse = recovery.rehearse
 
-    def noted(recovery, *arguments):
-        planned.append(rehearse(recovery, *arguments))
+    def noted(*arguments):
+        planned.append(rehearse(*arguments))
         return planned[-1]
 
-    monkeypatch.setattr(Recovery, "_rehearse", noted)
+    monkeypatch.setattr(recovery, "rehearse", noted)
     store = open_store()
     stored = filled(store)
     store.close()

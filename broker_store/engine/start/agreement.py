@@ -44,7 +44,7 @@ class Agreement:
         self._words[c.A_INDEX_FROM] = _NEVER if place is None else place.log_offset + 1
         self._words[c.A_ENTRY_AT] = FIRST_ENTRY
         self._file = -1
-        # Queues that begin behind a unit whose record is in the log: retention leaves no such, so a file of
+        # Queues that begin after a unit whose record is in the log: retention leaves no such, so a file of
         # theirs is missing.
         self.headless: list[ConsumeQueue] = []
         self.passed: list[PassedEntries] = []
@@ -82,11 +82,12 @@ class Agreement:
         return None if end < 0 else end
 
     def index_place(self, log_end: int) -> IndexPlace:
-        """Behind the entries of records below `log_end` that agreed."""
+        """After the entries of records below `log_end` that agreed."""
         return IndexPlace(max(self._file, 0), self._words[c.A_ENTRY_AT], log_end)
 
     def ends_with(self, newest: IndexHeader) -> bool:
-        """Whether the newest file's header says of its last entry what the record of that entry says."""
+        """Return whether the newest file's header says of its last entry what the record of that entry
+        says."""
         last = self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]
         return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
 

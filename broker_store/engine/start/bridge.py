@@ -30,8 +30,8 @@ class Bridge:
     passed: list[tuple[int, int]] = field(default_factory=list)
 
     def following(self, offset: int) -> int | None:
-        """Where the log goes on behind the bad record at `offset`: in its file, or in the next; None at the
-        end of the log."""
+        """Return where the log goes on after the bad record at `offset`: in its file, or in the next; None at
+        the end of the log."""
         file = self.log.file_at(offset)
         found = next((at for at in self._candidates(offset) if self.begins_record(at)), file.end)
         if self.log.file_at(found) is None:
@@ -41,7 +41,7 @@ class Bridge:
         return found
 
     def _candidates(self, offset: int) -> Iterator[int]:
-        """Places behind `offset` where a magic number stands as in a record or a blank, to the end of the
+        """Places after `offset` where a magic number stands as in a record or a blank, to the end of the
         file."""
         file = self.log.file_at(offset)
         magics = [
@@ -61,7 +61,7 @@ class Bridge:
         """Let the queue's units up to `unit`, whose record begins at `at`, lead to where their records lay;
         False when there is no room for them.
 
-        That is a bad part behind the queue's last record. Without one it is the stretch behind that record:
+        That is a bad part after the queue's last record. Without one it is the stretch after that record:
         what lies there states another place, which is damaged. `is_begin_lost`: that stretch may begin with
         the log.
         """
@@ -84,7 +84,7 @@ class Bridge:
         return True
 
     def keep(self, queue: ConsumeQueue, unit: int) -> None:
-        """Go on with `unit` behind units of lost messages that an earlier start wrote."""
+        """Go on with `unit` after units of lost messages that an earlier start wrote."""
         last = queue.unit_in_files(unit - 1)
         while queue.maximum < unit:
             _step(queue)
@@ -101,7 +101,7 @@ def _step(queue: ConsumeQueue) -> None:
 
 
 def are_lost(queue: ConsumeQueue, first: int, end: int) -> bool:
-    """Whether the units [first, end) in a queue's files are those that `Bridge.fill` writes for lost
+    """Return whether the units [first, end) in a queue's files are those that `Bridge.fill` writes for lost
     messages."""
     return first < end and all(
         (unit := queue.unit_in_files(number)) is not None and unit.size == _LOST_SIZE

@@ -54,8 +54,8 @@ class MissingBegin:
 
 
 def holds_nothing(disk: Disk, store: Path, log_directory: Path) -> bool:
-    """Whether nothing of a store's messages is there. Where a queue has units, a start says how many messages
-    are not there instead."""
+    """Return whether nothing of a store's messages is there. Where a queue has units, a start says how many
+    messages are not there instead."""
     return not any(disk.exists(store / name) for name in ("checkpoint", ENDS)) and not any(
         map(disk.list_names, (log_directory, store / "consumequeue"))
     )
@@ -107,8 +107,8 @@ def missing_begin(
 
 
 def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tuple[ConsumeQueue, int, int]]:
-    """(queue, first, number behind the last) of the messages whose units say that their records lay in what
-    is missing."""
+    """(queue, first, number after the last) of the messages whose units say that their records lay in what is
+    missing."""
     lost = []
     for queue in queues:
         if not queue.is_made_from_log:
@@ -157,8 +157,8 @@ class LostBegin:
 
 
 def _first_at(queue: ConsumeQueue, log_offset: int) -> int:
-    """Number of the first unit whose record does not end at or below `log_offset`, the start of a log file;
-    the end of the files without one."""
+    """Return the number of the first unit whose record does not end at or below `log_offset`, the start of a
+    log file; the end of the files without one."""
     least, end = Words(1), 0
     for file in queue.files:
         good = find_unit_break(file.address, queue.units_a_file, log_offset, least[0], least.address)

@@ -23,7 +23,7 @@ from broker_store.formats.index_file import FIRST_ENTRY
 
 @dataclass(frozen=True)
 class Suspect:
-    """A queue that is not as recorded from unit `first` on; its units are made again from log offset
+    """A queue that is not as recorded from unit `first` on; its units are built again from log offset
     `log_offset` on."""
 
     queue: ConsumeQueue
@@ -51,7 +51,7 @@ class Proof:
         return self._ends.queues.get((queue.topic, queue.queue_id), {})
 
     def judge(self, queue: ConsumeQueue, looked_from: int, good_end: int) -> Suspect | None:
-        """`good_end` is the number behind the last good unit of those from unit `looked_from` on, at which a
+        """`good_end` is the number after the last good unit of those from unit `looked_from` on, at which a
         file begins.
 
         Of older files only the first is summed, at which reading begins.
@@ -85,7 +85,7 @@ class Proof:
         }
 
     def is_too_long(self, queue: ConsumeQueue) -> bool:
-        """Whether it has units that no run dispatched."""
+        """Return whether it has units that no run dispatched."""
         return (
             self.is_exact
             and bool(self.rows(queue))
@@ -93,7 +93,7 @@ class Proof:
         )
 
     def log_end_of(self, queue: ConsumeQueue) -> int:
-        """Where the record of the last recorded unit ends, 0 when no file is recorded."""
+        """Return where the record of the last recorded unit ends, 0 when no file is recorded."""
         return max((end.log_end for end in self.rows(queue).values()), default=0)
 
     def first_missing(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
@@ -147,8 +147,8 @@ class KnownTopics:
     """The topics of config/topics.json: one that is in the log or in the record and not there was deleted by
     a broker that keeps no note of it.
 
-    Only after a stop in order: after a crash the table may lag behind the log. `read` gives the text of a
-    file in config/.
+    Only after a stop in order: after a crash the table may lag after the log. `read` gives the text of a file
+    in config/.
     """
 
     def __init__(self, read: Callable[[str], str | None], was_clean: bool):

@@ -10,62 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.index.hash_index import HashIndex, IndexPlace
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.rows import Row, Words, WriterContext
 from broker_store.engine.start.bridge import are_lost
+from broker_store.engine.start.ends import BOUND
+from broker_store.engine.start.given_numbers import find_given
+from broker_store.engine.start.index_repair import index_redo
+from broker_store.engine.start.queue_redo import end_to_redo
+from broker_store.engine.start.queue_units import QueueEnd
+from broker_store.engine.start.state import RecoveryParts, RecoveryState
+from broker_store.engine.start.stated_places import after_lost, after_misnumbered, may_begin
 from broker_store.errors import DamagedStoreError
-from broker_store.formats.record import StoredMessage
 from broker_store.kernels import context as c
 
 _SCRATCH_UNITS = 4096  # that a queue may take between two stops of the kernel
-
-
-class QueueEnd(NamedTuple):
-    """The number behind a queue's last unit, and where that one's record ends in the log, 0 for none."""
-
-    following: int
-    log_end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Disowned:
-    """Units [first, following) at the end of a queue, whose records state other places; `stated` is that of
-    unit `first`, at `log_offset`."""
-
-    first: int
-    following: int
-    log_offset: int
-    stated: StoredMessage
-
-    def what(self, queue: ConsumeQueue) -> str:
-        stated = self.stated
-        place = (
-            f"{stated.topic}/{stated.queue_id} {stated.queue_offset:,}"
-            if stated.is_queued
-            else "a message that is in no queue"
-        )
-        more = f", and so do those up to {self.following - 1:,}" if self.following - self.first > 1 else ""
-        return (
-            f"the record states {place}, and unit {self.first:,} of {queue.topic}/{queue.queue_id} leads "
-            f"to it{more}"
-        )
-
-    def error(self, queue: ConsumeQueue, log: CommitLog, root: Path) -> DamagedStoreError:
-        file = log.file_at(self.log_offset)
-        return DamagedStoreError(
-            self.what(queue) + ": one of both is damaged",
-            file=str(file.path),
-            offset=self.log_offset - file.base,
-            advice=f"Nothing was changed. `manage.py check_store {root} --plan` shows what a repair would "
-            f"do; or start with --accept-damage: the record is believed, and"
-            " placeholders take the offsets of the units, so that none is given again.",
-        )
 
 
 @dataclass
@@ -157,14 +121,14 @@ class Rehearsal:
         start: int,
         end: int,
         way_back: WayBack,
-        may_begin: Callable[[ConsumeQueue, int, int, int], bool],
+        may_go_on: Callable[[ConsumeQueue, int, int, int], bool],
         behind_misnumbered: Callable[[ConsumeQueue, int, int], int | None],
         behind_lost: Callable[[int], int | None],
         root: Path,
     ) -> dict[ConsumeQueue, QueueEnd]:
-        """Where each queue ends afterwards. Raises DamagedStoreError where dispatch would.
+        """Return where each queue ends afterwards. Raises DamagedStoreError where dispatch would.
 
-        `may_begin(queue, following, unit, log offset)` says whether a queue that ends at `following` may go
+        `may_go_on(queue, following, unit, log offset)` says whether a queue that ends at `following` may go
         on at `unit`. `behind_misnumbered(queue, unit, log offset)` says where a record ends that is left out
         because its number is damaged, `behind_lost(log offset)` where bad bytes end that were accepted as
         lost.
@@ -180,7 +144,7 @@ class Rehearsal:
             is_kept = are_lost(rehearsed.queue, following, unit)
             if not is_kept and way_back.goes_back(log_end):
                 self._dispatcher.start_at(way_back.walked_from)
-            elif is_kept or may_begin(rehearsed.queue, following, unit, at):
+            elif is_kept or may_go_on(rehearsed.queue, following, unit, at):
                 rehearsed.row[c.Q_DISPATCHED] = unit
                 rehearsed.enter_scratch()
             else:
@@ -193,7 +157,7 @@ class Rehearsal:
 
 
 def missing_units(queue: ConsumeQueue, first: int, end: int, root: Path, otherwise: str) -> DamagedStoreError:
-    """Units [first, end) are nowhere; `otherwise` is what --accept-damage does."""
+    """Return the error for units [first, end) that are nowhere; `otherwise` is what --accept-damage does."""
     which = f"unit {first:,} is missing and the log does not hold its record either"
     if end - first > 1:
         which = f"units {first:,} to {end - 1:,} are missing and the log does not hold their records either"
@@ -203,4 +167,83 @@ def missing_units(queue: ConsumeQueue, first: int, end: int, root: Path, otherwi
         offset=first * UNIT,
         advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to "
         f"{otherwise}.",
+    )
+
+
+def rehearse(
+    parts: RecoveryParts,
+    state: RecoveryState,
+    start: int,
+    agreed: int,
+    end: int,
+    place: IndexPlace | None,
+    compared_from: int,
+    kept: dict[ConsumeQueue, QueueEnd],
+    headless: set[ConsumeQueue],
+) -> str:
+    """See that all steps that change files can be finished, where `kept` are the queues as they are then;
+    return the outcome as a sentence. Raises DamagedStoreError."""
+    for queue, disowned in state.disowned.items():
+        raise disowned.error(queue, parts.log, parts.root)
+    dispatch_from = min(
+        [
+            agreed,
+            index_redo(parts, state, start, agreed, end, place),
+            *(max(parts.log.minimum, kept[queue].log_end) for queue in state.shortened.keys() | headless),
+        ]
+    )
+    ends = dict(kept)
+    if agreed != end:
+        ends |= {
+            queue: redo
+            for queue in kept
+            if (redo := end_to_redo(parts, state, queue, kept[queue], compared_from)) is not None
+        }
+    if dispatch_from < end:
+        rehearsal = Rehearsal(parts.log, parts.queues, parts.index, parts.context, ends)
+        way_back = WayBack(dispatch_from, parts.log.minimum, parts.records.begins_record)
+        ends |= rehearsal.run(
+            dispatch_from,
+            end,
+            way_back,
+            partial(may_begin, parts, state),
+            partial(after_misnumbered, parts),
+            partial(after_lost, parts),
+            parts.root,
+        )
+    for (topic, queue_id), rows in parts.ends.queues.items():
+        queue, following = parts.queues.find(topic, queue_id), parts.ends.next_offset(topic, queue_id)
+        if (
+            queue is None
+            or queue not in ends
+            or BOUND in rows
+            or ends[queue].following >= following
+            or are_lost(queue, ends[queue].following, following)
+        ):
+            continue
+        if (
+            max(row.log_end for row in rows.values()) > parts.log.minimum
+            or ends[queue].log_end > parts.log.minimum
+        ):
+            raise missing_units(
+                queue,
+                ends[queue].following,
+                following,
+                parts.root,
+                "put placeholders there, which say so to who reads them",
+            )
+    if state.has_bad_part and not state.proof.is_exact:
+        for queue, following in find_given(parts, state, end).items():
+            if queue in ends and ends[queue].following < following:
+                raise missing_units(
+                    queue,
+                    ends[queue].following,
+                    following,
+                    parts.root,
+                    "put placeholders there, which say so to who reads them",
+                )
+    return (
+        f"the log from {dispatch_from:,} on can be dispatched"
+        if dispatch_from < end
+        else "queues and index hold all of the log"
     )

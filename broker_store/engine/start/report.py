@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from broker_store.engine.queue.consume_queue import ConsumeQueue
+
 MAX_STEPS = 200  # more of one name in a row, such as scanned files, are told as one
 MAX_FINDINGS = 200
 MAX_TRIED = 100  # files looked at backwards
@@ -308,6 +310,16 @@ class RecoveryReport:
         if step.of_bytes is None or not step.bytes or lasted < _MIN_RATE_MS:
             return None
         return round(max(0, step.of_bytes - step.bytes) * lasted / step.bytes)
+
+
+def queue_name(queue: ConsumeQueue) -> str:
+    """Return the name of a queue in findings: that of its directory below the store's."""
+    return f"consumequeue/{queue.topic}/{queue.queue_id}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 queue" or "2 queues"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def time_text(ms: int) -> str:
