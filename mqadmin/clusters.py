@@ -85,16 +85,17 @@ from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.turns import in_turns
 from broker_store.units import fields_of
-from mqadmin import condition, dead_letters, waiting
+from mqadmin import condition, dead_letters, signs, waiting, write_routes
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
-from mqadmin.inside import cache, recoveries, signs, write_routes
-from mqadmin.inside.forecast import Forecasts
-from mqadmin.inside.knowing import FromBroker
-from mqadmin.inside.shared import SharedLooks
-from mqadmin.inside.slot_watch import SlotWatch
+from mqadmin.knowing import FromBroker
 from mqadmin.left_out import Range
 from mqadmin.listings import Listings
+from mqadmin.shared_looks import SharedLooks
+from mqadmin.views.store.cache import facts as cache
+from mqadmin.views.store.disk.facts import Forecasts
+from mqadmin.views.store.index.slot_watch import SlotWatch
 from mqadmin.views.store.layout import facts as layout
+from mqadmin.views.store.recoveries import facts as recoveries
 
 TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
 CALL_SECONDS = 3.0
@@ -484,8 +485,8 @@ class EmbeddedCluster:
         return exposure.of(directory, self.call(self.store), self._scan_rate)
 
     def cache(self) -> dict:
-        """What of the store's files is in memory, and who reads what is not (mqadmin/inside/cache.py). For a
-        thread."""
+        """What of the store's files is in memory, and who reads what is not
+        (mqadmin/views/store/cache/facts.py). For a thread."""
         return self._cache_looks.look()
 
     def reading_facts(self) -> dict:

@@ -16,8 +16,8 @@ from broker_store.broker.flow import RECENT_MS
 from broker_store.broker.pauses import Pause
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.messages import PutStatus
-from mqadmin.inside.write_routes import Withheld
 from mqadmin.templatetags.units import duration_text, moment_text
+from mqadmin.write_routes import Withheld
 
 Severity = Literal["bad", "warn", "unknown", "good"]
 ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")

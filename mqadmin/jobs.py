@@ -51,8 +51,8 @@ from broker_store.rest.documents import time_text
 from broker_store.rest.http import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import children, dead_letters, exports, pipeline, run_file
-from mqadmin.inside.recovery_paths import without_paths
 from mqadmin.left_out import LeftOut
+from mqadmin.recovery_paths import without_paths
 from mqadmin.rest_client import RestClient, segment
 
 # Where rq is not told how to read a job it reads pickles; django-rq does not tell it when it stops jobs,

@@ -45,13 +45,12 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
 
-from broker_store.errors import BrokerStoreError, LookupNameError, NameError_, NotFoundError, StoreClosedError
-from broker_store.formats import index_file, names
+from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
+from broker_store.formats import names
 from broker_store.rest.problems import Problem, problem_of
 from broker_store.throttle import Throttle, throttled_by
 from broker_store.units import fields_of
 from mqadmin import clusters, jobs, parts
-from mqadmin.inside import cache, checks, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
 from mqadmin.views import registry
 from mqadmin.views.view import Stream
@@ -112,11 +111,6 @@ def with_dispatched(files: list[dict], dispatched: int | None) -> list[dict]:
     ]
 
 
-def _index(cluster, name: str) -> dict:
-    """The index files; of the one that is named also its slots."""
-    return cluster.watched_slots(name) if name else {"files": cluster.call(cluster.store_index)}
-
-
 def _jobs(cluster, name: str) -> dict:
     return jobs.moving()
 
@@ -129,22 +123,8 @@ def _job(cluster, name: str) -> dict:
     return jobs.state_of(name)
 
 
-def _cache(cluster, name: str) -> dict:
-    return cache.for_page(cluster.cache())
-
-
 def _retries(cluster, name: str) -> dict:
     return cluster.retries(name)
-
-
-def _record(cluster, id: str) -> dict:
-    return {"recovery": recoveries.one(id)}
-
-
-def _log_offset(name: str) -> str:
-    if not (name.isascii() and name.isdigit() and len(name) < 19):
-        raise LookupNameError("a message is named by its log offset")
-    return name
 
 
 STREAMS: dict[str, Stream] = {
@@ -155,33 +135,17 @@ STREAMS: dict[str, Stream] = {
     ),
     "condition": Stream(lambda cluster, name: cluster.condition(), 8, in_thread=True),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
-    "store.write": Stream(lambda cluster, name: cluster.write_path(), 4, in_thread=True, in_turn=False),
-    "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),
-    "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
-    "store.chains": Stream(
-        lambda cluster, name: cluster.watched_chains(name), 40, index_file.check_name, in_thread=True
-    ),
     "store.files": Stream(_files, 4),
-    "store.cache": Stream(_cache, 40, in_thread=True),
-    "recovery": Stream(
-        lambda cluster, name: {"recovery": cluster.recovery(), **fields_of(cluster.state())}, 1
-    ),
-    "recovery.record": Stream(_record, 1, recoveries.check_id, in_thread=True),
-    "store.disk": Stream(lambda cluster, name: cluster.disk(), 40, in_thread=True),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
     "group.retries": Stream(_retries, 20, names.check_group, in_thread=True),
     "group.timeline": Stream(
         lambda cluster, name: cluster.timeline(name), 20, names.check_group, in_thread=True
     ),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
-    "message": Stream(lambda cluster, name: cluster.journey(int(name)), 4, _log_offset, in_thread=True),
     "waiting": Stream(lambda cluster, name: cluster.waiting(), 4),
     "jobs": Stream(_jobs, 4, in_thread=True, in_turn=False),
     "pipeline": Stream(_runs, 4, in_thread=True, in_turn=False),
     "job": Stream(_job, 2, jobs.check_id, in_thread=True, in_turn=False),
-    "check": Stream(
-        lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True, in_turn=False
-    ),
     "part": Stream(
         lambda cluster, address: {"html": parts.render(cluster, address)},
         40,

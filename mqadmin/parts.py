@@ -15,22 +15,8 @@ from django.urls import Resolver404, resolve
 
 from broker_store.errors import LookupNameError
 from mqadmin.views import registry
-from mqadmin.views.inside import cache, disk, index
-from mqadmin.views.view import Part
 
 MOST_ADDRESS = 1_024
-
-
-# By the names of their addresses.
-PARTS = {
-    "cache": Part(cache.FACTS, lambda cluster, asked: cache.facts(cluster)),
-    "disk": Part(disk.FACTS, disk.facts, frozenset({"retention_hours"})),
-    "index": Part(index.CHAINS, index.chains, frozenset({"file", "part_of"}), needs=("part_of", "chains")),
-}
-
-
-def parts() -> dict[str, Part]:
-    return PARTS | registry.parts()
 
 
 def check_address(address: str) -> str:
@@ -38,7 +24,7 @@ def check_address(address: str) -> str:
     path, _, query = address.partition("?")
     try:
         part = (
-            parts().get(resolve(path).url_name)
+            registry.parts().get(resolve(path).url_name)
             if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address
             else None
         )
@@ -49,7 +35,7 @@ def check_address(address: str) -> str:
         return address
     allowed = ", ".join(
         f"{name} ({', '.join(sorted(part.asks)) or 'nothing asked'})"
-        for name, part in sorted(parts().items())
+        for name, part in sorted(registry.parts().items())
     )
     raise LookupNameError(f"a part is named by an address of {allowed}")
 
@@ -57,5 +43,5 @@ def check_address(address: str) -> str:
 def render(cluster, address: str) -> str:
     """The HTML of the part. Raises what its look raises. For a thread."""
     path, _, query = address.partition("?")
-    part = parts()[resolve(path).url_name]
+    part = registry.parts()[resolve(path).url_name]
     return render_to_string(part.template, part.facts(cluster, QueryDict(query)))

@@ -22,18 +22,6 @@ from mqadmin.views import (
     waiting,
 )
 from mqadmin.views.asked import only, text
-from mqadmin.views.inside import (
-    bytes,
-    cache,
-    disk,
-    dispatch,
-    doctor,
-    index,
-    journey,
-    lab,
-    recoveries,
-    write,
-)
 
 admin.autodiscover()
 
@@ -45,27 +33,13 @@ urlpatterns = [
     path("messages/", messages.messages, name="messages"),
     path("messages/waiting/", waiting.waiting, name="waiting"),
     path("messages/<int:log_offset>/", messages.message, name="message"),
-    path("messages/<int:log_offset>/journey", journey.journey, name="message_journey"),
+    path("messages/<int:log_offset>/journey", messages.message_journey, name="message_journey"),
     path("messages/<int:log_offset>/<str:part>", messages.message_bytes, name="message_bytes"),
     path("groups/", groups.groups, name="groups"),
     path("groups/<str:name>/", groups.group, name="group"),
     path("groups/<str:name>/timeline", groups.timeline, name="group_timeline"),
     path("groups/<str:name>/dead-letters/", dead_letters.resend, name="dead_letters"),
     path("groups/<str:name>/retries", groups.retries, name="group_retries"),
-    path("store/dispatch/", dispatch.dispatch, name="store_dispatch"),
-    path("store/write/", write.write, name="store_write"),
-    path("store/index/", index.index, name="index"),
-    path("store/cache/", cache.cache, name="cache"),
-    path("store/recovery/", recoveries.recovery, name="recovery"),
-    path("store/recovery/dry-run", recoveries.dry_run, name="dry_run"),
-    path("store/recovery/<str:recovery_id>/", recoveries.record, name="recovery_record"),
-    path("store/bytes/", bytes.bytes_page, name="bytes"),
-    path("store/doctor/", doctor.doctor, name="doctor"),
-    path("store/doctor/start", doctor.start, name="start_doctor"),
-    path("store/doctor/<str:run_id>/", doctor.doctor, name="doctor_run"),
-    path("store/disk/", disk.disk, name="disk"),
-    path("store/lab/", lab.lab, name="lab"),
-    path("store/lab/<str:job_id>/", lab.lab_run, name="lab_run"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/start", jobs.start_job, name="start_job"),
     path("jobs/<str:job_id>/", jobs.job, name="job"),

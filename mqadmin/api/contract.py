@@ -25,7 +25,7 @@ from ninja.operation import Operation
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.rest.problems import MEDIA_TYPE, Problem, problem_of
-from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
+from mqadmin.api import groups, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.reading import OneValueParser
@@ -98,7 +98,6 @@ api.add_router("", messages.router, tags=["Messages"])
 api.add_router("", groups.router, tags=["Groups"])
 api.add_router("", waiting.router, tags=["Waiting"])
 api.add_router("", store.router, tags=["Store"])
-api.add_router("/store", inside.router, tags=["Store"])
 for _view, _router in registry.routers():
     api.add_router(_view.rest.under, _router, tags=[_view.rest.tag])
 api.add_router("", jobs.router, tags=["Jobs"])

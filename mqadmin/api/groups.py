@@ -17,11 +17,13 @@ from broker_store.rest.problems import Problem
 from mqadmin import clusters, dead_letters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Confirm, Cursor, Limit, found_topic
+from mqadmin.api.paging import Cursor, Limit
+from mqadmin.api.parameters import Confirm
+from mqadmin.api.topics import found_topic
 from mqadmin.audit import aaudited
-from mqadmin.inside.forecast import MOST_HISTORY_HOURS
-from mqadmin.inside.sources import measured
 from mqadmin.left_out import of_group
+from mqadmin.views.sources import measured
+from mqadmin.views.store.disk.facts import MOST_HISTORY_HOURS
 
 router = Router()
 CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")

@@ -11,7 +11,8 @@ from broker_store.rest.problems import Problem
 from mqadmin import audit, jobs
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Confirm, Cursor, Limit
+from mqadmin.api.paging import Cursor, Limit
+from mqadmin.api.parameters import Confirm
 
 router = Router()
 MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}

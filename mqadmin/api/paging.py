@@ -10,13 +10,18 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
+
+from ninja import Query
 
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import Problem
 
 DEFAULT_LIMIT = MAX_LIMIT  # whoever gives no limit gets as much as there may be
 MAX_CURSOR = 1_024
+# Of the routes that list
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR)]
 
 
 def page(items: Iterable[Any], key: Callable[[Any], str], cursor: str | None, limit: int) -> dict:

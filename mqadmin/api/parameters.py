@@ -6,11 +6,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest, QueryDict
+from ninja import Query
 
 from broker_store.rest.problems import Problem, repeated_parameters, unknown_parameters
+
+# Of the routes that do what cannot be taken back
+Confirm = Annotated[str | None, Query(max_length=255, description="the name once more")]
 
 
 def declared(operation: Any) -> frozenset[str]:

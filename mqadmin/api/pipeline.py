@@ -9,7 +9,7 @@ from ninja import Router, Status
 from mqadmin import audit, jobs, pipeline, run_file, schedules
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Cursor, Limit
+from mqadmin.api.paging import Cursor, Limit
 
 router = Router()
 

@@ -12,9 +12,10 @@ from broker_store.formats.names import check_topic
 from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Cursor, Limit, found_topic
+from mqadmin.api.paging import Cursor, Limit
+from mqadmin.api.topics import found_topic
 from mqadmin.audit import aaudited
-from mqadmin.inside.sources import measured
+from mqadmin.views.sources import measured
 
 router = Router()
 

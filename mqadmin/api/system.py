@@ -19,8 +19,8 @@ from broker_store.units import fields_of
 from mqadmin import audit, clusters, tokens
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Cursor, Limit
-from mqadmin.inside.sources import measured
+from mqadmin.api.paging import Cursor, Limit
+from mqadmin.views.sources import measured
 
 router = Router()
 READY_STATES = ("running", "read_only")

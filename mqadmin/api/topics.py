@@ -13,12 +13,11 @@ from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
+from mqadmin.api.paging import Cursor, Limit
+from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
 
 router = Router()
-Limit = Annotated[int, Query(ge=1, le=paging.MAX_LIMIT)]
-Cursor = Annotated[str | None, Query(max_length=paging.MAX_CURSOR)]
-Confirm = Annotated[str | None, Query(max_length=255, description="the name once more")]
 CONFIG_FIELDS = ("read_queues", "write_queues", "perm", "order")
 
 

@@ -12,7 +12,7 @@ register = template.Library()
 TONES = 5
 
 
-@register.inclusion_tag("inside/strip.html")
+@register.inclusion_tag("strip.html")
 def strip(cells, most=1.0, tone="flushed", marks=(), label=""):
     """`cells` are numbers from 0 to `most`, None when they are not known; neighbours of one tone become one
     rectangle. `marks` are {"at": a share of the width, "kind", "title"}."""

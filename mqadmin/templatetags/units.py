@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from django import template
 from django.utils.html import format_html
 
-from mqadmin.inside.sources import SOURCES
+from mqadmin.views.sources import SOURCES
 
 register = template.Library()
 
@@ -377,5 +377,5 @@ def in_unit(value, unit):
 
 @register.filter
 def source_of(view: str) -> str:
-    """The sentence of mqadmin/inside/sources.py on a view."""
+    """The sentence of mqadmin/views/sources.py on a view."""
     return SOURCES[view]

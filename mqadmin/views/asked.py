@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 
 from broker_store.errors import NameError_
+from broker_store.formats import moment
 from broker_store.formats.names import in_words
 
 Reader = Callable[[str], object]  # ValueError or NameError_ says why it does not take the value
@@ -60,6 +61,11 @@ def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, lea
     if not (typed.isascii() and typed.isdigit() and len(typed) < 20 and least <= int(typed) <= most):
         raise ValueError(f"{typed[:SHOWN_CHARACTERS]!r} is not a number from {least} to {most:,}")
     return int(typed)
+
+
+def moment_of(text: str, default: int | None) -> int | None:
+    """ms of a time that was typed (broker_store/formats/moment.py); ValueError when it is none."""
+    return moment.read(text) if text else default
 
 
 def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:

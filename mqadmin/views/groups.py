@@ -54,7 +54,7 @@ async def group(request, name):
 async def timeline(request, name):
     """A group's queues over time: a piece of its page."""
     facts = await asyncio.to_thread(clusters.current().timeline, names.check_group(name))
-    return render(request, "inside/timeline.html", timelines.picture(facts))
+    return render(request, "timeline.html", timelines.picture(facts))
 
 
 @page()

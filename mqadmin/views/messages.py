@@ -11,18 +11,17 @@ from django.urls import reverse
 from broker_store.errors import NotFoundError
 from broker_store.facts.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
 from broker_store.facts.bytes import record_view
-from broker_store.formats import moment, names
+from broker_store.formats import names
 from broker_store.formats.message_id import host_text
 from broker_store.rest.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.answers import cut, in_pieces
 from mqadmin.views.asked import one_of, text, whole
-from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
-from mqadmin.views.inside.journey import journey_context
-from mqadmin.views.page import WrongField, draw, of_field, page, trouble
+from mqadmin.views.page import WrongField, draw, of_field, page, trouble, window
+from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
+from mqadmin.views.store.journey.facts import journey_context
 
 LIMIT = 32
-DAY_MS = 24 * 3_600_000
 WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id", "Id"))
 ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit")
 
@@ -86,22 +85,6 @@ async def _search(cluster, way: str, asked: dict) -> clusters.Found:
     with of_field("offset"):
         offset = whole(asked["offset"], 0)
     return await cluster.messages_at(topic, queue, offset, limit)
-
-
-def window(asked: dict) -> tuple[int, int]:
-    """Begin and end in ms; without them everything up to a day from now, so no window is hidden."""
-    with of_field("to"):
-        end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
-    with of_field("from"):
-        begin = moment_of(asked["from"], 0)
-    if begin > end:
-        raise WrongField("from", "The time it begins lies behind the time it ends.")
-    return begin, end
-
-
-def moment_of(text: str, default: int | None) -> int | None:
-    """ms of a time that was typed (broker_store/formats/moment.py); ValueError when it is none."""
-    return moment.read(text) if text else default
 
 
 def _row(message) -> dict:
@@ -176,3 +159,10 @@ async def message_bytes(request, log_offset, part):
     response = in_pieces(cut(raw if part == "record" else stored.body), "application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="{stored.log_offset:020d}.{part}"'
     return response
+
+
+@page()
+async def message_journey(request, log_offset):
+    """The stops of a message: a piece of its page, fetched again when a stop moved."""
+    found = await clusters.current().journey_of(log_offset)
+    return await draw(request, "store/journey/stops.html", lambda: journey_context(found))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -25,7 +26,7 @@ from broker_store.formats import names
 from broker_store.rest.problems import Problem
 from mqadmin import clusters, roles
 from mqadmin.failures import note_store_failure
-from mqadmin.views.asked import Reader, refusals, refused, whole
+from mqadmin.views.asked import Reader, moment_of, refusals, refused, whole
 
 # (url name, title, icon); the first piece of an address finds its entry.
 NAVIGATION = (
@@ -38,6 +39,7 @@ NAVIGATION = (
     ("jobs", "Jobs", "jobs"),
 )
 # In these states there are no topics and groups to show yet; `closed` is the moment of stopping.
+DAY_MS = 24 * 3_600_000
 NOT_SERVING = frozenset({"starting", "opening", "recovering", "failed", "closed"})
 
 
@@ -202,6 +204,17 @@ def of_field(field: str) -> Iterator[None]:
         yield
     except (ValueError, NameError_) as error:
         raise WrongField(field, said(error)) from None
+
+
+def window(asked: dict) -> tuple[int, int]:
+    """Begin and end in ms; without them everything up to a day from now, so no window is hidden."""
+    with of_field("to"):
+        end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
+    with of_field("from"):
+        begin = moment_of(asked["from"], 0)
+    if begin > end:
+        raise WrongField("from", "The time it begins lies behind the time it ends.")
+    return begin, end
 
 
 async def part_of(

@@ -17,8 +17,8 @@ from broker_store.rest.problems import Problem
 from mqadmin import clusters, jobs, pipeline, run_file, schedules
 from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
+from mqadmin.views.asked import moment_of
 from mqadmin.views.jobs import with_share
-from mqadmin.views.messages import moment_of
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
 
 MAX_ROWS = 200  # of a table; REST has the rest

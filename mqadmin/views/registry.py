@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from mqadmin.views import store
-from mqadmin.views.store import layout
+from mqadmin.views.store import bytes, cache, disk, doctor, index, journey, lab, layout, recoveries, write
 from mqadmin.views.view import Part, Stream, VerbFace, View
 
 if TYPE_CHECKING:
@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 # In the order of the contract.
-VIEWS: tuple[View, ...] = (store.VIEW, layout.VIEW)
+VIEWS: tuple[View, ...] = (
+    store.VIEW,
+    bytes.VIEW,
+    cache.VIEW,
+    doctor.VIEW,
+    disk.VIEW,
+    index.VIEW,
+    journey.VIEW,
+    layout.VIEW,
+    recoveries.VIEW,
+    write.VIEW,
+    lab.VIEW,
+)
 
 
 def pages() -> list[URLPattern]:

@@ -112,7 +112,7 @@ def test_an_experiment_is_checked(wrong):
 
 
 def test_the_record_of_a_lab_run_is_found_by_its_name(tmp_path, settings):
-    from mqadmin.inside import recoveries as kept
+    from mqadmin.views.store.recoveries import facts as kept
 
     settings.DATA_DIRECTORY = tmp_path
     root = tmp_path / "lab" / "run-1" / "store"

@@ -17,7 +17,8 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import build_parts
 from mqadmin.clusters import EmbeddedCluster
-from mqadmin.views.inside.bytes import lines, place_of, shown
+from mqadmin.views.store.bytes.facts import lines, shown
+from mqadmin.views.store.bytes.page import place_of
 from tests.engine.test_inspect import look_into
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 from tests.support import stores

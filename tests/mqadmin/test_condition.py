@@ -16,11 +16,11 @@ from broker_store.engine.samples import Sample, SampleFiles, maximum_of, positio
 from broker_store.errors import StoreError
 from broker_store.rest.http import NewMessage
 from broker_store.rest.problems import Problem
-from mqadmin import condition, failures, jobs
+from mqadmin import condition, failures, jobs, signs
 from mqadmin.condition import Growth, Refusal, Signs, judge
-from mqadmin.inside import checks, signs
-from mqadmin.inside.write_routes import Withheld
 from mqadmin.views import overview
+from mqadmin.views.store.doctor import facts as checks
+from mqadmin.write_routes import Withheld
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000

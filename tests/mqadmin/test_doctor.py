@@ -9,8 +9,8 @@ import json
 import pytest
 
 from mqadmin import jobs
-from mqadmin.inside import checks
-from mqadmin.views.inside.doctor import link_of
+from mqadmin.views.store.doctor import facts as checks
+from mqadmin.views.store.doctor.page import link_of
 from tests.support import fake_runs, stores
 
 pytestmark = pytest.mark.django_db

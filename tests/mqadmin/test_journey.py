@@ -17,7 +17,7 @@ from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
 from broker_store.rest.http import NewMessage
 from mqadmin import live
-from mqadmin.views.inside.journey import journey_context
+from mqadmin.views.store.journey.facts import journey_context
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 

@@ -9,8 +9,8 @@ from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.bytes import Place
 from broker_store.rest.http import NewMessage
 from mqadmin.api import schemas
-from mqadmin.views.inside import journey as view
-from mqadmin.views.inside.journey import journey_context
+from mqadmin.views import messages as view
+from mqadmin.views.store.journey.facts import journey_context
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 KEYS = tuple(f"k{number}" for number in range(5_000))
@@ -42,7 +42,7 @@ async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_i
 
     monkeypatch.setattr(view, "journey_context", context)
     monkeypatch.setattr(view.clusters, "current", lambda: cluster)
-    answer = await view.journey.__wrapped__(rf.get("/"), int(receipt["log_offset"]))
+    answer = await view.message_journey.__wrapped__(rf.get("/"), int(receipt["log_offset"]))
     text = answer.content.decode()
     assert "4,744 more keys were not looked up" in text and len(text) < 200_000
     assert threads and threading.main_thread() not in threads

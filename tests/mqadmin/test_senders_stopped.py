@@ -16,7 +16,7 @@ from broker_store.broker.topics import PERM_READ, TopicConfig
 from broker_store.config import NameServerSettings
 from broker_store.nameserver.routes import finish
 from mqadmin import jobs
-from mqadmin.inside import checks
+from mqadmin.views.store.doctor import facts as checks
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker_store import throttle
-from mqadmin.inside.shared import SharedLooks
+from mqadmin.shared_looks import SharedLooks
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mqadmin.inside.sources import SOURCES
+from mqadmin.views.sources import SOURCES
 from tests.support.fake_cluster import FakeCluster
 
 # view: its REST path, its page; INDEX stands for an index file.

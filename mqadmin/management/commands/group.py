@@ -7,9 +7,9 @@ from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
 from mqadmin import dead_letters
-from mqadmin.inside.forecast import timeline_of
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
 from mqadmin.rest_client import segment
+from mqadmin.views.store.disk.facts import timeline_of
 
 LOOK_SECONDS = 0.25
 

@@ -8,22 +8,11 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
-from mqadmin.management.store_verbs import (
-    bytes,
-    cache,
-    condition,
-    disk,
-    files,
-    index,
-    journey,
-    recoveries,
-    status,
-    write,
-)
+from mqadmin.management.store_verbs import condition, files, status
 from mqadmin.rest_client import NotRunningError
 from mqadmin.views import registry
 
-MODULES = (status, condition, files, index, disk, bytes, journey, recoveries, write, cache)
+MODULES = (status, condition, files)
 
 
 class Command(BrokerCommand):

@@ -14,7 +14,7 @@ from broker_store.errors import LookupNameError, NotFoundError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory
 from broker_store.facts.layout import Layout, Start
 from broker_store.formats import names
-from mqadmin.inside.shared import SharedLooks
+from mqadmin.shared_looks import SharedLooks
 
 LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
 SHOWN_TOPICS = 100

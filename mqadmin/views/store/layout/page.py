@@ -11,8 +11,7 @@ from django.urls import path
 from broker_store.errors import NameError_, NotFoundError
 from broker_store.formats import names
 from mqadmin import clusters
-from mqadmin.views.asked import text, whole
-from mqadmin.views.messages import moment_of
+from mqadmin.views.asked import moment_of, text, whole
 from mqadmin.views.page import capital, drawn, page, said
 from mqadmin.views.store.layout.facts import check, for_page
 from mqadmin.views.view import Part

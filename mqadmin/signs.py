@@ -1,0 +1,175 @@
+"""The signs by which mqadmin/condition.py judges the broker, measured. For a thread: the disk's forecast
+reads files, jobs are in Redis.
+
+What cannot be measured is None; an error of one sign does not hide the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, TypeVar
+
+from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
+from broker_store.engine import samples
+from broker_store.engine.samples import Sample
+from broker_store.errors import BrokerStoreError
+from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
+from broker_store.rest.problems import Problem
+from mqadmin import failures, jobs, write_routes
+from mqadmin.condition import Growth, Refusal, Signs
+from mqadmin.views.store.doctor import facts as checks
+
+LEAST_FOR_THIRDS = 6  # samples: two in each third
+JOBS_MS = 24 * 3_600_000  # failures that old are noticed
+REDIS = "Redis"
+Sign = TypeVar("Sign")
+
+
+def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
+    """The signs of the broker of this process."""
+    parts, store, state, refused, refused_sends = cluster.call(cluster.facts_for_signs)
+    now_ms = parts.clock()
+    history = parts.history
+    configs, routes = cluster.call(write_routes.snapshot, parts)
+    stopped_children = None if children is None else stopped(children())
+    # A Redis that is halted takes requests and leaves them without an answer.
+    asks_jobs = stopped_children is None or REDIS not in stopped_children
+    return Signs(
+        now_ms=now_ms,
+        state=state.state,
+        sentence=state.sentence,
+        flags=tuple((flag["name"], flag["cause"]) for flag in store["flags"]),
+        refused=refused,
+        refused_sends=refused_sends,
+        lags=None
+        if history is None
+        else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
+        disk=_known(lambda: refusal_of(cluster.disk())),
+        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS))
+        if asks_jobs
+        else None,
+        stopped_children=stopped_children,
+        findings=_known(checks.last_findings) if asks_jobs else None,
+        pause=cluster.call(parts.pauses.longest),
+        withheld=write_routes.withheld(parts, configs, routes),
+        database_failed=failures.database_failure(),
+        samples_failed="" if history is None else history.failed or "",
+    )
+
+
+def _known(measure: Callable[[], Sign]) -> Sign | None:
+    try:
+        return measure()
+    except (BrokerStoreError, Problem, TimeoutError):
+        return None
+
+
+def _is_place(name: str) -> bool:
+    return name.startswith(("at\t", "max\t"))
+
+
+def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
+    """Each group's lag and what it gained over the samples of the present; None before there are two that are
+    far enough apart.
+
+    A queue counts from the first sample that has it: a group that came meanwhile has a lag as well.
+    """
+    now = recent(found, now_ms)
+    if len(now) < 2 or now[-1].at_ms - now[0].at_ms < LEAST_MS:
+        return None
+    last = now[-1].values
+    lag: dict[str, int] = defaultdict(int)
+    grown: dict[str, int] = defaultdict(int)
+    came: dict[str, int] = defaultdict(int)
+    since_ms: dict[str, int] = {}
+    for group, name, end in _places(last):
+        first = next(sample for sample in now if name in sample.values and end in sample.values)
+        behind = max(0, last[end] - last[name])
+        lag[group] += behind
+        grown[group] += behind - max(0, first.values[end] - first.values[name])
+        came[group] += max(0, last[end] - first.values[end])
+        since_ms[group] = min(first.at_ms, since_ms.get(group, first.at_ms))
+    thirds = _lags_by_third(now)
+    return tuple(
+        Growth(
+            group,
+            lag[group],
+            grown[group],
+            now[-1].at_ms - since_ms[group],
+            came[group],
+            _steadily_grown(thirds.get(group)),
+            _has_stopped(thirds.get(group), lag[group]),
+        )
+        for group in sorted(lag)
+    )
+
+
+def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
+    """(group, name of its position, name of the queue's end) of each queue whose end was sampled too.
+
+    Without the broker's own groups: how far their steps are saved is no lag.
+    """
+    for name in values:
+        if name.startswith("at\t"):
+            _, group, topic, queue_id = name.split("\t")
+            end = samples.maximum_of(topic, int(queue_id))
+            if end in values and not group.startswith(SYSTEM_GROUP_PREFIX):
+                yield group, name, end
+
+
+def _lags_by_third(now: Sequence[Sample]) -> dict[str, list[list[int]]]:
+    """The lags of each group, sample by sample, in three parts of the time; of no group where there are too
+    few samples."""
+    if len(now) < LEAST_FOR_THIRDS:
+        return {}
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for group, name, end in _places(now[-1].values):
+        # A queue that came later is no growth of the others
+        if all(name in sample.values and end in sample.values for sample in now):
+            places[group].append((name, end))
+    third = len(now) // 3
+    parts = now[:third], now[third:-third], now[-third:]
+    return {
+        group: [
+            [sum(max(0, sample.values[end] - sample.values[name]) for name, end in pairs) for sample in part]
+            for part in parts
+        ]
+        for group, pairs in places.items()
+    }
+
+
+def _steadily_grown(thirds: list[list[int]] | None) -> int:
+    """By how much the least lag rose from the first third over the second to the last; else 0."""
+    if thirds is None:
+        return 0
+    first, second, last = map(min, thirds)
+    return last - first if first < second < last else 0
+
+
+def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
+    """Whether a lag that grew does so no more: it is smaller in the last third than in the second, or it
+    stood still all through the last.
+
+    Not known where `lag` is also that of queues that came meanwhile.
+    """
+    if thirds is None or thirds[-1][-1] != lag:
+        return False
+    _, second, last = thirds
+    return fmean(last) < fmean(second) or min(last) == max(last)
+
+
+def refusal_of(disk: dict) -> Refusal | None:
+    """The mark from which sends are refused, of the facts of facts/disk.py."""
+    for mark in disk["marks"]:
+        if mark["what"] == "refused":
+            return Refusal(mark["percent"], mark["is_reached"], mark["at_ms"])
+    return None
+
+
+def stopped(state: dict) -> tuple[str, ...]:
+    """The children that do not run, of mqadmin/children.py's state."""
+    names = [REDIS] if state["redis"] == "stopped" else []
+    return (*names, *(f"the worker {name}" for name, runs in sorted(state["workers"].items()) if not runs))

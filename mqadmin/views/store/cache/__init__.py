@@ -1,0 +1,5 @@
+"""What of the store's files is in memory, and who reads what is not."""
+
+from mqadmin.views.view import Rest, View
+
+VIEW = View(__name__, Rest("Store", "inside_cache", "/store"))

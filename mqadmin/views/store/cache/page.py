@@ -1,0 +1,78 @@
+"""Which pages of the store's files are in memory, where writer and readers are, and who reads what is not in
+memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.urls import path
+
+from mqadmin import clusters
+from mqadmin.views.page import drawn, page
+from mqadmin.views.store.cache.facts import for_page
+from mqadmin.views.view import Part
+
+FACTS = "store/cache/facts.html"
+NAMED_READERS = 4  # beside a file; the others are counted
+SHOWN_GROUPS = 50
+
+
+@page()
+async def cache(request):
+    cluster = clusters.current()
+    context = await asyncio.to_thread(facts, cluster)
+    if request.htmx:
+        return await drawn(request, FACTS, context)
+    return await drawn(request, "store/cache/page.html", context | {"store": cluster.store()})
+
+
+def facts(cluster) -> dict:
+    """What FACTS shows. For a thread."""
+    picture = for_page(cluster.cache())
+    files = {
+        kind: [file for file in picture["files"] if file["kind"] == kind]
+        for kind in ("commitlog", "index", "consumequeue")
+    }
+    return {
+        "picture": picture,
+        "log_files": [
+            _with_places(file, picture["log"]["wrote"], picture["groups"]) for file in files["commitlog"]
+        ],
+        "index_files": files["index"],
+        "queue_files": files["consumequeue"],
+        "older": picture["older"],
+        "groups": picture["groups"][:SHOWN_GROUPS],
+        "more_groups": max(0, len(picture["groups"]) - SHOWN_GROUPS),
+        "not_told": any(file["resident_bytes"] is None for file in picture["files"]),
+        "inspects": cluster.inspects,
+        "tab": "cache",
+    }
+
+
+def _with_places(file: dict, wrote: int, groups: list[dict]) -> dict:
+    """A log file with who is in it: the writer, and each group at its furthest behind."""
+    end = file["base"] + file["size"]
+    here = [
+        group
+        for group in groups
+        if group["log_offset"] is not None and file["base"] <= group["log_offset"] < end
+    ]
+    marks = [_mark(file, group["log_offset"], "reads", f"{group['group']} reads here") for group in here]
+    is_written = file["base"] <= wrote < end
+    if is_written:
+        marks.append(_mark(file, wrote, "writes", "the log ends here"))
+    names = [group["group"] for group in here]
+    return file | {
+        "marks": marks,
+        "is_written": is_written,
+        "readers": names[:NAMED_READERS],
+        "more_readers": max(0, len(names) - NAMED_READERS),
+    }
+
+
+def _mark(file: dict, log_offset: int, kind: str, title: str) -> dict:
+    return {"at": (log_offset - file["base"]) / file["size"], "kind": kind, "title": title}
+
+
+PAGES = (path("store/cache/", cache, name="cache"),)
+PARTS = {"cache": Part(FACTS, lambda cluster, asked: facts(cluster))}

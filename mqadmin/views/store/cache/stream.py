@@ -1,0 +1,10 @@
+"""What is in memory, while a page shows it."""
+
+from __future__ import annotations
+
+from mqadmin.views.store.cache.facts import for_page
+from mqadmin.views.view import Stream
+
+STREAMS = {
+    "store.cache": Stream(lambda cluster, name: for_page(cluster.cache()), 40, in_thread=True),
+}

@@ -1,0 +1,34 @@
+"""The disk: what it holds, how fast it fills, what goes next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from mqadmin import clusters
+from mqadmin.api import schemas
+from mqadmin.views.sources import measured
+from mqadmin.views.store.disk.facts import MOST_RETENTION_HOURS
+
+router = Router()
+
+
+@router.get("/disk", response=dict[str, Any])
+async def disk(request: HttpRequest):
+    """Use by kind of file, the rate at which the log grows over several stretches of time, and when each mark
+    is reached; null is not known."""
+    return schemas.facts(measured("disk", await asyncio.to_thread(clusters.current().disk)))
+
+
+@router.get("/disk/forecast", response=dict[str, Any])
+async def forecast(
+    request: HttpRequest, retention_hours: Annotated[int | None, Query(ge=1, le=MOST_RETENTION_HOURS)] = None
+):
+    """The same with the log files that go next, when, and which groups have not read what is in them; as if
+    files were kept for `retention_hours`. Nothing is changed by asking."""
+    return schemas.facts(
+        measured("disk", await asyncio.to_thread(clusters.current().disk_forecast, retention_hours))
+    )

@@ -1,0 +1,7 @@
+"""How the disk fills, while a page shows it."""
+
+from __future__ import annotations
+
+from mqadmin.views.view import Stream
+
+STREAMS = {"store.disk": Stream(lambda cluster, name: cluster.disk(), 40, in_thread=True)}

@@ -1,0 +1,60 @@
+"""The store doctor by REST: runs of the check, their findings, the plan of a repair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from mqadmin import audit
+from mqadmin.api import paging, schemas
+from mqadmin.api.auth import need
+from mqadmin.api.paging import Cursor, Limit
+from mqadmin.views.store.doctor import facts as checks
+
+router = Router()
+
+
+@router.get("/checks", response=schemas.FactsPage)
+def list_checks(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+    """Runs of the check, newest first, each with how many findings of each grade it has."""
+    runs = [
+        {name: value for name, value in run.items() if name not in ("findings", "plan", "mark")}
+        for run in checks.listing()
+    ]
+    listed = paging.page(
+        runs, lambda run: f"{(1 << 53) - (run['created_ms'] or 0):017d}/{run['id']}", cursor, limit
+    )
+    return listed | {"items": schemas.facts(listed["items"])}
+
+
+@router.post("/checks", response={202: dict[str, Any]})
+def start_check(request: HttpRequest):
+    """Check the whole store, in a process of its own; a store in use up to where it is dispatched. POST to
+    /jobs/ID/cancel stops it."""
+    caller = need(request, "operator")
+    with audit.audited(caller, "start", "job", checks.KIND) as record:
+        run = checks.start(caller)
+        record["id"] = run["id"]
+    return Status(202, schemas.facts(run))
+
+
+@router.get("/checks/{run_id}", response=dict[str, Any])
+def show_check(request: HttpRequest, run_id: str):
+    """A run: how far it is; then each finding with file, byte, grade (harmless, next start, repair, lost),
+    what it means and what a repair does."""
+    return schemas.facts(checks.find(run_id))
+
+
+@router.get("/checks/{run_id}/plan", response=dict[str, Any])
+def show_plan(request: HttpRequest, run_id: str):
+    """What a repair would do, action by action, with the bytes and files it touches. It is done offline, by
+    `command`.
+
+    `lost` has the messages that no repair brings back. Its `unnamed_bytes` are missing or damaged bytes that
+    held what no queue names. `ends_unknown` are queues for which it is not known whether the lost end of the
+    log held more messages: their units end before it. `perhaps_expired` messages lie before the begin of the
+    log: they became too old, or are lost, and no file says which.
+    """
+    return schemas.facts(checks.plan(run_id))

@@ -1,0 +1,103 @@
+"""The crash lab: choose a point, have a writer killed there, watch its store start again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.shortcuts import redirect, render
+from django.urls import path
+
+from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS
+from broker_store.rest.problems import Problem
+from mqadmin import jobs
+from mqadmin.audit import aaudited
+from mqadmin.views.page import page, trouble
+from mqadmin.views.store.recoveries import facts as recoveries
+
+ROWS = 10
+CUT_WORDS = {
+    "no": "no power cut",
+    "all": "and all that was not synced is lost",
+    "some": "and some of what was not synced is lost, by chance",
+}
+
+
+LAB_BEGINS = {"messages": "200", "seed": "1"}  # in the form
+
+
+@page()
+async def lab(request):
+    return (
+        await _start(request)
+        if request.method == "POST"
+        else render(request, "store/lab/page.html", await _shown(LAB_BEGINS, {}))
+    )
+
+
+async def _shown(asked: dict, errors: dict) -> dict:
+    """The page with what was typed into its form, and what is wrong with it."""
+    try:
+        rows, problem = (
+            [job for job in await asyncio.to_thread(jobs.listing) if job["kind"] == "crash_lab"][:ROWS],
+            None,
+        )
+    except Problem as error:
+        rows, problem = [], error
+    cuts = [(cut, CUT_WORDS[cut]) for cut in POWER_CUTS]
+    return {
+        "asked": asked,
+        "errors": errors,
+        "jobs": rows,
+        "problem": problem,
+        "points": POINTS.items(),
+        "flushes": FLUSHES,
+        "cuts": cuts,
+        "most": MAX_MESSAGES,
+        "tab": "lab",
+    }
+
+
+async def _start(request):
+    if not request.caller.may("operator"):
+        request.refused = request.caller
+        return trouble(
+            request, 403, "Not allowed", f"This needs the role operator; you are {request.caller.role}."
+        )
+    parameters = {
+        name: request.POST[name].strip() for name in jobs.LAB_TAKES if request.POST.get(name, "").strip()
+    }
+    try:
+        async with aaudited(request.caller, "start", "job", "crash_lab", parameters=parameters) as record:
+            row = await asyncio.to_thread(jobs.start, "crash_lab", parameters, request.caller)
+            record["id"] = row["id"]
+    except Problem as problem:
+        field = next((name for name in ("messages", "seed") if f"{problem}".startswith(f"{name} ")), "form")
+        return render(
+            request,
+            "store/lab/page.html",
+            await _shown(LAB_BEGINS | parameters, {field: f"{problem}"}),
+            status=problem.status,
+        )
+    return redirect("lab_run", job_id=row["id"])
+
+
+@page()
+async def lab_run(request, job_id):
+    job = await asyncio.to_thread(jobs.find, job_id)
+    if job["kind"] != "crash_lab":
+        raise Problem("not_found", f"{job_id} is no run of the crash lab")
+    recovery = await asyncio.to_thread(recoveries.of_lab, job_id)
+    context = {
+        "job": job,
+        "over": job["state"] in jobs.OVER,
+        "killed": POINTS.get(job["parameters"].get("point")),
+        "recovery": recovery,
+        "tab": "lab",
+    }
+    return render(request, "store/lab/facts.html" if request.htmx else "store/lab/run.html", context)
+
+
+PAGES = (
+    path("store/lab/", lab, name="lab"),
+    path("store/lab/<str:job_id>/", lab_run, name="lab_run"),
+)

@@ -1,0 +1,34 @@
+"""Records of starts, as pages and REST show them: without where the store lies on the disk."""
+
+from __future__ import annotations
+
+from broker_store.engine.start.start_records import ID
+from broker_store.errors import LookupNameError
+from broker_store.facts import recoveries
+from mqadmin.recovery_paths import directory, without_paths
+
+
+def listing() -> list[dict]:
+    """In brief, newest first. Reads files: for a thread."""
+    return [without_paths(record) for record in recoveries.listing(directory())]
+
+
+def one(id: str) -> dict:
+    """One record; NotFoundError. Reads a file: for a thread."""
+    return without_paths(recoveries.one(directory(), id))
+
+
+def of_lab(run: str) -> dict | None:
+    """The record of the start within a run of the crash lab; None before it began. Reads files: for a
+    thread."""
+    found = next(
+        (record["id"] for record in recoveries.listing(directory()) if record["store"] == f"lab/{run}/store"),
+        None,
+    )
+    return None if found is None else one(found)
+
+
+def check_id(id: str) -> str:
+    if not ID.fullmatch(id):
+        raise LookupNameError("that is no id of a start")
+    return id

@@ -1,0 +1,75 @@
+"""Starts: the one that runs as a film, the last, and the record of each; and what a start would do now."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.contrib import messages
+from django.http import HttpResponseNotAllowed
+from django.shortcuts import redirect, render
+from django.urls import path
+
+from broker_store.rest.problems import Problem
+from mqadmin import clusters, jobs
+from mqadmin.audit import aaudited
+from mqadmin.views.asked import PART, one_of
+from mqadmin.views.page import page, slice_of
+from mqadmin.views.store.recoveries import facts as kept
+
+
+@page(takes={"part": PART, "part_of": one_of("facts")})
+async def recovery(request):
+    """This process's start, live while it runs, and the list of all."""
+    found = clusters.current().recovery()
+    if request.htmx and request.GET.get("part_of") == "facts":
+        return render(request, "recovery_facts.html", {"recovery": found})
+    starts = slice_of(await asyncio.to_thread(kept.listing), request, 20)
+    context = {
+        "recovery": found,
+        "starts": starts,
+        "tab": "recovery",
+        "says_so_itself": clusters.current().state().state in ("opening", "recovering"),
+    }
+    return render(request, "store/recoveries/page.html", context)
+
+
+@page()
+async def record(request, recovery_id):
+    found = await asyncio.to_thread(kept.one, recovery_id)
+    return render(
+        request,
+        "recovery_facts.html" if request.htmx else "store/recoveries/record.html",
+        {
+            "recovery": found,
+            "tab": "recovery",
+            "rest": f"/api/v1/store/recoveries/{recovery_id}",
+            "command": f"recovery {recovery_id}",
+        },
+    )
+
+
+@page("operator")
+async def dry_run(request):
+    """Start the job that looks what a start would do."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        async with aaudited(request.caller, "start", "job", "dry_run") as record:
+            row = await asyncio.to_thread(
+                jobs.start,
+                "dry_run",
+                {"accept_damage": request.POST.get("accept_damage") == "on"},
+                request.caller,
+            )
+            record["id"] = row["id"]
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+        return redirect("recovery")
+    return redirect("job", job_id=row["id"])
+
+
+PAGES = (
+    path("store/recovery/", recovery, name="recovery"),
+    path("store/recovery/dry-run", dry_run, name="dry_run"),
+    path("store/recovery/<str:recovery_id>/", record, name="recovery_record"),
+)

@@ -1,0 +1,179 @@
+"""The way of a send: where its time goes and what was refused; how far each step after the append has come,
+and what a crash would take now."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.shortcuts import render
+from django.urls import path
+
+from broker_store.engine.log.write_path import MEASURED_A_SECOND
+from broker_store.facts.dispatch import SINKS
+from mqadmin import clusters, live
+from mqadmin.templatetags import units
+from mqadmin.views.page import page
+
+STAGES = {
+    "gather": (
+        "Gather",
+        "From the turn of the loop in which the first send of the group was read until the group "
+        "goes to the store. A turn that is busy with other things makes this long.",
+    ),
+    "append": (
+        "Append",
+        "The compiled call that describes the messages, gives them their offsets and writes their "
+        "records into the mapped log.",
+    ),
+    "dispatch": (
+        "Dispatch",
+        "The compiled call that writes queue units and index entries. With SYNC_FLUSH it follows the sync.",
+    ),
+    "flush": (
+        "Flush wait",
+        "Until the log is on the disk, with SYNC_FLUSH; a sync covers all groups that came while "
+        "the one before ran. With ASYNC_FLUSH nobody waits.",
+    ),
+    "answer": (
+        "Answer",
+        "Counting the group, encoding its answers, and handing them to the system, one piece a connection.",
+    ),
+}
+WAITS = {
+    "log_roll": (
+        "Next log file",
+        "The log's file is full. The next is mostly ready; when it is not, the writer makes it.",
+    ),
+    "log_room": ("Blocks of the log", "The preallocator had not given the file its next blocks in time."),
+    "queue_room": (
+        "Room in a queue",
+        "The next blocks or file of a consume queue. Part of it is made at each first message of a queue.",
+    ),
+    "index_room": ("Room in the index", "The next entries or file of the index."),
+}
+HISTOGRAMS = (
+    (
+        "whole",
+        "A send, all in all",
+        "micros",
+        "From its group's first byte to the answers of all of it",
+        "Nothing was sent",
+    ),
+    (
+        "sync",
+        "Duration of a sync",
+        "micros",
+        "Each time the log is brought to the disk",
+        "Nothing was synced",
+    ),
+    ("group_bytes", "Bytes a group", "size", "As records in the log", "Nothing was sent"),
+    ("sync_bytes", "Bytes a sync", "size", "What it had to bring there", "Nothing was synced"),
+    (
+        "group_messages",
+        "Messages a group",
+        "count",
+        "Sends that came in one turn of the loop are one group",
+        "Nothing was sent",
+    ),
+)
+
+
+# Where each sink has its colour and its explanation on the page.
+TONES = {
+    "confirmed": "confirmed",
+    "dispatched": "dispatched",
+    "flushed": "flushed",
+    "checkpoint_position": "checkpoint",
+}
+MEANINGS = {
+    "confirmed": "How far records may be shown and acknowledged. With SYNC_FLUSH that is what is on the "
+    "disk.",
+    "dispatched": "How far queues and index know the log. They are filled by one pass, so neither can be "
+    "ahead of "
+    "the other.",
+    "flushed": "How far the log is on the disk. A power cut takes what lies behind.",
+    "checkpoint_position": "Up to here log, queues and index were all on the disk when the checkpoint was "
+    "set; a start "
+    "after a crash relies on it.",
+}
+
+
+@page()
+async def write(request):
+    cluster = clusters.current()
+    path = cluster.write_path()
+    if request.htmx:
+        return render(request, "store/write/refusals.html", {"refusals": path["refusals"]})
+    context = {
+        "path": path,
+        "refusals": path["refusals"],
+        "stages": [
+            path["stages"][name] | {"name": name, "title": title, "meaning": meaning}
+            for name, (title, meaning) in STAGES.items()
+        ],
+        "waits": [
+            path["waits"][name] | {"name": name, "title": title, "meaning": meaning}
+            for name, (title, meaning) in WAITS.items()
+        ],
+        "histograms": [
+            {
+                "name": name,
+                "title": title,
+                "unit": unit,
+                "lead": lead,
+                "none": none,
+                "facts": path[name],
+                "rows": list(_rows(path[name], unit)),
+            }
+            for name, title, unit, lead, none in HISTOGRAMS
+        ],
+        "measured_a_second": MEASURED_A_SECOND,
+        "tab": "write",
+    }
+    return render(request, "store/write/page.html", context)
+
+
+def _rows(histogram: dict, unit: str):
+    """The places of a histogram with their bounds in words."""
+    text = {"micros": units.micros_text, "size": units.bytes_text, "count": lambda number: f"{number:,.0f}"}[
+        unit
+    ]
+    bounds, places = histogram["bounds"], histogram["places"]
+    for number, (lately, since_start, share) in enumerate(
+        zip(places["lately"], places["since_start"], places["shares"], strict=True)
+    ):
+        if number == 0:
+            label = "1" if unit == "count" else f"below {text(bounds[0])}"
+        elif number == len(bounds):
+            label = f"{text(bounds[-1])} and more"
+        elif unit == "count":
+            label = f"{bounds[number - 1]:,.0f} to {bounds[number] - 1:,.0f}"
+        else:
+            label = f"to {text(bounds[number])}"
+        yield {"label": label, "lately": lately, "since_start": since_start, "share": f"{share * 100:.3f}"}
+
+
+@page()
+async def dispatch(request):
+    cluster = clusters.current()
+    race, flush = cluster.race(), cluster.flush()
+    context = {
+        "store": cluster.store(),
+        "race": race,
+        "rows": [
+            race["sinks"][name]
+            | {"name": name, "title": title, "tone": TONES[name], "meaning": MEANINGS[name]}
+            for name, title in SINKS.items()
+        ],
+        "flush": flush,
+        "exposure": await asyncio.to_thread(cluster.exposure),
+        "past": live.sampler.past("store.positions"),
+        "tab": "dispatch",
+    }
+    return render(request, "store/write/dispatch.html", context)
+
+
+PAGES = (
+    path("store/dispatch/", dispatch, name="store_dispatch"),
+    path("store/write/", write, name="store_write"),
+)
