@@ -106,15 +106,17 @@ class BrokerProcess:
 
     def _wake(self, function: Callable[[], None]) -> None:
         """From a worker's thread to the loop; a loop that is gone means that nobody waits any more."""
+        loop = self._loop
+        assert loop is not None  # workers run after `start` began
         try:
-            self._loop.call_soon_threadsafe(function)
+            loop.call_soon_threadsafe(function)
         except RuntimeError:
-            if not self._loop.is_closed():
+            if not loop.is_closed():
                 raise
 
     async def start(self) -> None:
         """Recover and open every port. Raises StoreError, OSError; what was started is stopped again."""
-        self._loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         try:
             await self._in_thread(self._open_store)
             looks_only = self.settings.store.inspect
@@ -131,7 +133,7 @@ class BrokerProcess:
             broker = Broker(parts)
             await self._in_thread(broker.load)
             self.store.start()
-            self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+            self._tick_timer = loop.call_later(_TICK_S, self._tick)
             if looks_only:
                 # No port: whoever looks at a store serves nobody, and another broker may be running.
                 self.parts = parts
@@ -174,28 +176,27 @@ class BrokerProcess:
         self._sampler = Worker("sampler", parts.history.step, SAMPLE_MS / 1000, _sampler_failed, niceness=5)
         self._sampler.start()
 
-    def _forget(self) -> None:
+    def _forget(self, sampler: Worker, history: History) -> None:
         """The last notes are written before connections close: that everybody leaves with the broker is no
         news of a group."""
-        sampler, self._sampler = self._sampler, None
         sampler.stop()
         try:
-            self.parts.history.write_events()
+            history.write_events()
         except StoreError as error:
             log.warning("what happened to groups last is not kept: %s", error)
 
     async def _in_thread(self, function: Callable[[], object]) -> None:
         """Run a blocking step in a thread of its own; a stop that comes meanwhile waits for it."""
-        done = self._loop.create_future()
+        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
         def finish(error: BaseException | None) -> None:
             if not done.done():
                 done.set_result(error)
 
         def work() -> None:
+            error = None
             try:
                 function()
-                error = None
             except BaseException as found:
                 error = found
             self._wake(lambda: finish(error))
@@ -206,13 +207,15 @@ class BrokerProcess:
             raise error
 
     def _tick(self) -> None:
-        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        self._tick_timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
         self.store.tick()
 
     async def stop(self) -> None:
         """Ports closed and waiting pulls answered, then the store. Idempotent."""
         if self._sampler is not None and self.parts is not None:
-            await self._in_thread(self._forget)
+            sampler, history = self._sampler, self.parts.history
+            self._sampler = None
+            await self._in_thread(lambda: self._forget(sampler, history))
         if self.broker is not None:
             await self.broker.stop()
         if self.name_server_port is not None:
@@ -228,7 +231,9 @@ class BrokerProcess:
     @property
     def ports(self) -> dict[str, str]:
         """What listens where, for the run file and READY."""
-        listening = {} if self.broker is None else {"broker": self.parts.address.rpartition(":")[2]}
-        if self.name_server_port is not None:
+        listening = {}
+        if self.broker is not None and self.parts is not None:
+            listening["broker"] = self.parts.address.rpartition(":")[2]
+        if self.name_server_port is not None and self.name_server_port.listener is not None:
             listening["nameserver"] = str(self.name_server_port.listener.port)
         return {name: f"{self.bind}:{port}" for name, port in listening.items()}

@@ -19,6 +19,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def _role(value: str) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
 class _Checked:
     """Checks every field when the object is made, so that a wrong value never travels further."""
 
@@ -1155,6 +1157,7 @@ def parse_properties(text: str) -> dict[str, str]:
         while _continues(line):
             line = line[:-1] + next(lines, "").lstrip(" \t\f")
         match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+        assert match is not None  # each of its parts may be empty
         pairs[_unescape(match[1])] = _unescape(match[2]).strip()
     return pairs
 
@@ -1185,7 +1188,7 @@ def acting_settings() -> list[tuple[str, dataclasses.Field]]:
     return [(group, field) for group, kind in groups for field in dataclasses.fields(kind)]
 
 
-def properties_of(*settings: object) -> dict[str, object]:
+def properties_of(*settings: _Checked) -> dict[str, object]:
     """The values that act, by Apache's keys."""
     return {
         field.metadata["setting"].key: getattr(group, field.name)
@@ -1194,7 +1197,7 @@ def properties_of(*settings: object) -> dict[str, object]:
     }
 
 
-def _sort_out(given: Mapping[str, str], acting: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _sort_out(given: Mapping[str, str], acting: AbstractSet[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The acting keys among those given, and a note on each of the others; ConfigError for what must not be
     there."""
     values, notes = {}, []
@@ -1214,7 +1217,7 @@ def _sort_out(given: Mapping[str, str], acting: set[str]) -> tuple[dict[str, str
     return values, tuple(notes)
 
 
-def _suggestion(key: str, acting: set[str]) -> str:
+def _suggestion(key: str, acting: AbstractSet[str]) -> str:
     known = sorted(acting | REFUSED.keys() | WITHOUT_EFFECT.keys())
     lowered = {name.lower(): name for name in known}
     near = difflib.get_close_matches(key.lower().replace("_", "").replace("-", ""), lowered, n=1, cutoff=0.75)
@@ -1226,7 +1229,7 @@ def _make(kind: type, values: Mapping[str, str]):
     fields = _acting(kind)
     return kind(
         **{
-            fields[key].name: _parse(key, fields[key].type, text)
+            fields[key].name: _parse(key, str(fields[key].type), text)
             for key, text in values.items()
             if key in fields
         }

@@ -62,16 +62,17 @@ class Launch:
         """Who holds the store, for a second start's refusal and for commands; and what the store was made
         with, which a broker knows."""
         store = self.settings.store
-        told = {
+        root = str(store.store_path_root_dir.absolute())
+        told: dict[str, object] = {
             "pid": os.getpid(),
-            "store": str(store.store_path_root_dir.absolute()),
+            "store": root,
             "delay_levels": store.message_delay_level,
             "inspect": store.inspect,
         }
         told["store_settings"] = _given(store, () if self.lock is None else _SIZES)
         if self.lock is None:
             self.left = Disk().read_file(self.data / "run" / RUN_FILE)
-            told |= _word_of(self.left, told["store"])
+            told |= _word_of(self.left, root)
         text = json.dumps(told | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
 

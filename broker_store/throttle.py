@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WORK_SHARE = 0.2  # of the time of a throttled thread
 # Shorter work continues without a pause: a sleep and a wake-up cost some 0.05 ms of a core

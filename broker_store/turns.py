@@ -20,6 +20,7 @@ TURN_S = 0.002
 FEW = 64  # entries between two readings of the clock
 
 Entry = TypeVar("Entry")
+Steps = Generator[Any, Any, Any]
 
 
 async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Sequence[Entry]]:
@@ -32,7 +33,7 @@ async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Se
             until_s = time.perf_counter() + TURN_S
 
 
-async def steps_in_turns(steps: Generator) -> None:
+async def steps_in_turns(steps: Steps) -> None:
     """Take all steps of a generator that yields no function to call; after TURN_S the loop runs other
     work."""
     until_s = time.perf_counter() + TURN_S
@@ -50,10 +51,10 @@ class StepsInTurn:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Generator, Callable[[Any, Exception | None], None]]] = deque()
+        self._waiting: deque[tuple[Steps, Callable[[Any, Exception | None], None]]] = deque()
         self._task: asyncio.Task | None = None
 
-    def take(self, steps: Generator, done: Callable[[Any, Exception | None], None]) -> None:
+    def take(self, steps: Steps, done: Callable[[Any, Exception | None], None]) -> None:
         """Take the steps, then call `done(result, None)` or `done(None, error)`."""
         if self._task is None or self._task.done():
             is_over, wanted = _some(steps, None, done)
@@ -91,7 +92,7 @@ class StepsInTurn:
 
 
 def _some(
-    steps: Generator,
+    steps: Steps,
     sent: object,
     done: Callable[[Any, Exception | None], None],
     error: Exception | None = None,

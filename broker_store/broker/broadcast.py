@@ -117,7 +117,8 @@ class BroadcastOffsets:
 
     def step(self, now_ms: int) -> None:
         for (group, topic), clients in list(self._table.items()):
-            members, lowest = self._online(group), {}
+            members = self._online(group)
+            lowest: dict[int, int] = {}
             for client_id, client in list(clients.items()):
                 silent_ms = now_ms - client.seen_ms
                 if client_id in members or silent_ms < self._expire_ms:

@@ -156,7 +156,7 @@ class Clients:
         if members and channel in members:
             del members[channel]
             if not members:
-                del self._producers[producer_group]
+                del self._producers[producer_group or ""]
         group = self._consumers.get(consumer_group or "")
         if group and channel in group.members and group.members[channel].client_id == client_id:
             self._leave(group, [channel])

@@ -294,7 +294,10 @@ def read_file(text: str) -> tuple[dict[int, int], DataVersion]:
         raise FormatError("must be an object that holds offsetTable", found=text_excerpt(value))
     version = DataVersion.from_json(value.get("dataVersion"))
     offsets = config_json.int_keys(value.get("offsetTable") or {}, "offsetTable")
-    for offset in offsets.values():
-        if type(offset) is not int or not 0 <= offset < 1 << 63:
-            raise FormatError("an offset is an integer of 0 to 2^63 - 1", found=text_excerpt(offset))
-    return offsets, version
+    return {number: _offset(offset) for number, offset in offsets.items()}, version
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise FormatError("an offset is an integer of 0 to 2^63 - 1", found=text_excerpt(value))
+    return value

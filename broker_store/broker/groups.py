@@ -86,7 +86,7 @@ class SubscriptionGroup:
             item = value.get(wire)
             if item is None:
                 continue
-            if type(item) is not kind or (kind is int and not -(1 << 63) <= item < 1 << 63):
+            if type(item) is not kind or (isinstance(item, int) and not -(1 << 63) <= item < 1 << 63):
                 raise FormatError(
                     f"group {excerpt(group.name)}: {wire} must be {_KIND_WORDS[kind]}",
                     found=text_excerpt(item),

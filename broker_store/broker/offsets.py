@@ -219,10 +219,10 @@ class Offsets:
             self._forget(group, topic)
 
     def _forget(self, group: str, topic: str) -> None:
-        for outer, inner, table in ((group, topic, self._groups), (topic, group, self._readers)):
-            table[outer].discard(inner)
-            if not table[outer]:
-                del table[outer]
+        for outer, inner, names in ((group, topic, self._groups), (topic, group, self._readers)):
+            names[outer].discard(inner)
+            if not names[outer]:
+                del names[outer]
         if group not in self._groups and self._names is not None and not group.endswith(_BROADCAST):
             self._names.discard(group)
         for table in (self._table, self._pulled, self._resets):

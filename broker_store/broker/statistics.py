@@ -113,7 +113,7 @@ class Meter:
                 )
             before = sample
         last = self._seconds[-1]
-        quiet = last if last[0] < from_ms - 500 else before
+        quiet = last if before is None or last[0] < from_ms - 500 else before
         return from_ms, quiet[1], quiet[2]
 
     def per_second(self, over_ms: int = 10_000) -> float:

@@ -37,6 +37,7 @@ over is put in the slot that is delivered now.
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -165,7 +166,8 @@ class Timer:
         slot = next((slot for slot in self.slots.in_order() if not slot.is_loaded), None)
         if slot is None:
             return
-        units, position = [], slot.next
+        units: list[timer_log.TimerUnit] = []
+        position = slot.next
         while position != timer_log.NONE and len(units) < MAX_LOADED_PER_STEP:
             unit = self._files.unit(position)
             if unit is None:  # its file was deleted with the messages
@@ -238,9 +240,7 @@ class Timer:
             slot.in_hand += self._take_due(slot, now_ms)
             if slot.in_hand:
                 offsets = [each.log_offset for each in slot.in_hand]
-                self._with_records(
-                    offsets, now_ms, lambda records, now_ms, slot=slot: self._put(slot, records, now_ms)
-                )
+                self._with_records(offsets, now_ms, functools.partial(self._put, slot))
                 return
             if slot.waiting:
                 return

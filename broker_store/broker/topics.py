@@ -135,7 +135,9 @@ class TopicConfig:
             raise FormatError("attributes must be an object", found=text_excerpt(attributes))
         return cls(
             value["topicName"],
-            *numbers[:3],
+            numbers[0],
+            numbers[1],
+            numbers[2],
             text_excerpt(value.get("topicFilterType") or "SINGLE_TAG"),
             numbers[3],
             value.get("order") is True,

@@ -74,7 +74,9 @@ def read_file(text: str) -> tuple[dict[str, tuple[int, int]], DataVersion]:
 
 def _count_of(topic: str, entry: object) -> tuple[int, int]:
     """Return (halves, time of the last change in ms) of an entry. Raises FormatError."""
-    numbers = (entry.get("count"), entry.get("timeStamp")) if isinstance(entry, dict) else ()
-    if not numbers or not all(type(number) is int for number in numbers):
+    count, changed_ms = (
+        (entry.get("count"), entry.get("timeStamp")) if isinstance(entry, dict) else (None, None)
+    )
+    if type(count) is not int or type(changed_ms) is not int:
         raise FormatError(f"{excerpt(topic)} needs the integers count and timeStamp", found=excerpt(entry))
-    return max(0, numbers[0]), numbers[1]
+    return max(0, count), changed_ms

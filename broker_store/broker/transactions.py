@@ -98,7 +98,7 @@ class Transactions:
         self._ended: set[int] = set()  # halves from _half on that have ended
         self._ending: set[int] = set()  # halves whose commit or rollback is being stored
         # unique key -> queue offset of the newest copy, for halves that were checked
-        self._newest: dict[str, int] = {}
+        self._newest: dict[str | None, int] = {}  # a half without a key is not in it
         self._to_note: list[int] = []  # halves that ended and are in no op record yet
         self._notes: deque[tuple[int, int]] = deque()  # (offset of an op record, the highest half it names)
         self._moves: deque[_Move] = deque()
@@ -251,6 +251,7 @@ class Transactions:
         """Return consecutive offsets of halves to be checked again in this round, so that one read has them
         all."""
         run: list[int] = []
+        assert self._round_ms is not None  # a round has begun
         while self._due and self._due[0][0] <= self._round_ms and len(run) < MAX_HALVES_PER_STEP:
             due_ms, offset = self._due[0]
             if self._passed.get(offset) == due_ms:
@@ -376,6 +377,7 @@ class Transactions:
             if given_up:
                 copy = given_up_copy(half)
             elif patient and not self.can_ask(half.properties.get(properties.PRODUCER_GROUP, "")):
+                assert self._round_ms is not None  # only a round is patient
                 self._pass_over(offset, self._round_ms + self._interval_ms)
                 continue
             else:
@@ -411,6 +413,7 @@ class Transactions:
         return self._retry_ms
 
     def _end_round(self, now_ms: int) -> int:
+        assert self._round_ms is not None  # a round has begun
         self._next_round_ms = max(self._round_ms + self._interval_ms, now_ms)
         self._round_ms = None
         half = self._lowest[0] if self._lowest else self._half

@@ -17,6 +17,8 @@ them first, so the handler needs no lock: what it finds there is whole.
 
 from __future__ import annotations
 
+from typing import Any
+
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
@@ -44,10 +46,11 @@ TABLE = np.zeros(HEADER_BYTES + MAX_MAPS * ROW_BYTES, dtype=np.uint8)
 # table by this symbol.
 llvmlite.binding.add_symbol(_SYMBOL, TABLE.ctypes.data)
 
-_write = types.ExternalFunction("write", types.int64(types.int32, types.int64, types.int64))
-_exit = types.ExternalFunction("_exit", types.void(types.int32))
-_raise = types.ExternalFunction("raise", types.int32(types.int32))
-_sigaction = types.ExternalFunction("sigaction", types.int32(types.int32, types.int64, types.int64))
+# Compiled code calls them with integers; the stubs of Numba know them as types only.
+_write: Any = types.ExternalFunction("write", types.int64(types.int32, types.int64, types.int64))
+_exit: Any = types.ExternalFunction("_exit", types.void(types.int32))
+_raise: Any = types.ExternalFunction("raise", types.int32(types.int32))
+_sigaction: Any = types.ExternalFunction("sigaction", types.int32(types.int32, types.int64, types.int64))
 
 
 @intrinsic

@@ -22,7 +22,7 @@ def cut_power(root: Path, synced: Path, experiment: Experiment) -> None:
     """Reset the store to what was synced; with `some` also leave a random half of the other changed pages."""
     chance = random.Random(experiment.seed) if experiment.power_cut == "some" else None
     durable = {Path(path): inode for path, inode in json.loads((synced / "names.json").read_text()).items()}
-    left = {}
+    left: dict[Path, bytes] = {}
     for path, inode in durable.items():
         content = (
             bytearray((synced / str(inode)).read_bytes()) if (synced / str(inode)).exists() else bytearray()
@@ -35,9 +35,9 @@ def cut_power(root: Path, synced: Path, experiment: Experiment) -> None:
         left[path] = bytes(content)
     for path in [path for path in root.rglob("*") if path.is_file()]:
         path.unlink()
-    for path, content in left.items():
+    for path, kept in left.items():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.write_bytes(kept)
 
 
 class _LabRegion(Region):
@@ -70,14 +70,16 @@ class LabDisk(Disk):
         synced.mkdir(mode=0o700)
         self._keep_names()
 
-    def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> Region:
+    def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> _LabRegion:
         region = super()._map(path, descriptor, size, writable)
         region.__class__ = _LabRegion
+        assert isinstance(region, _LabRegion)
         region.disk, region.inode = self, os.fstat(descriptor).st_ino
         return region
 
     def create_region(self, path: Path, size: int) -> Region:
         region = super().create_region(path, size)
+        assert isinstance(region, _LabRegion)  # `_map` made it
         (self._synced / str(region.inode)).write_bytes(bytes(size))
         if path.parent.name == "commitlog" and path.name.strip("0"):
             self.meet("roll", path)

@@ -90,7 +90,7 @@ def _make_room(data: Path, name: str) -> Path:
     return directory
 
 
-def _write_until_killed(directory: Path, experiment: Experiment) -> tuple[list[dict], dict | None]:
+def _write_until_killed(directory: Path, experiment: Experiment) -> tuple[list[dict], dict]:
     """Return the child's reports on each message, and the one on its end."""
     command = [sys.executable, "-m", "broker_store.lab.writer", str(directory), json.dumps(vars(experiment))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as child:

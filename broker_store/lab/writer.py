@@ -76,7 +76,7 @@ class _Writer:
             self._meet("queue-index")
             go_on()
 
-        store.index.next_file = next_index_file
+        store.index.next_file = next_index_file  # type: ignore[method-assign]  # only of this store
         until = time.monotonic() + WRITE_SECONDS
         for number in itertools.count():
             if time.monotonic() > until:

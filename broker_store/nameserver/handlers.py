@@ -104,7 +104,7 @@ class NameServer:
         self.own: OwnBroker | None = None
         # (steps, function for their result or their error), for a channel whose answer may be sent later.
         self.take_steps: Callable[[Generator, Callable[[Any, Exception | None], None]], None] | None = None
-        self._handlers = {
+        self._handlers: dict[int, Callable[[Command, Channel | None], Any]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,

@@ -10,7 +10,7 @@ an empty table.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker_store.errors import DamagedStoreError, PeerError
 from broker_store.protocol import fastjson
@@ -72,8 +72,8 @@ def decoded(content: bytes | None) -> Tables:
     if not content:
         raise DamagedStoreError("is missing" if content is None else "is empty", file=FILE_NAME)
     try:
-        tables = fastjson.loads(content)["configTable"]
-        tables = {namespace: dict(table) for namespace, table in tables.items()}
+        value: Any = fastjson.loads(content)
+        tables = {namespace: dict(table) for namespace, table in value["configTable"].items()}
         texts = [text for table in tables.values() for pair in table.items() for text in pair]
         if not all(isinstance(text, str) for text in (*tables, *texts)):
             raise TypeError("names, keys and values must be text")

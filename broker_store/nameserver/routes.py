@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt
@@ -92,7 +92,7 @@ class LiveBroker:
     last_update_ms: int
     timeout_ms: int
     data_version: DataVersion
-    channel: object | None
+    channel: Any
 
 
 class Routes:

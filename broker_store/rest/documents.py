@@ -125,7 +125,9 @@ def _weight(message: StoredMessage) -> int:
 
 
 def _joined(pieces: Iterator[bytes]) -> list[bytes]:
-    found, open_pieces, size = [], [], 0
+    found: list[bytes] = []
+    open_pieces: list[bytes] = []
+    size = 0
     for piece in pieces:
         if size + len(piece) > JOINED_BYTES and open_pieces:
             found.append(b"".join(open_pieces))

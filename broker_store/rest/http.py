@@ -29,7 +29,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
@@ -67,6 +67,7 @@ MAX_TAG = 255
 MAX_PARAMETERS = 10  # of a query string
 PULL_TAKES = ("offset", "limit", "wait_ms")
 
+Default = TypeVar("Default", int, None)
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict]]
 Send = Callable[[dict], Awaitable[None]]
@@ -182,12 +183,11 @@ class HotRoutes:
             return await self._app(scope, receive, send)
         headers = dict(scope["headers"])
         authorization = headers.get(b"authorization")
-        caller = None if authorization is not None else self._local_caller(scope)
-        if authorization is None and caller is None:
+        local = None if authorization is not None else self._local_caller(scope)
+        if authorization is None and local is None:
             return await self._app(scope, receive, send)
         try:
-            if authorization is not None:
-                caller = self._caller_of(authorization)
+            caller = self._caller_of(authorization or b"") if local is None else local
             topic, queue_id = route
             if queue_id is None:
                 _parameters(scope["query_string"], ())
@@ -348,8 +348,8 @@ def announced_length(header: bytes | None) -> int:
 
 
 def query_int(
-    asked: dict[str, str], name: str, default: int | None, most: int, *, least: int = 0
-) -> int | None:
+    asked: dict[str, str], name: str, default: Default, most: int, *, least: int = 0
+) -> int | Default:
     """Take parameter `name` out of `asked` as an integer of least..most; a Problem when it is not one."""
     text = asked.pop(name, None)
     if text is None:
@@ -417,7 +417,7 @@ def _count_outside_texts(body: bytes, text_or_mark: re.Pattern[bytes], most: int
         at = match.end()
         if body[at - 1] == 0x22:
             if match.end() - match.start() == 1:  # a long text begins
-                while (piece := _PIECE_OF_TEXT.match(body, at)).end() > at:
+                while (piece := _PIECE_OF_TEXT.match(body, at)) and piece.end() > at:
                     at = piece.end()
                 at += 1
             continue
@@ -508,7 +508,7 @@ def _read_body(text: object, encoding: object) -> tuple[bytes, str]:
         return b"", "is not base64"
 
 
-def _or_default(value: object, default: object) -> object:
+def _or_default(value: Any, default: Any) -> Any:
     """The value of a field, `default` where it is null or absent. Other empty values are kept: their types
     are checked."""
     return default if value is None else value
