@@ -117,7 +117,7 @@ class ClusterAdmin(ModelAdmin):
     kind: str
     fields_to_save: tuple[str, ...]
     fields_to_remember: tuple[str, ...]  # what a deletion's record keeps beside them
-    actions = ("delete_one",)
+    actions: tuple[str, ...] = ("delete_one",)
     list_per_page = 100
     show_full_result_count = False
     actions_on_bottom = False

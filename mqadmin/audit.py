@@ -115,7 +115,8 @@ def audited(caller: Caller, action: str, kind: str, name: str, /, **detail: obje
     """`with audited(...) as more:` around the change; what is put into `more` joins the entry.
 
     What it is about is given by place alone, so that the detail may have keys of any name."""
-    entry, more = begin(caller, action, kind, name, detail), {}
+    entry = begin(caller, action, kind, name, detail)
+    more: dict[str, object] = {}
     try:
         yield more
     except BaseException as error:
@@ -129,7 +130,8 @@ async def aaudited(
     caller: Caller, action: str, kind: str, name: str, /, **detail: object
 ) -> AsyncIterator[dict]:
     """The same for the event loop."""
-    entry, more = await sync_to_async(begin)(caller, action, kind, name, detail), {}
+    entry = await sync_to_async(begin)(caller, action, kind, name, detail)
+    more: dict[str, object] = {}
     try:
         yield more
     except BaseException as error:

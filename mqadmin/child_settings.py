@@ -14,8 +14,8 @@ INSTALLED_APPS = [
     "django_rq",
     "mqadmin",
 ]
-MIDDLEWARE: list[str] = []
-TEMPLATES: list[dict[str, object]] = []
+MIDDLEWARE = []
+TEMPLATES = []
 # The broker's logging counts refused requests, by what serves them.
 LOGGING = OF_THE_BROKER | {
     "filters": {},

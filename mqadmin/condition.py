@@ -237,7 +237,7 @@ def _of_refused(signs: Signs) -> list[Notice]:
         for cause, count in signs.refused.items()
         if cause not in SEND_CAUSES | FAILED_CAUSES
     }
-    for severity, one, many, counts in (
+    kinds: tuple[tuple[Literal["bad", "warn"], str, str, dict[str, int]], ...] = (
         ("bad", "send", "sends", by_the_store),
         (
             "warn",
@@ -246,7 +246,8 @@ def _of_refused(signs: Signs) -> list[Notice]:
             by_themselves,
         ),
         ("warn", "other request or connection", "other requests or connections", others),
-    ):
+    )
+    for severity, one, many, counts in kinds:
         counts = {cause: count for cause, count in counts.items() if count > 0}
         if counts:
             count, worst = sum(counts.values()), max(sorted(counts), key=lambda cause: counts[cause])
@@ -341,9 +342,9 @@ def _of_pause(signs: Signs) -> list[Notice]:
     if signs.pause is None or signs.pause.seconds <= NOTED_PAUSE_S:
         return []
     lasted_ms = round(signs.pause.seconds * 1000)
+    at = (moment_text(signs.pause.at_ms) or "")[11:19]
     said = (
-        f"The broker's loop did not turn for {duration_text(lasted_ms)} at "
-        f"{moment_text(signs.pause.at_ms)[11:19]} UTC: no request was answered."
+        f"The broker's loop did not turn for {duration_text(lasted_ms)} at {at} UTC: no request was answered."
     )
     return [Notice("warn", "pause", said, lasted_ms, "store_write")]
 

@@ -34,6 +34,8 @@ LOOK_SECONDS = 5.0  # until a new schedule is known; cron's own step is a minute
 class Scheduler(CronScheduler):
     """rq's, with the schedules of the database for its jobs."""
 
+    _cron_jobs: list[schedules.ScheduledJob]  # type: ignore[assignment]  # from `read_schedules`
+
     def __init__(self, connection: Redis | None = None):
         super().__init__(connection if connection is not None else django_rq.get_connection("spark"))
 
@@ -53,7 +55,7 @@ class Scheduler(CronScheduler):
         return min(LOOK_SECONDS, super().calculate_sleep_interval())
 
 
-def _due(schedule: PipelineSchedule):
+def _due(schedule: PipelineSchedule) -> schedules.ScheduledJob:
     job = schedules.cron_job(schedule.cron, name=f"{schedule.job}-{schedule.pk}")
     job.schedule_id = schedule.pk
     if time.time() * 1000 - schedule.created_ms < YOUNG_MS:

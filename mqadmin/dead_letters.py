@@ -178,7 +178,7 @@ def plan(
     own, "cannot": why nothing can be sent, "" where it can}.
     """
     topic, look = dead_letter_topic(group), _Look(store, dead_letter_topic(group))
-    found = {
+    found: dict[str, Any] = {
         "group": group,
         "to": to,
         "limit": limit,

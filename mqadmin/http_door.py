@@ -276,6 +276,8 @@ class Door:
 class BoundedHttp(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 within the bounds of this module."""
 
+    transport: CountedTransport  # type: ignore[assignment]  # what `connection_made` gives
+
     def __init__(self, *arguments, door: Door, **named):
         super().__init__(*arguments, **named)
         self.door = door
@@ -516,6 +518,8 @@ class BoundedHttp(HttpToolsProtocol):
 class BoundedWebsocket(WebSocketsSansIOProtocol):
     """uvicorn's websocket within the bounds of this module."""
 
+    transport: CountedTransport  # type: ignore[assignment]  # that of the HTTP connection before
+
     def __init__(self, *arguments, door: Door, **named):
         super().__init__(*arguments, **named)
         self.door = door
@@ -525,7 +529,7 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
         super().connection_made(transport)
-        self.peer = self.door.peer_of(transport)
+        self.peer = self.door.peer_of(self.transport)
         self.peer.protocol = self
         self.peer.wait_for("", self.loop.time())
 

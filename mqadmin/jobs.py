@@ -57,7 +57,7 @@ from mqadmin.rest_client import RestClient, segment
 
 # Where rq is not told how to read a job it reads pickles; django-rq does not tell it when it stops jobs,
 # deletes the failed ones or shows a worker's.
-serializers.PickleSerializer = JSONSerializer
+serializers.PickleSerializer = JSONSerializer  # type: ignore[assignment]  # on purpose
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
 MAX_LISTED = 200  # newest jobs of each queue and state
@@ -405,6 +405,7 @@ class _child:
         self.process = subprocess.Popen(
             launched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors
         )
+        assert self.process.stdout is not None  # it is a pipe
         self.stdout = self.process.stdout
 
     def __enter__(self) -> _child:
@@ -689,7 +690,7 @@ def listing() -> list[dict]:
     return sorted(known, key=lambda job: job["created_ms"] or 0, reverse=True)
 
 
-def _jobs_of(queue: Any) -> list[Job]:
+def _jobs_of(queue: Any) -> list[AllowedJob]:
     ids = list(queue.get_job_ids(0, MAX_LISTED))
     for registry in (
         queue.started_job_registry,
@@ -707,10 +708,10 @@ def _newest_ids(registry: Any) -> list[str]:
     return registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False)
 
 
-def _fetched(queue: Any, ids: Iterable[str]) -> list[Job]:
+def _fetched(queue: Any, ids: Iterable[str]) -> list[AllowedJob]:
     """The jobs of these ids that are still there, in this order."""
     found = AllowedJob.fetch_many(ids, connection=queue.connection, serializer=JSONSerializer)
-    return [job for job in found if job is not None]
+    return [job for job in found if isinstance(job, AllowedJob)]
 
 
 def failed_since(time_ms: int) -> int:
@@ -782,9 +783,11 @@ def _fetch(job_id: str) -> AllowedJob:
     if not JOB_ID.fullmatch(job_id):
         raise Problem("not_found", "no job has such an id")
     try:
-        return AllowedJob.fetch(job_id, connection=_queues()[0].connection, serializer=JSONSerializer)
+        job = AllowedJob.fetch(job_id, connection=_queues()[0].connection, serializer=JSONSerializer)
     except NoSuchJobError:
         raise Problem("not_found", f"there is no job {job_id} (any more)") from None
+    assert isinstance(job, AllowedJob)
+    return job
 
 
 def cancel(job_id: str, caller: Caller) -> dict:

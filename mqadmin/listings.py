@@ -66,7 +66,7 @@ class Listings:
 
     async def topic_names(
         self, kind: str, search: str, sort: str, begin: int, count: int
-    ) -> tuple[list[str], int]:
+    ) -> tuple[Sequence[str], int]:
         """`count` names from the `begin`-th on of those of a kind ("all") that hold `search`, and how many
         there are in all."""
         names = self.parts.topics.names
@@ -150,7 +150,7 @@ class Listings:
 
     async def group_names(
         self, kind: str, search: str, sort: str, begin: int, count: int
-    ) -> tuple[list[str], int]:
+    ) -> tuple[Sequence[str], int]:
         """As `topic_names`. By lag those without one stand last."""
         names = self.parts.groups.names
         kind_wanted = None if kind == "all" else kind
@@ -241,7 +241,7 @@ def _top(rows: Iterable[Traffic | None]) -> list[Traffic]:
 
 def _arranged(
     names: Sequence[str], search: str, numbers: Mapping[str, float], begin: int, count: int
-) -> tuple[list[str], int]:
+) -> tuple[Sequence[str], int]:
     """A slice of the names that hold `search`: those with a number by it, the largest first, then the others
     as they stand. For a thread."""
     found = [name for name in names if search in name.lower()] if search else names

@@ -435,7 +435,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.user_id, self.session_key = user.pk, session.session_key
         self.watcher = Watcher()
         sampler.add(self.watcher)
-        self.tasks = (asyncio.create_task(self._send_frames()), asyncio.create_task(self._check_login()))
+        self.tasks = (
+            asyncio.create_task(self._send_frames(self.watcher)),
+            asyncio.create_task(self._check_login()),
+        )
 
     async def _leave(self, code: int) -> None:
         """Close from our side. Nothing that still comes is obeyed, and nothing more is measured for it."""
@@ -467,7 +470,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 "websocket frames", value=MAX_FRAMES + 1, limit=MAX_FRAMES, who=f"user {self.user_id}"
             )
             return await self._leave(CLOSE_TOO_MANY)
-        reason = self._obey(text_data)
+        reason = self._obey(text_data, self.watcher)
         if reason:
             self.bad_frames += 1
             if self.bad_frames >= MAX_BAD_FRAMES:
@@ -487,7 +490,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 )
             )
 
-    def _obey(self, text: str) -> str:
+    def _obey(self, text: str, watcher: Watcher) -> str:
         """Do what a frame says; the answer is what is wrong with it, "" for nothing."""
         try:
             frame = orjson.loads(text)
@@ -495,7 +498,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return "not JSON"
         kind = frame.get("kind") if isinstance(frame, dict) else None
         if kind in ("pause", "resume"):
-            self.watcher.paused = kind == "pause"
+            watcher.paused = kind == "pause"
             return ""
         if kind not in ("subscribe", "unsubscribe"):
             return "kind is subscribe, unsubscribe, pause or resume"
@@ -510,16 +513,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except NameError_ as error:
             return names.in_words(error)
         if kind == "unsubscribe":
-            sampler.unsubscribe(self.watcher, key)
-        elif len(self.watcher.wants) >= MAX_SUBSCRIPTIONS and key not in self.watcher.wants:
+            sampler.unsubscribe(watcher, key)
+        elif len(watcher.wants) >= MAX_SUBSCRIPTIONS and key not in watcher.wants:
             return f"a socket watches at most {MAX_SUBSCRIPTIONS} streams"
         else:
-            sampler.subscribe(self.watcher, key)
+            sampler.subscribe(watcher, key)
         return ""
 
-    async def _send_frames(self) -> None:
+    async def _send_frames(self, watcher: Watcher) -> None:
         while True:
-            frames = await self.watcher.take()
+            frames = await watcher.take()
             # Waits while the browser's buffer is full; what is measured meanwhile replaces what is pending.
             await self.send(text_data=frames.decode())
 

@@ -27,6 +27,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.core import signing
@@ -128,7 +129,8 @@ class LoginLimits:
 
     def begin(self, source: Source, device: tuple[str, str] | None) -> Try:
         """Count a try, as one that failed until `succeeded` is called. Raises TryRefused."""
-        tried, taken = Try(source, device), []
+        tried = Try(source, device)
+        taken: list[tuple[Allowances, Any]] = []
         with self._lock:
             for allowances, key in self._counted(tried):
                 wait_s = allowances.take(key)

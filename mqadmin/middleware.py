@@ -8,6 +8,9 @@ them where they are.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.middleware import CSPMiddleware
 from django.conf import settings
@@ -39,6 +42,8 @@ PASSWORD_FREE = ("password", "logout", "login")
 class _OnLoop:
     """Stands before a layer of Django's whose methods wait for nothing. In a synchronous stack it changes
     nothing."""
+
+    get_response: Callable[[Any], Awaitable[HttpResponse]]  # of Django's layer, which stands after this
 
     async def __acall__(self, request):
         response = self.process_request(request) if hasattr(self, "process_request") else None
@@ -117,15 +122,15 @@ def problem_for_a_wrong_method(get_response):
 
     if iscoroutinefunction(get_response):
 
-        async def middleware(request):
+        async def on_loop(request):
             return checked(request, await get_response(request))
 
-    else:
+        return on_loop
 
-        def middleware(request):
-            return checked(request, get_response(request))
+    def in_thread(request):
+        return checked(request, get_response(request))
 
-    return middleware
+    return in_thread
 
 
 @sync_and_async_middleware
@@ -140,15 +145,15 @@ def not_stored(get_response):
 
     if iscoroutinefunction(get_response):
 
-        async def middleware(request):
+        async def on_loop(request):
             return marked(await get_response(request))
 
-    else:
+        return on_loop
 
-        def middleware(request):
-            return marked(get_response(request))
+    def in_thread(request):
+        return marked(get_response(request))
 
-    return middleware
+    return in_thread
 
 
 def without_database(request, error: DatabaseError) -> HttpResponse:
@@ -237,7 +242,7 @@ def who_asks(get_response):
 
     if iscoroutinefunction(get_response):
 
-        async def middleware(request):
+        async def on_loop(request):
             try:
                 must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(looked_up)(
                     request
@@ -246,13 +251,13 @@ def who_asks(get_response):
                 return await sync_to_async(without_database)(request, error)
             return (refusal(request) if must else None) or await get_response(request)
 
-    else:
+        return on_loop
 
-        def middleware(request):
-            try:
-                must = looked_up(request)
-            except DatabaseError as error:
-                return without_database(request, error)
-            return (refusal(request) if must else None) or get_response(request)
+    def in_thread(request):
+        try:
+            must = looked_up(request)
+        except DatabaseError as error:
+            return without_database(request, error)
+        return (refusal(request) if must else None) or get_response(request)
 
-    return middleware
+    return in_thread

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from broker_store.formats import moment, names
 from broker_store.rest.problems import Problem
@@ -93,7 +94,7 @@ def checked(name: str, parameters: dict) -> dict:
     missing = set(job.needs) - given.keys()
     if missing:
         raise Problem("invalid", f"{name} needs the parameter {min(missing)}")
-    found = {parameter: _CHECKS[parameter](value) for parameter, value in given.items()}
+    found: dict[str, Any] = {parameter: _CHECKS[parameter](value) for parameter, value in given.items()}
     if found.get("begin_ms", 0) >= found.get("end_ms", MAX_TIME_MS + 1):
         raise Problem("invalid", "begin_ms is not before end_ms")
     return found

@@ -293,8 +293,10 @@ class _Refused(Problem):
 
     def __init__(self, refused: list[jobs.AllowedJob]):
         self.address, self.link = _where(refused[0])
+        kind = refused[0].kind
+        assert kind is not None  # `_wants_name` says so
         detail = (
-            f"“{jobs.KINDS[refused[0].kind].title}” cannot be taken back and wants a name typed, which "
+            f"“{jobs.KINDS[kind].title}” cannot be taken back and wants a name typed, which "
             f"this page does not ask for."
         )
         super().__init__("confirmation_needed", detail, "Start it where the name is asked for.")
@@ -307,8 +309,8 @@ def _wants_name(job: jobs.AllowedJob) -> bool:
 def _where(job: jobs.AllowedJob) -> tuple[str, str]:
     """(address, text) of the page that starts a job of this kind and asks for its name."""
     try:
-        group = check_group(jobs.parameters_of(job).get("group"))
-    except (NameError_, TypeError):
+        group = check_group(jobs.parameters_of(job)["group"])
+    except (NameError_, TypeError, KeyError):
         return reverse("jobs"), "Jobs"
     return reverse("dead_letters", args=[group]), f"Dead letters of {group}"
 
@@ -324,7 +326,9 @@ def _described(job: jobs.AllowedJob) -> dict:
 
 def _fetch(queue_index: int, job_id: str) -> jobs.AllowedJob:
     queue = get_queue_by_index(queue_index)
-    return jobs.AllowedJob.fetch(job_id, connection=queue.connection, serializer=queue.serializer)
+    job = jobs.AllowedJob.fetch(job_id, connection=queue.connection, serializer=queue.serializer)
+    assert isinstance(job, jobs.AllowedJob)
+    return job
 
 
 def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[jobs.AllowedJob]:
@@ -333,4 +337,4 @@ def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[jobs.AllowedJob]:
     found = jobs.AllowedJob.fetch_many(
         list(dict.fromkeys(ids)), connection=queue.connection, serializer=queue.serializer
     )
-    return [job for job in found if job is not None]
+    return [job for job in found if isinstance(job, jobs.AllowedJob)]

@@ -24,4 +24,4 @@ def without_paths(record: dict) -> dict:
             return {key: shown(item) for key, item in value.items()}
         return [shown(item) for item in value] if isinstance(value, list) else value
 
-    return shown(record) | {"store": store.name}
+    return {name: shown(item) for name, item in record.items()} | {"store": store.name}

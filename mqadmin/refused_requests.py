@@ -120,7 +120,7 @@ def _is_address(origin: bytes) -> bool:
 
 def _is_local(scope: dict) -> bool:
     server = scope.get("server")
-    return bool(server) and server[1] is None
+    return server is not None and len(server) > 1 and server[1] is None
 
 
 def _who(scope: dict) -> str:

@@ -9,6 +9,7 @@ for.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from croniter import croniter
 from django.db import models
@@ -50,7 +51,13 @@ class PipelineSchedule(models.Model):
         return f"{self.job} at {self.cron}"
 
 
-def cron_job(cron: str, **more: object) -> CronJob:
+class ScheduledJob(CronJob):
+    """rq's job, with the number of its schedule in the database."""
+
+    schedule_id: int
+
+
+def cron_job(cron: str, **more: Any) -> ScheduledJob:
     """rq's own, which knows when it is due; a Problem for what is no cron expression, or never comes."""
     text = " ".join(cron.split())
     if len(text) > MAX_CRON or len(text.split()) != len(FIELDS):
@@ -60,7 +67,7 @@ def cron_job(cron: str, **more: object) -> CronJob:
             f"as 30 2 * * *",
         )
     try:
-        return CronJob("spark", func_name="mqadmin.jobs", cron=text, **more)
+        return ScheduledJob("spark", func_name="mqadmin.jobs", cron=text, **more)
     except ValueError:  # of croniter: for a field that is wrong as for a day that no month has
         raise Problem("invalid", f"{text!r} is no cron expression: {_wrong_field(text)}") from None
 
@@ -106,7 +113,9 @@ def remove(schedule_id: int) -> None:
 
 
 def describe(schedule: PipelineSchedule) -> dict:
-    next_ms = int(cron_job(schedule.cron).next_enqueue_time.timestamp() * 1000)
+    following = cron_job(schedule.cron).next_enqueue_time
+    assert following is not None  # of a job with a cron expression
+    next_ms = int(following.timestamp() * 1000)
     return {
         "id": schedule.pk,
         "job": schedule.job,

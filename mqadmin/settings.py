@@ -189,9 +189,11 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 # Ninja is imported when the first page or REST request comes: as an application it would be part of every
 # start.
+_ninja = find_spec("ninja")
+assert _ninja is not None and _ninja.origin is not None  # requirements-core.txt has it
 STATICFILES_DIRS = [
     BASE_DIRECTORY / "static",
-    ("ninja", Path(find_spec("ninja").origin).parent / "static" / "ninja"),
+    ("ninja", Path(_ninja.origin).parent / "static" / "ninja"),
 ]
 STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
 # Collected files have names of their content and are compressed. In a checkout without collected files they

@@ -43,7 +43,7 @@ class ClusterQuerySet(models.QuerySet):
         using=None,
         hints=None,
         items: list | None = None,
-        names: list[str] | None = None,
+        names: Sequence[str] | None = None,
     ):
         super().__init__(model=model, query=query, using=using, hints=hints)
         self._items = items
@@ -336,6 +336,8 @@ class Group(ClusterObject):
 ROWS_A_CALL = 50
 
 
-def _in_pieces(cluster: Any, rows_of: Callable[[list[str]], list[dict]], names: list[str]) -> Iterator[dict]:
+def _in_pieces(
+    cluster: Any, rows_of: Callable[[list[str]], list[dict]], names: Sequence[str]
+) -> Iterator[dict]:
     for begin in range(0, len(names), ROWS_A_CALL):
         yield from cluster.call(rows_of, names[begin : begin + ROWS_A_CALL])

@@ -82,7 +82,7 @@ def fate(parts, stored: StoredMessage) -> dict | None:
     `waits` says whether it does still, `due_ms` until when, `topic` and `queue_id` where it goes, or came
     from.
     """
-    facts = {
+    facts: dict[str, object] = {
         "kind": "",
         "waits": None,
         "due_ms": None,

@@ -96,8 +96,8 @@ async def serve(
     config = uvicorn.Config(
         application,
         lifespan="off",
-        http=functools.partial(BoundedHttp, door=door),
-        ws=functools.partial(BoundedWebsocket, door=door),
+        http=functools.partial(BoundedHttp, door=door),  # type: ignore[arg-type]  # called as a class is
+        ws=functools.partial(BoundedWebsocket, door=door),  # type: ignore[arg-type]  # the same
         ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
         # Frames are small and many: compressing costs the loop more than loopback saves
         ws_per_message_deflate=False,
@@ -109,7 +109,8 @@ async def serve(
         proxy_headers=False,
     )
     server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]  # runbroker has its own
+    # runbroker has handlers of its own.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment]  # does nothing, as wanted
     task = loop.create_task(server.serve(sockets=sockets), name="web")
     while not server.started:
         if task.done():

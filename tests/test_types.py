@@ -17,7 +17,11 @@ NOT_CLEAN = {
     "broker_store.facts.*",
     "broker_store.pipeline.*",
     "broker_store.server.*",
-    "mqadmin.*",
+    "mqadmin.api.contract",
+    "mqadmin.clusters",
+    "mqadmin.management.commands.check_store",
+    "mqadmin.management.commands.store",
+    "mqadmin.views.*",
 }
 
 

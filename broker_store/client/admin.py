@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.client.message import ReceivedMessage, decode_messages
@@ -45,7 +45,7 @@ class Admin:
     def __init__(self, nameservers: str | Iterable[str], *, timeout: float = ADMIN_TIMEOUT_S):
         self._session = Session(nameservers, timeout=timeout)
 
-    async def __aenter__(self) -> Admin:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_error: object) -> None:

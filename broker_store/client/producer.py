@@ -26,7 +26,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from broker_store.client import tracing
 from broker_store.client.errors import (
@@ -148,7 +148,7 @@ class Producer:
         self._provisional: dict[str, TopicRoute] = {}
         self._requests: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

@@ -13,6 +13,7 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 from broker_store.client.pulling import PullResult, QueueReader
 from broker_store.client.session import REQUEST_TIMEOUT_S, Session
@@ -39,7 +40,7 @@ class PullConsumer:
         self._session = Session(nameservers, client_id=client_id, timeout=timeout)
         self._reader = QueueReader(self._session, group)
 
-    async def __aenter__(self) -> PullConsumer:
+    async def __aenter__(self) -> Self:
         self._session.start()
         return self
 

@@ -39,6 +39,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from typing import Self
 
 from broker_store.client import running_info, tracing
 from broker_store.client.allocation import allocate
@@ -219,7 +220,7 @@ class PushConsumer:
         self._background = [spawn(self._keep_balanced()), spawn(self._keep_committed())]
         return self
 
-    async def __aenter__(self) -> PushConsumer:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_error: object) -> None:

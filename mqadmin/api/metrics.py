@@ -35,8 +35,8 @@ async def metrics(request: HttpRequest) -> HttpResponse:
     try:
         if not (await Token()(request) or await LocalSocket()(request)):
             raise Problem("unauthorized")
-    except Problem as problem:
-        return problem_response(problem)
+    except Problem as refused:
+        return problem_response(refused)
     if problem := problem_of_query(request.GET, frozenset()):
         return problem_response(problem)
     if request.method != "GET":
@@ -99,14 +99,14 @@ def _metrics(measured: _Measured) -> Iterable[Metric]:
     build.add_metric([__version__], 1.0)
     yield build
     yield from _store(measured.store)
-    if measured.overview is not None:
+    if measured.overview is not None and measured.topics is not None and measured.groups is not None:
         yield from _rates(measured.overview)
         yield _gauge(
             "broker_loop_longest_pause_seconds",
             "longest time that the event loop did not turn, of the last 5 minutes",
             measured.pause_s,
         )
-        yield from _refusals(measured.refusals)
+        yield from _refusals(measured.refusals or [])
         yield from _topics(*measured.topics)
         yield from _groups(*measured.groups)
 
@@ -223,6 +223,6 @@ def _counter(name: str, what: str, value: float | None) -> Metric:
     return metric
 
 
-def _add(metric: Metric, labels: list[str], value: float | None) -> None:
+def _add(metric: GaugeMetricFamily | CounterMetricFamily, labels: list[str], value: float | None) -> None:
     if value is not None:
         metric.add_metric(labels, float(value))

@@ -26,7 +26,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
-        repeated = text_excerpt(next(name for name, _ in pairs if name in seen or seen.add(name)), 100)
+        for repeated, _ in pairs:
+            if repeated in seen:
+                break
+            seen.add(repeated)
+        repeated = text_excerpt(repeated, 100)
         reason = "is given more than once; give it one value"
         raise Problem(
             "invalid_fields", f"{repeated}: {reason}", errors=[{"field": repeated, "reason": reason}]

@@ -115,7 +115,7 @@ def _value_of(hint: Any) -> Any:
     """The type of a field of a schema for that of a field of facts."""
     if hint is int:
         return Int64
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return schema_of(hint)
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind is Annotated:
@@ -583,11 +583,11 @@ class PipelineJobs(Schema):
 class RunParameters(In):
     """Which of these a job takes, `GET /pipeline` tells."""
 
-    topic: TopicName | None = Field(None, description="statistics, lineage: only this topic")
-    begin_ms: Moment | None = Field(None, description="statistics, lineage: stored from then on")
-    end_ms: Moment | None = Field(None, description="statistics, lineage: stored before then")
+    topic: TopicName | None = Field(default=None, description="statistics, lineage: only this topic")
+    begin_ms: Moment | None = Field(default=None, description="statistics, lineage: stored from then on")
+    end_ms: Moment | None = Field(default=None, description="statistics, lineage: stored before then")
     key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(
-        None, description="lineage: a key, a unique key or the id of a message"
+        default=None, description="lineage: a key, a unique key or the id of a message"
     )
 
 
@@ -724,7 +724,7 @@ def _facts(value: Any, is_small: bool, timed: bool) -> Any:
         found = {str(key): _facts(item, str(key) in SMALL_NUMBERS, timed) for key, item in value.items()}
         return found | _times(value) if timed else found
     if dataclasses.is_dataclass(value):
-        small = small_by_field(type(value))
+        small = small_by_field(type(value))  # type: ignore[arg-type]  # mypy sees the hash of an object of it
         found = {name: _facts(getattr(value, name), small[name], timed) for name in small}
         return found | _times(fields_of(value)) if timed else found
     if isinstance(value, list | tuple):

@@ -201,9 +201,9 @@ def cell(value: object, name: str = "") -> str:
         name.endswith("_ms")
         and not name.endswith(("duration_ms", "lag_ms", "unflushed_ms"))
         and str(value).isdigit()
-        and int(value) > 10**11
+        and int(str(value)) > 10**11
     ):
-        return datetime.fromtimestamp(int(value) / 1000).astimezone().isoformat(" ", "milliseconds")
+        return datetime.fromtimestamp(int(str(value)) / 1000).astimezone().isoformat(" ", "milliseconds")
     if (
         isinstance(value, str)
         and value.removeprefix("-").isdigit()

@@ -243,14 +243,15 @@ def moment_text(value: int | None) -> str | None:
 @register.filter
 def ago(value):
     """How long ago a time was; live.js keeps it going."""
-    if moment_text(value) is None:
+    text = moment_text(value)
+    if text is None:
         return UNKNOWN
     age = max(0, int(time.time() * 1000) - value)
     return format_html(
         '<time datetime="{}Z" data-ago="{}" title="{} UTC">{} ago</time>',
-        moment_text(value).replace(" ", "T"),
+        text.replace(" ", "T"),
         value,
-        moment_text(value),
+        text,
         duration_text(age),
     )
 
@@ -268,15 +269,16 @@ def ago_text(value):
 @register.filter
 def until(value):
     """In how long a time comes; live.js keeps it going."""
-    if moment_text(value) is None:
+    text = moment_text(value)
+    if text is None:
         return UNKNOWN
     left = value - int(time.time() * 1000)
     said = f"in {duration_text(left)}" if left > 0 else "now"
     return format_html(
         '<time datetime="{}Z" data-until="{}" title="{} UTC">{}</time>',
-        moment_text(value).replace(" ", "T"),
+        text.replace(" ", "T"),
         value,
-        moment_text(value),
+        text,
         said,
     )
 

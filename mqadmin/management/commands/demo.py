@@ -202,6 +202,7 @@ async def _send(
 
 
 async def _one(producer: TransactionProducer, number: int) -> None:
+    keys: tuple[str, ...]
     (topic,) = random.choices([topic for topic, _ in SHARES], [share for _, share in SHARES])
     customer = f"c-{random.randrange(500)}"
     if topic == ORDERS:

@@ -13,6 +13,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from django.core.management.base import CommandError
 
@@ -21,6 +22,11 @@ from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.gc_policy import LongLived
 from broker_store.scheduler import ask_for_long_slices, ask_for_short_slices
 from mqadmin.management.plain import PlainCommand
+
+if TYPE_CHECKING:  # what is loaded when it starts
+    from broker_store.assembly import BrokerProcess
+    from mqadmin.children import Children
+    from mqadmin.web import Web
 
 # A busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 SWITCH_INTERVAL_S = 0.0005
@@ -36,7 +42,7 @@ MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
 
 class Command(PlainCommand):
     help = "Start the broker, the name server and the dashboard."
-    requires_system_checks = []
+    requires_system_checks = ()
 
     def add_arguments(self, parser):
         launch.add_arguments(parser)
@@ -90,7 +96,9 @@ class Run:
         self._start, self._say, self._complain = start, say, complain
         self._arguments = start.arguments
         self._stopped = asyncio.Event()
-        self._process = self._web = self._children = None
+        self._process: BrokerProcess | None = None
+        self._web: Web | None = None
+        self._children: Children | None = None
         self._watches: list[asyncio.Task] = []
 
     async def main(self) -> int:
@@ -148,8 +156,8 @@ class Run:
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
             self._web = await web.serve(loop, arguments.bind, arguments.web_port, socket_path)
         if self._process is not None:
-            await self._start_broker()
-        ports = dict(self._process.ports) if self._process is not None else {}
+            await self._start_broker(self._process)
+        ports: dict[str, object] = dict(self._process.ports) if self._process is not None else {}
         if self._web is not None:
             ports["web"] = f"http://{arguments.bind}:{self._web.port}"
         self._start.write_run_file(ports)
@@ -160,9 +168,9 @@ class Run:
         sys.stdout.flush()
         LongLived().start()
 
-    async def _start_broker(self) -> None:
+    async def _start_broker(self, process: BrokerProcess) -> None:
         try:
-            await self._process.start()
+            await process.start()
         except BrokerStoreError as error:
             if not self._arguments.inspect or self._web is None:
                 raise
@@ -208,18 +216,18 @@ class Run:
         from mqadmin import clusters, jobs
         from mqadmin.children import Children
 
-        self._children = Children(
+        children = self._children = Children(
             self._start.data,
             redis_url=os.environ.get("REDIS_URL"),
             redis_password=settings.REDIS_PASSWORD,
             manage=MANAGE,
         )
-        clusters.current().children = self._children.state
-        for failure in await self._children.start(jobs.mark_interrupted):
+        clusters.current().children = children.state
+        for failure in await children.start(jobs.mark_interrupted):
             self._complain(failure)
-        self._watches.append(asyncio.get_running_loop().create_task(self._children.watch(), name="children"))
+        self._watches.append(asyncio.get_running_loop().create_task(children.watch(), name="children"))
 
-    def _introduce(self, ports: dict[str, str], password: str | None) -> None:
+    def _introduce(self, ports: dict[str, object], password: str | None) -> None:
         say = self._say
         if "web" in ports:
             say(f"Dashboard    {ports['web']}")
@@ -232,7 +240,7 @@ class Run:
             return
         if "nameserver" in ports:
             say(f"Name server  {ports['nameserver']}   give this to clients")
-        if "broker" in ports:
+        if "broker" in ports and self._process.parts is not None:
             say(
                 f"Broker       {ports['broker']}   clients are told {self._process.parts.address} "
                 f"(--advertise HOST changes it)"

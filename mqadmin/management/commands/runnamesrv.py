@@ -21,7 +21,7 @@ CHANGES_INTERVAL_S = 1.0  # how often records of changes are written to the log
 
 class Command(PlainCommand):
     help = "Start the name server alone."
-    requires_system_checks = []
+    requires_system_checks = ()
 
     def add_arguments(self, parser):
         parser.add_argument("--data", metavar="DIR", default=os.environ.get("BROKER_DATA_DIR", "data"))
@@ -64,11 +64,10 @@ class Command(PlainCommand):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         nameserver = build_name_server(settings, Path(options["data"]).absolute() / "namesrv")
         changes = ChangeRecords(wall_clock_ms)
-        nameserver.answered = lambda command, channel, answer: note_name_server(
-            changes, wall_clock_ms(), command, channel, answer
-        )
+        nameserver.answered = lambda *answered: note_name_server(changes, wall_clock_ms(), *answered)
         port = NameServerPort(nameserver, wall_clock_ms, settings.scan_not_active_broker_interval)
         await port.start(options["bind"], settings.listen_port)
+        assert port.listener is not None  # it was started
         self.stdout.write(f"READY nameserver={options['bind']}:{port.listener.port}")
         sys.stdout.flush()
         while not stopped.is_set():

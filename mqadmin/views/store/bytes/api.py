@@ -18,7 +18,7 @@ Whole = Annotated[schemas.Int64 | None, Query(ge=0)]
 @router.get("/bytes", response=dict[str, Any])
 async def bytes_of_files(
     request: HttpRequest,
-    kind: Literal[*KINDS] = "commitlog",
+    kind: Literal[*KINDS] = "commitlog",  # type: ignore[valid-type]  # mypy wants the words here
     offset: Annotated[
         schemas.Int64 | None,
         Query(
