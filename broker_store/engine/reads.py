@@ -24,7 +24,8 @@ from itertools import pairwise
 from broker_store.config import StoreSettings
 from broker_store.engine.cold import ColdReads, LogReaders, agrees, is_sound
 from broker_store.engine.disk import Disk
-from broker_store.engine.index.hash_index import HashIndex, IndexWalk
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.index.walk import IndexWalk
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.store_times import StoreTimes, TimeOrder
 from broker_store.engine.mapped_file import MappedFile

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker_store.engine.dispatcher import Dispatcher, record_in
-from broker_store.engine.index.hash_index import HashIndex, IndexPlace, PassedEntries
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.index.places import IndexPlace, PassedEntries, place_of
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.rows import Words, WriterContext
@@ -96,7 +97,7 @@ class Agreement:
         cannot be compared."""
         if self._file < 0:
             return
-        place = self._index.place_of(log_offset)
+        place = place_of(self._index.files, log_offset)
         if (place.file, place.entry) > (self._file, self._words[c.A_ENTRY_AT]):
             self.passed.append(PassedEntries(self.index_place(bad), place, bad, log_offset))
             self._enter(place.file, place.entry)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from broker_store.engine.disk import Reader
-from broker_store.engine.index.hash_index import HashIndex, IndexFile
+from broker_store.engine.index.files import IndexFile
+from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.start.ends import BOUND, FIRST_SUM, FileEnd, IndexEnd, QueueChange

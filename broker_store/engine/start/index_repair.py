@@ -8,7 +8,8 @@ index files   [ 1 ][ 2 ][ 3 ]
 
 from __future__ import annotations
 
-from broker_store.engine.index.hash_index import IndexPlace
+from broker_store.engine.index.places import IndexPlace, place_at_end, place_before, place_of, whole_place_of
+from broker_store.engine.index.relink import cut_index, is_linked, settle_passed
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.start.agreement import Agreement
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
@@ -25,10 +26,10 @@ def index_place(parts: RecoveryParts, state: RecoveryState, start: MappedFile) -
         return _place_after_record(parts, state, start)
     unsound = state.proof.first_unsound(parts.index, parts.log.minimum)
     if unsound is None:
-        return parts.index.place_at_end()
+        return place_at_end(parts.index.files)
     number, why = unsound
     state.trusts_index = False
-    place = parts.index.place_before(number)
+    place = place_before(parts.index.files, number)
     parts.report.finding(
         "warning",
         f"{why}; the index is made again from {max(place.log_offset, parts.log.minimum):,} of the log on",
@@ -46,7 +47,7 @@ def _place_after_record(parts: RecoveryParts, state: RecoveryState, start: Mappe
         known = min(start.base, known)  # a block is on the disk before the stamps that chose `start` move
     elif parts.ends.note:
         known = parts.log.minimum  # the record is damaged: the whole index is compared with the log
-    place = parts.index.whole_place_of(known, parts.log.minimum, parts.records.begins_record)
+    place = whole_place_of(parts.index.files, known, parts.log.minimum, parts.records.begins_record)
     missing = state.proof.first_missing(parts.index, parts.log.minimum)
     if missing is None and not parts.compares_all:
         return place
@@ -58,7 +59,7 @@ def _place_after_record(parts: RecoveryParts, state: RecoveryState, start: Mappe
     number, why = min(found)
     # Never beyond `known`, in whatever file that lies: entries there may be of records that a power cut
     # took.
-    place = min(place, parts.index.place_before(number))
+    place = min(place, place_before(parts.index.files, number))
     parts.report.finding(
         "warning",
         f"{why}; the index is compared with the log from {max(place.log_offset, parts.log.minimum):,} on",
@@ -74,7 +75,7 @@ def index_redo(
     newest = parts.index.newest_used()
     if place is None or not state.trusts_index or newest is None or newest.end_offset < end:
         return agreed
-    return max(parts.log.minimum, parts.index.place_of(min(agreed, start)).log_offset)
+    return max(parts.log.minimum, place_of(parts.index.files, min(agreed, start)).log_offset)
 
 
 def repair_index(
@@ -107,7 +108,7 @@ def repair_index(
             len(index.files) - 1,
             newest.count,
         )
-        settled = sum(index.settle(part, parts.kept.copy_aside) for part in agreement.passed)
+        settled = sum(settle_passed(index.files, part, parts.kept.copy_aside) for part in agreement.passed)
         names = [int(file.name) for file in index.files]
         compared = names[place.file] if names else 0
         if (
@@ -116,7 +117,7 @@ def repair_index(
             and not settled
             and agreed.log_offset == end
             and agreement.ends_with(newest)
-            and index.is_linked(place.file)
+            and is_linked(index.files, place.file)
         ):
             state.unread_index = tuple(end for end in parts.ends.index if end.name < compared)
             parts.ends.index = state.unread_index
@@ -135,7 +136,9 @@ def repair_index(
         )
         # Later ones may be filled again under their names.
         parts.ends.index = tuple(end for end in parts.ends.index if end.name in names[: place.file])
-        cut, gone, linked = index.cut(agreed, place.file, parts.kept.keep_away, parts.records.stored_ms)
+        cut, gone, linked = cut_index(
+            index.files, agreed, place.file, parts.kept.keep_away, parts.records.stored_ms
+        )
         parts.report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
         index.start_writing()
         behind = _index_from(parts, index.newest())

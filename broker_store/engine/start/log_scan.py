@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_store.engine.index.hash_index import IndexPlace
+from broker_store.engine.index.places import IndexPlace
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.rows import Words

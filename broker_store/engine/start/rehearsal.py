@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.index.hash_index import HashIndex, IndexPlace
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.index.places import IndexPlace
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.rows import Row, Words, WriterContext
