@@ -46,7 +46,7 @@ from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.queue.tombstones import Tombstones
-from broker_store.engine.reads import Reads
+from broker_store.engine.read.reads import Reads
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import FILE_NAME as ENDS

@@ -7,7 +7,7 @@ compares the keys.
 
 A record of an earlier run is compared with its queue's unit when it is first read, as a read of its queue
 does (kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then finds out what
-is damaged (engine/reads.py).
+is damaged (engine/read/reads.py).
 """
 
 from __future__ import annotations

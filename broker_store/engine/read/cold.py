@@ -144,10 +144,10 @@ class ColdReads:
     def read(
         self, queue: ConsumeQueue, request: GetRequest, confirmed: int, suspect: int | None = None
     ) -> GetResult:
-        """The read itself, in the caller's thread. The caller has checked the offset against the queue's
-        range.
+        """Return the read itself, in the caller's thread. The caller has checked the offset against the
+        queue's range.
 
-        Each record must be as it was stored and agree with its unit; unit `suspect` is looked at whatever the
+        Each record must be as it was stored and agree with its unit; unit `suspect` is read whatever the
         filter says.
         """
         offset = request.offset
@@ -218,8 +218,8 @@ class ColdReads:
         self._wake(lambda: self._on_damage(f"{what}, at {log_offset} of the log", log_offset))
 
     def _fetch(self, queue: ConsumeQueue, wanted: list[_Unit]) -> list[bytes]:
-        """The records, neighbours by one read; ends at the first that is not there, not as it was stored or
-        not what its unit says."""
+        """Return the records, neighbours by one read; ends at the first that is not there, not as it was
+        stored or not what its unit says."""
         records: list[bytes] = []
         at = 0
         while at < len(wanted):
@@ -249,8 +249,8 @@ class ColdReads:
 
 
 def _count_agreeing(span: bytes, start: int, units: list[_Unit], queue: ConsumeQueue) -> int:
-    """How many of the first units lead to records that are as they were stored and agree with them; `span` is
-    the log from `start` on."""
+    """Return how many of the first units lead to records that are as they were stored and agree with them;
+    `span` is the log from `start` on."""
     if not units:
         return 0
     table, content, topic = (
@@ -275,8 +275,8 @@ def _count_agreeing(span: bytes, start: int, units: list[_Unit], queue: ConsumeQ
 
 
 def _count_sound(span: bytes, start: int, places: list[tuple[int, int]]) -> int:
-    """How many of the first records at `places` are whole and have the CRC they were stored with; `span` is
-    the log from `start` on."""
+    """Return how many of the first records at `places` are whole and have the CRC they were stored with;
+    `span` is the log from `start` on."""
     if not places:
         return 0
     table, content = np.array(places, dtype=np.int64), np.frombuffer(span, dtype=np.uint8)
@@ -284,7 +284,7 @@ def _count_sound(span: bytes, start: int, places: list[tuple[int, int]]) -> int:
 
 
 def is_sound(raw: bytes, log_offset: int) -> bool:
-    """Whether a record that was read from `log_offset` is as it was stored."""
+    """Return whether a record that was read from `log_offset` is as it was stored."""
     return _count_sound(raw, log_offset, [(log_offset, len(raw))]) == 1
 
 
@@ -298,6 +298,6 @@ def agrees(raw: bytes, unit: QueueUnit, number: int, queue: ConsumeQueue) -> boo
 
 
 def _signed(tags_code: int) -> int:
-    """The low 32 bits as a Java int, as Apache compares."""
+    """Return the low 32 bits as a Java int, as Apache compares."""
     low = tags_code & 0xFFFFFFFF
     return low - (1 << 32) if low & 0x80000000 else low

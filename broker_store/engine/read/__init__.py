@@ -1,0 +1,1 @@
+"""Reading: queues by offset, records by place or key, times."""
