@@ -1,5 +1,30 @@
 """Dispatch: runs the kernel and does what it stops for. Called inline after an append, and by recovery in
-chunks."""
+chunks.
+
+    log        | dispatched         | confirmed        wrote
+    -----------|--------------------|----------------|------
+               ^ DISPATCH_AT        ^ CONFIRMED
+               | this record next   | not beyond
+
+    one record ──► a unit of 20 bytes in its queue:  log offset | size | tags code
+                   Q_DISPATCHED moves past it: readers see the unit
+               ──► index entries: its unique key, each key, its tag
+               ──► DISPATCH_AT moves past the record
+
+A stop in the middle is taken up at the same record: its unit is there already and is passed, and
+INDEX_KEYS_DONE counts the entries that it has in the file before. So nothing is written twice.
+
+    stop                what is done                                             then
+    LOG_FILE_END        enter the next log file                                  the kernel goes on
+    QUEUE_FILE_END      enter the next file of the queue, or make it             the kernel goes on
+    INDEX_FULL          enter the next index file, or give blocks                the kernel goes on
+    UNKNOWN_QUEUE       open the queue that the record names                     the kernel goes on
+    DELAYED_RECORD      compute its delivery time, which is its tags code        the kernel goes on
+    QUEUE_HOLE          the record is not the next of its queue                  recovery decides (`on_hole`)
+    OTHER_UNIT          the queue has another unit at that number                recovery decides (`on_other`)
+    BAD_RECORD          no good record begins here                               recovery decides (`on_bad`),
+                                                                                 else DamagedStoreError
+"""
 
 from __future__ import annotations
 
@@ -30,7 +55,12 @@ class QueueTable(Protocol):
 
 
 class Dispatcher:
-    """Moves `dispatched` towards `confirmed`. Loop thread only, or recovery's before the loop is told."""
+    """Moves `dispatched` towards `confirmed`.
+
+    Loop thread only, or the thread of a start, before the loop uses the store. So no field has a lock. The
+    round flusher reads DISPATCH_BASE, DISPATCH_AT and LAST_DISPATCHED_MS: one kernel call, which holds the
+    interpreter lock, writes all of them.
+    """
 
     def __init__(
         self,
@@ -45,7 +75,7 @@ class Dispatcher:
         self._delays = Words(max(1, len(delay_levels_ms)))
         self._delays.array[: len(delay_levels_ms)] = delay_levels_ms
         context.view[c.DELAYS], context.view[c.DELAY_COUNT] = self._delays.address, len(delay_levels_ms)
-        self._file: MappedFile | None = None
+        self._file: MappedFile | None = None  # that DISPATCH_* describe
 
     @property
     def dispatched(self) -> int:
@@ -53,9 +83,9 @@ class Dispatcher:
         return view[c.DISPATCH_BASE] + view[c.DISPATCH_AT]
 
     def start_at(self, offset: int) -> None:
-        """Go on at log offset `offset`, a record's start."""
+        """Let dispatch go on at log offset `offset`, a record's start."""
         file = self._log.file_at(offset)
-        if file is None:  # exactly behind the last file: a blank closed it and the next is not made yet
+        if file is None:  # exactly after the last file: a blank closed it and the next is not made yet
             file, at = self._log.files[-1], self._log.file_size
         else:
             at = offset - file.base
@@ -70,14 +100,14 @@ class Dispatcher:
         view[c.DISPATCH_AT] = at
 
     def confirm(self, to: int) -> None:
-        """Records below `to` may be shown: dispatch them."""
+        """Dispatch the records below `to`, which may be shown now."""
         self._context.view[c.CONFIRMED] = to
         self.settle(dispatch(self._context.address))
 
     def settle(self, stopped: int) -> None:
         """Do what a dispatch stopped for and go on until it is done."""
         while stopped != c.DONE:
-            self._mend(stopped, None)
+            self._go_on(stopped, None)
             stopped = dispatch(self._context.address)
 
     def catch_up(
@@ -90,9 +120,9 @@ class Dispatcher:
         """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue,
         unit)`.
 
-        `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError.
-        With `on_other(queue, unit)` no unit is written over that leads to another record: it is called
-        instead.
+        `on_bad(log offset)` returns where to go on after a bad record; None: not at all, and
+        DamagedStoreError. With `on_other(queue, unit)` no unit is written over that leads to another record:
+        it is called instead.
         """
         view = self._context.view
         view[c.KEEPS_UNITS] = int(on_other is not None)
@@ -112,10 +142,10 @@ class Dispatcher:
                     record_in(self._file, view[c.STOPPED_AT]).queue_offset,
                 )
             elif stopped != c.EXHAUSTED:
-                self._mend(stopped, on_hole)
+                self._go_on(stopped, on_hole)
 
     def _is_record(self, offset: int) -> bool:
-        """Whether the record at a log offset can be decoded, and is of a queue that there may be."""
+        """Return whether the record at a log offset can be decoded, and is of a queue that there may be."""
         try:
             found = record_in(self._file, offset)
             names.check_stored_topic(found.topic)
@@ -123,7 +153,7 @@ class Dispatcher:
             return False
         return 0 <= found.queue_id <= MAX_QUEUE_ID
 
-    def _mend(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:
+    def _go_on(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:
         view = self._context.view
         at = view[c.STOPPED_AT]
         if stopped == c.LOG_FILE_END:
@@ -156,8 +186,8 @@ class Dispatcher:
             )
 
     def compute_tags_code(self, file: MappedFile, offset: int) -> None:
-        """For a kernel that cannot tell it: the tags code of the delayed record at log offset `offset`, its
-        delivery time."""
+        """Set the tags code of the delayed record at log offset `offset`, which is its delivery time: kernels
+        do not compute it."""
         found = record_in(file, offset)
         delay = found.properties.get("DELAY")
         view = self._context.view
@@ -168,7 +198,7 @@ class Dispatcher:
 
 
 def record_in(file: MappedFile, offset: int) -> record.StoredMessage:
-    """The record at log offset `offset`, which lies in `file` and was found to be one."""
+    """Return the record at log offset `offset`, which lies in `file` and was found to be one."""
     at = offset - file.base
     region = file.map()
     size = record.read_head(region.read(at, record.BLANK_BYTES)).total_size

@@ -1,16 +1,28 @@
 """Syncing: the log within half a second or at once, queues and index in rounds, then the checkpoint
 (docs/durability.md section 5).
 
-Two workers, so that a group of sends never waits behind thousands of queue files:
+Two workers, so that a group of sends never waits for thousands of queue files:
 
 * `LogFlusher` brings the log to the disk. With SYNC_FLUSH each append hands over to it; all sends that
   arrived while it synced are covered by its next sync (group commit).
 * `RoundFlusher` captures the dispatched position P, its store time and where each queue ends, syncs every
   queue and index file, then the record of these ends (`engine/start/ends.py`), and only then sets the
-  checkpoint's stamps to that time. So a stamp never claims what is not on disk, and below the stamps every
-  queue's end is known. Files that are full do not wait for the round.
+  checkpoint's stamps to that time. Files that are full do not wait for the round.
 
-A failed sync is final: the error leaves the step, the worker ends, the store turns read-only.
+A round, in time:
+
+    capture                 wait                 sync              add a block        write and sync
+    P, its time, ends ───► flushed >= P ───►  queues, index ───►  to `ends` ───►  the checkpoint's stamps
+
+    log     ...............P.......flushed........wrote
+            | stamps claim | later records
+
+The order is what a start after a power cut relies on. A stamp never claims what is not on the disk, and below
+the stamps every queue's end is known. A power cut between two steps leaves older stamps beside newer files,
+which claims less than there is.
+
+A failed sync is final: the error leaves the step, the worker ends, the store turns read-only. The system
+reports an error of write-back once, so a second sync would report success for pages that are lost.
 """
 
 from __future__ import annotations
@@ -33,9 +45,9 @@ from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.kernels import context as c
 
-# A look each second, and one more until the log is there: no unit is on the disk later than 30 s after it was
+# A step each second, and one more until the log is there: no unit is on the disk later than 30 s after it was
 # written.
-LONGEST_ROUND_MS = 28_000
+MAX_ROUND_MS = 28_000
 
 
 class CheckpointFile:
@@ -54,7 +66,7 @@ class CheckpointFile:
         self.stamps = checkpoint.decode(raw) if self.found else Checkpoint()
 
     def write(self, stamps: Checkpoint) -> None:
-        """Raises SyncError."""
+        """Write the stamps and sync them. Raises SyncError."""
         if self._region is None:
             if self._disk.exists(self._path) and self._disk.size_of(self._path) == checkpoint.FILE_BYTES:
                 self._region = self._disk.open_region(self._path)
@@ -84,11 +96,12 @@ class LogFlusher:
         write_path: WritePath,
     ):
         self._log, self._stored, self._on_flushed, self._write_path = log, stored, on_flushed, write_path
+        # Written by the worker's thread; the loop reads them without a lock, each alone.
         self.count = 0
         self.last_duration_ms = 0.0
         self.max_duration_ms = 0.0
         # Of the messages of this run, how many at least are on the disk; None while that of older ones is not
-        # sure.
+        # sure. A start sets it before the worker runs.
         self.messages: int | None = None
 
     def step(self, now_ms: int) -> bool:
@@ -134,11 +147,13 @@ class RoundFlusher:
     ):
         self._context, self._log, self._queues, self._index = context, log, queues, index
         self._checkpoint, self._ends = checkpoint_file, ends
-        self._interval_ms = min(interval_ms, LONGEST_ROUND_MS)
+        self._interval_ms = min(interval_ms, MAX_ROUND_MS)
+        # Written by the thread that runs steps: the worker's, and after it ended the one that closes the
+        # store. `position` and `last_duration_ms` are read by the loop, each alone.
         self._last_round_ms = 0
         self.position: int | None = None  # the P of the last stamp
         self.last_duration_ms: float | None = None  # of the last round
-        self._due: _Due | None = None
+        self._due: _Due | None = None  # captured, and waits for the log
 
     def step(self, now_ms: int) -> bool:
         self._sync_full()
@@ -151,12 +166,12 @@ class RoundFlusher:
         return self._sync(self._due, now_ms)
 
     def round(self, now_ms: int) -> bool:
-        """One whole round up to now; True when something was synced."""
+        """Run one whole round up to now; return True when something was synced."""
         return self._sync(self._dispatched(), now_ms)
 
     def finish(self, now_ms: int) -> bool:
-        """The last round of a store that takes nothing more: after it the record holds all there is; False
-        without room. Raises StoreError."""
+        """Run the last round of a store that takes nothing more: after it the record holds all there is.
+        Return False without room. Raises StoreError."""
         self.round(now_ms)
         try:
             if self.position is not None:
@@ -172,10 +187,10 @@ class RoundFlusher:
         self._index.sync(only_full=True)
 
     def _dispatched(self) -> _Due:
-        """Both words of the context are set by one kernel call, which holds the interpreter lock: they belong
-        together.
+        """Capture what the next round brings to the disk.
 
-        The ends of queues are read first, so no record of theirs lies beyond P.
+        Both words of the context are set by one kernel call, which holds the interpreter lock: they belong
+        together. The ends of queues are read first, so no record of theirs lies beyond P.
         """
         view = self._context.view
         changed = self._context.changed_ends()

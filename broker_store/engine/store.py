@@ -632,7 +632,7 @@ class MessageStore:
             return f"{self._unproved.index_files:,} index files are not compared with their sums yet"
         return None
 
-    # What the appender asks for (appender.Surroundings) -------------------------------------------
+    # What the appender asks for (AppenderHost) ----------------------------------------------------
 
     def trouble(self, flag: str, cause: str) -> None:
         self._set_flag(flag, cause)

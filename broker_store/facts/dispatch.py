@@ -7,7 +7,7 @@ position. In the files that a crash left, or Apache's broker, each stands for it
 
 from __future__ import annotations
 
-from broker_store.engine.flusher import LONGEST_ROUND_MS
+from broker_store.engine.flusher import MAX_ROUND_MS
 from broker_store.engine.store import MessageStore
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
@@ -160,7 +160,7 @@ def flush(store: MessageStore) -> dict:
         "oldest_unflushed_ms": behind["oldest_unflushed_ms"],
         "sync_us": sync_facts(store.write_path),
         "round": {
-            "longest_interval_ms": min(settings.flush_consume_queue_thorough_interval, LONGEST_ROUND_MS),
+            "longest_interval_ms": min(settings.flush_consume_queue_thorough_interval, MAX_ROUND_MS),
             "last_duration_ms": store.last_round_duration_ms,
             "position": snapshot["positions"]["checkpoint_position"],
         },

@@ -35,7 +35,7 @@ from broker_store.formats import index_file, properties
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, IndexGeometry, IndexHeader
 from broker_store.kernels import context as c
 
-ENTRY_STRIDE = 16 << 20
+ENTRY_STRIDE = 16 << 20  # bytes of entries that get blocks at a time
 _MOST_FOUND = 4096  # log offsets of one lookup
 _WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
 
@@ -58,11 +58,16 @@ class HashIndex:
             context,
             clock,
         )
+        # Written by the loop; the flusher takes a copy
         self.files: list[IndexFile] = []
+        # Files made ahead. Added and taken under `_guard`, by the preallocator and the loop
         self.spares: list[IndexFile] = []
         # Guards the making of files and the giving of blocks: the preallocator does both ahead of the loop.
         self._guard = threading.Lock()
+        # The file that the kernel fills. Written by the loop under `_guard`; the preallocator reads it there
         self.current: IndexFile | None = None
+        # Words for the kernels of a lookup: room for offsets, and by file where its map and the bytes about
+        # its pages are. Loop thread only
         self._found, self._maps, self._known, self._lookup = (
             Words(_MOST_FOUND),
             Words(16),
@@ -72,6 +77,8 @@ class HashIndex:
         self._lookup[c.K_FILE_COUNT] = -1
         self._lookup[c.K_SLOTS], self._lookup[c.K_ENTRIES] = geometry.slots, geometry.entries
         self._lookup[c.K_FOUND], self._lookup[c.K_FOUND_ROOM] = self._found.address, _MOST_FOUND
+        # True if a file's name may not be on the disk. The loop sets it when a file comes into use; the
+        # flusher clears it before it syncs the directory, so that a later file sets it again. No lock
         self._new_names = False
 
     # Opening --------------------------------------------------------------------------------------

@@ -1,8 +1,32 @@
-"""The writer: messages into the log, a group by one kernel call, and what the kernel stops for.
+"""The appender: messages into the log, a group by one kernel call, and what the kernel stops for.
 
     put, put_many, put_batch, put_waited ──► append kernel ──► log (──► queues, index with ASYNC_FLUSH)
                                                 └── stops ──► room in the log, a queue, the index; a queue to
                                                               open; a message to make plain
+
+A group on its way, a row a message:
+
+    rows        0 ......... DESCRIPTOR_DONE ......... DESCRIBED ......... DESCRIPTOR_COUNT
+                | in the log | fields are read,       | messages that      |
+                | or refused | not appended yet       | were not read yet  |
+
+The kernel stops at a row that lacks something, before a byte of it is written. Python gives it what it lacks,
+or refuses the row, and calls the kernel again: it goes on with that row. So a row is in the log as a whole or
+not at all, and a refused one does not hold up the rest.
+
+What happens to a record, and which thread does it:
+
+    SYNC_FLUSH    put ──► wrote ─────► flushed ────────► confirmed ──► dispatched ──► answered
+                  loop: one call       log flusher       loop, in a later turn
+
+    ASYNC_FLUSH   put ──► wrote = confirmed = dispatched ──► answered ──► flushed
+                  loop: one call                                          log flusher, within 1 s
+
+    wrote         LOG_BASE + LOG_AT: the record is in the map, its length was written last
+    flushed       `CommitLog.flushed`: its bytes are on the disk
+    confirmed     CONFIRMED: readers may see it. A kill of the process loses nothing that was written, a power
+                  cut nothing that was flushed (docs/durability.md section 2)
+    dispatched    its unit and its index entries are written
 
 Loop thread. Every message of a group has a row of its own in the kernel's rows; its results are read there.
 """
@@ -14,51 +38,41 @@ import math
 import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from broker_store.config import StoreSettings
 from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.appender_host import AppenderHost
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.object_layout import message_layout
+from broker_store.engine.log.plain_message import make_plain
+from broker_store.engine.log.put_results import (
+    OK,
+    PUT_OFF_ROW,
+    REFUSED,
+    RESULT,
+    RESULT_AT,
+    ROW_BYTES,
+    STATUS,
+    PutResults,
+)
+from broker_store.engine.log.waited_records import WaitedRecords
 from broker_store.engine.log.write_path import INDEX_ROOM, LOG_ROLL, LOG_ROOM, QUEUE_ROOM, Lap, WritePath
 from broker_store.engine.queue.consume_queue import ConsumeQueues
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DiskFullError, MapLimitError, NameError_, StoreError, SyncError
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
-from broker_store.kernels.append import append_group, append_on, append_waited, record_offsets
+from broker_store.kernels.append import append_group, append_on, record_offsets
 from broker_store.kernels.waited import MAX_ADDED_BYTES
 from broker_store.messages import Message, MovedOn, PutResult, PutStatus
 
-NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
-LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
+NUDGE_BYTES = 2 << 20  # appended between two calls of the preallocator
+MAX_BUSY_MS = 10_000_000  # no append takes longer than this: the clock was set
 _GROUP = 1024  # rows a kernel call; larger groups are appended in several
-_MOST_OFFSETS = 4096
-_RESULT = struct.Struct("=5q").unpack_from
-_RESULT_AT = c.D_LOG_OFFSET * 8
-_RESULTS = struct.Struct(f"{_RESULT_AT}x5q")
-_ROW_BYTES = c.D_WORDS * 8
-_INTEGERS = (
-    "queue_id",
-    "flag",
-    "sys_flag",
-    "born_timestamp",
-    "reconsume_times",
-    "prepared_transaction_offset",
-)
-_OK = PutStatus.PUT_OK
-_REFUSED = 100  # D_STATUS of a row that Python refused: this plus the PutStatus
-_STATUS = {
-    c.D_BAD_BATCH: PutStatus.MESSAGE_ILLEGAL,
-    c.D_BAD_PROPERTIES: PutStatus.MESSAGE_ILLEGAL,
-    c.D_PROPERTIES_TOO_LONG: PutStatus.PROPERTIES_SIZE_EXCEEDED,
-    c.D_TOO_LARGE: PutStatus.MESSAGE_ILLEGAL,
-    c.D_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
-    c.D_NO_PLACE: PutStatus.MESSAGE_ILLEGAL,
-} | {_REFUSED + status: status for status in PutStatus}
-_PUT_OFF = _REFUSED + PutStatus.PUT_OFF
+_MAX_OFFSETS = 4096
 _WAITS = {
     c.LOG_FILE_FULL: LOG_ROLL,
     c.LOG_NOT_ALLOCATED: LOG_ROOM,
@@ -66,104 +80,6 @@ _WAITS = {
     c.KEYS_NOT_ALLOCATED: INDEX_ROOM,
 }
 T = TypeVar("T")
-
-
-class PutResults(Sequence):
-    """Results of a group, one a message; a `PutResult` is made when it is asked for."""
-
-    __slots__ = ("_now_ms", "_rows")
-
-    def __init__(self, rows: bytes, now_ms: int):
-        self._rows, self._now_ms = rows, now_ms
-
-    def __len__(self) -> int:
-        return len(self._rows) // _ROW_BYTES
-
-    def __getitem__(self, number):
-        if number.__class__ is slice:
-            return [self[at] for at in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(number)
-        return self._result(_RESULT(self._rows, number % len(self) * _ROW_BYTES + _RESULT_AT))
-
-    def __iter__(self):
-        now_ms = self._now_ms
-        for log_offset, queue_offset, size, records, status in _RESULTS.iter_unpack(self._rows):
-            if status:
-                yield PutResult(_STATUS[status])
-            else:
-                yield PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records)
-
-    def _result(self, row: tuple[int, int, int, int, int]) -> PutResult:
-        log_offset, queue_offset, size, records, status = row
-        if status:
-            return PutResult(_STATUS[status])
-        return PutResult(_OK, log_offset, queue_offset, self._now_ms, log_offset + size, records)
-
-
-class _Waited:
-    """Records that waited, in the place of a group's messages; `times` and `room` are held here while the
-    kernel works."""
-
-    def __init__(
-        self,
-        records: bytes,
-        count: int,
-        topic: int,
-        times: np.ndarray | None,
-        room: np.ndarray,
-        forbidden: Collection[str],
-    ):
-        self._records, self._count, self._topic, self._times, self._room, self.forbidden = (
-            records,
-            count,
-            topic,
-            times,
-            room,
-            forbidden,
-        )
-
-    def __len__(self) -> int:
-        return self._count
-
-    def append(self, context: int, now_ms: int) -> int:
-        times = 0 if self._times is None else self._times.ctypes.data
-        return append_waited(
-            context,
-            self._records,
-            len(self._records),
-            self._count,
-            now_ms,
-            self._topic,
-            times,
-            self._room.ctypes.data,
-        )
-
-
-class Surroundings(Protocol):
-    """What the writer asks of the store around it."""
-
-    def check_disk(self) -> None:
-        """Before a new log file is made. Raises DiskFullError."""
-
-    def log_rolled(self) -> None:
-        """The log goes on in a new file."""
-
-    def settle(self, stopped: int) -> None:
-        """Do what the dispatch kernel stopped for and let it go on."""
-
-    def trouble(self, flag: str, cause: str) -> None:
-        """Raise a running flag."""
-
-    def sync_failed(self, cause: str) -> None:
-        """A sync failed, which is final."""
-
-    def confirm(self, position: int) -> None:
-        """Dispatch what was appended below `position`, and tell who waits for it."""
-
-    def appended(self, needs_blocks: bool) -> None:
-        """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to
-        prepare."""
 
 
 @dataclass(slots=True)
@@ -190,7 +106,7 @@ class Appender:
         queues: ConsumeQueues,
         index: HashIndex,
         clock: Callable[[], int],
-        around: Surroundings,
+        around: AppenderHost,
         write_path: WritePath,
     ):
         self._settings, self._context, self._log, self._queues, self._index = (
@@ -201,22 +117,25 @@ class Appender:
             index,
         )
         self._clock, self._around, self._write_path = clock, around, write_path
+        # All fields belong to the loop thread, so none has a lock.
         self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
-        self.refused: dict[str, int] = {}
-        self.last_ms = 0  # store time of the last group
+        self.refused: dict[str, int] = {}  # by name of the status, how many messages since the start
+        self.last_ms = 0  # store time of the last group; recovery sets it to that of the log's last record
         self.new_files = NewFiles()
+        # After an append that took long: until when puts are refused, and how long it took
         self.busy_until_ms = 0
         self.busy_took_ms = 0
         self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
-        self._nudge_at = 0
+        self._nudge_at = 0  # LOG_AT from which on the preallocator is woken
         self._syncs_first = settings.flush_disk_type == "SYNC_FLUSH"
-        # What a group needs, made once.
+        # What a group needs, made once. Kernels keep addresses of these arrays, so they are never replaced,
+        # but for `_offsets` and `_room`, whose addresses go along with each call.
         self._view, self._address = context.view, context.address
         self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
         self._row_bytes = memoryview(self._rows).cast("B")
         self._row_hosts = np.zeros(_GROUP * c.HOST_ROOM, dtype=np.uint8)
         self._layout = message_layout()
-        self._offsets = Words(_MOST_OFFSETS)
+        self._offsets = Words(_MAX_OFFSETS)
         self._room = np.empty(0, dtype=np.uint8)
         self._view[c.DESCRIPTORS] = self._rows.ctypes.data
         self._view[c.ROW_HOSTS] = self._row_hosts.ctypes.data
@@ -244,10 +163,10 @@ class Appender:
         if self.refusal is not None:
             return PutResult(self._count_refusal(self.refusal))
         now_ms = self._append_group((message,))
-        log_offset, queue_offset, size, _, status = _RESULT(self._row_bytes, _RESULT_AT)
+        log_offset, queue_offset, size, _, status = RESULT(self._row_bytes, RESULT_AT)
         if status:
-            return PutResult(_STATUS[status])
-        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size)
+            return PutResult(STATUS[status])
+        return PutResult(OK, log_offset, queue_offset, now_ms, log_offset + size)
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages in order, each on its own: a refused one does not hold up the rest."""
@@ -255,7 +174,7 @@ class Appender:
             return [PutResult(self._count_refusal(self.refusal)) for _ in messages]
         if len(messages) <= _GROUP:
             now_ms = self._append_group(tuple(messages))
-            return PutResults(bytes(self._row_bytes[: len(messages) * _ROW_BYTES]), now_ms)
+            return PutResults(bytes(self._row_bytes[: len(messages) * ROW_BYTES]), now_ms)
         results: list[PutResult] = []
         for start in range(0, len(messages), _GROUP):
             results += self.put_many(messages[start : start + _GROUP])
@@ -265,22 +184,22 @@ class Appender:
         """Append an encoded batch (docs/spec/store-format.md section 2.6): all of its messages with
         consecutive queue offsets, or none.
 
-        The properties of `message` are written behind each inner message's own.
+        The properties of `message` are written after each inner message's own.
         """
         if self.refusal is not None:
             return PutResult(self._count_refusal(self.refusal))
         if message.sys_flag & record.SYS_TRANSACTION_MASK:
             return PutResult(self._count_refusal(PutStatus.MESSAGE_ILLEGAL))
         now_ms = self._append_group((message,), is_batch=1)
-        log_offset, queue_offset, size, records, status = _RESULT(self._row_bytes, _RESULT_AT)
+        log_offset, queue_offset, size, records, status = RESULT(self._row_bytes, RESULT_AT)
         if status:
-            return PutResult(_STATUS[status])
+            return PutResult(STATUS[status])
         file = self._log.file_at(log_offset)
         if records > len(self._offsets.array):
             self._offsets = Words(records)
         record_offsets(file.address + log_offset - file.base, size, log_offset, self._offsets.address)
         log_offsets = tuple(self._offsets.array[:records].tolist())
-        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
+        return PutResult(OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
 
     def put_waited(
         self,
@@ -294,7 +213,7 @@ class Appender:
         REAL_QID say.
 
         Those that do not say it, or name a forbidden topic, are MESSAGE_ILLEGAL. With `written_ms`, a time
-        each, their properties tell when they were put on the timer wheel and taken off.
+        each, their properties say when they were put on the timer wheel and taken off.
         """
         if self.refusal is not None:
             return MovedOn([self._count_refusal(self.refusal) for _ in range(count)])
@@ -302,13 +221,15 @@ class Appender:
         if times is not None and len(self._room) < len(records) + count * MAX_ADDED_BYTES:
             self._room = np.empty(len(records) + count * MAX_ADDED_BYTES, dtype=np.uint8)
         self._append_group(
-            _Waited(records, count, self._context.topics[topic].row.address, times, self._room, forbidden)
+            WaitedRecords(
+                records, count, self._context.topics[topic].row.address, times, self._room, forbidden
+            )
         )
         rows = self._rows[:count]
         if not self._view[c.REFUSED_ROWS]:
-            statuses = [_OK] * count
+            statuses = [OK] * count
         else:
-            statuses = [_STATUS[status] if status else _OK for status in rows[:, c.D_STATUS].tolist()]
+            statuses = [STATUS[status] if status else OK for status in rows[:, c.D_STATUS].tolist()]
         totals: dict[int, list[int]] = {}
         log_end = 0
         for status, (queue, _, length), (log_offset, _, size) in zip(
@@ -317,7 +238,7 @@ class Appender:
             rows[:, c.D_LOG_OFFSET : c.D_SIZE + 1].tolist(),
             strict=True,
         ):
-            if status is _OK:
+            if status is OK:
                 total = totals.setdefault(queue, [0, 0])
                 total[0] += 1
                 total[1] += length
@@ -332,10 +253,10 @@ class Appender:
         )
 
     def put_apart(self, put: Callable[[], T], lap: Lap) -> T:
-        """What `put` gives, which puts a group by the doors above; how long appending and dispatching it took
-        goes to `lap`.
+        """Return what `put` gives, which puts a group by the doors above; note in `lap` how long appending
+        and dispatching it took.
 
-        The kernel is told to wait with the dispatch, as for a sync, and that follows in a call of its own.
+        The kernel is set to wait with the dispatch, as for a sync, and that follows in a call of its own.
         """
         view, seconds = self._view, self._write_path.seconds
         stored_bytes = view[c.STORED_BYTES]
@@ -351,8 +272,8 @@ class Appender:
                 lap.dispatch_s = seconds() - lap.appended_s
         return given
 
-    def _append_group(self, messages: tuple[Message, ...] | _Waited, is_batch: int = 0) -> int:
-        """Run the kernel until all of `messages` are in or refused; returns their store time."""
+    def _append_group(self, messages: tuple[Message, ...] | WaitedRecords, is_batch: int = 0) -> int:
+        """Run the kernel until all of `messages` are in or refused; return their store time in ms."""
         view = self._view
         now_ms = self._clock()
         if now_ms < self.last_ms:
@@ -375,14 +296,14 @@ class Appender:
             stopped = append_on(self._address)
         self.last_ms = now_ms
         took_ms = self._clock() - now_ms
-        if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
+        if self._busy_after_ms < took_ms < MAX_BUSY_MS:
             # The disk cannot take what is written: let it breathe for as long as it held us up.
             self.busy_until_ms, self.busy_took_ms = now_ms + 2 * took_ms, took_ms
             self._around.trouble("page_cache_busy", f"an append took {took_ms} ms")
         if view[c.REFUSED_ROWS]:
             for status in self._rows[: len(messages), c.D_STATUS].tolist():
-                if status and status != _PUT_OFF:
-                    self._count_refusal(_STATUS[status])
+                if status and status != PUT_OFF_ROW:
+                    self._count_refusal(STATUS[status])
         at = view[c.LOG_AT]
         needs_blocks = at >= self._nudge_at
         if needs_blocks:
@@ -397,7 +318,7 @@ class Appender:
 
     # What the kernel stops for --------------------------------------------------------------------
 
-    def _help_describe(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
+    def _help_describe(self, stopped: int, messages: tuple[Message, ...] | WaitedRecords) -> None:
         """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
         number = self._view[c.DESCRIBED]
         try:
@@ -406,17 +327,17 @@ class Appender:
             elif stopped == c.QUEUE_NOT_OPEN:
                 fits = self._open_queue(messages[number].topic, messages[number].queue_id)
             else:
-                fits = _make_plain(messages[number])
+                fits = make_plain(messages[number])
         except (NameError_, ValueError):
             fits = False
         if not fits:
-            self._rows[number, c.D_STATUS] = _REFUSED + PutStatus.MESSAGE_ILLEGAL
+            self._rows[number, c.D_STATUS] = REFUSED + PutStatus.MESSAGE_ILLEGAL
             self._view[c.DESCRIBED] = number + 1
             if messages.__class__ is not tuple:
                 self._view[c.WAITED_AT] += int(self._rows[number, c.D_SIZE])
 
     def _open_real_queue(self, row: np.ndarray, forbidden: Collection[str]) -> bool:
-        """The place that a record names which waited. As `_open_queue`."""
+        """Open the queue that a record which waited names; return as `_open_queue`."""
         topic = ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH])).decode()
         if topic in forbidden or not self._open_queue(topic, int(row[c.D_QUEUE_OFFSET])):
             return False
@@ -424,7 +345,8 @@ class Appender:
         return True
 
     def _open_queue(self, topic: str, queue_id: int) -> bool:
-        """False for a name that no message may have. Raises NameError_ and ValueError."""
+        """Open a queue; return False for a name that no message may have. Raises NameError_ and
+        ValueError."""
         length = len(topic.encode())
         if (
             length > names.MAX_TOPIC
@@ -436,7 +358,7 @@ class Appender:
         self._context.topics[topic].row[c.T_TAKES] = 1
         return True
 
-    def _make_room(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
+    def _make_room(self, stopped: int, messages: tuple[Message, ...] | WaitedRecords) -> None:
         """Give the row that stopped the kernel what it lacks, or refuse it."""
         view = self._view
         number = view[c.DESCRIPTOR_DONE]
@@ -482,12 +404,12 @@ class Appender:
         self._refuse(row, number, status)
 
     def _refuse(self, row: np.ndarray, number: int, status: PutStatus) -> None:
-        row[c.D_STATUS] = _REFUSED + status
+        row[c.D_STATUS] = REFUSED + status
         self._view[c.REFUSED_ROWS] += 1
         self._view[c.DESCRIPTOR_DONE] = number + 1
 
-    def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | _Waited) -> int:
-        """Index entries the row's records will get, counted as dispatch will count them."""
+    def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | WaitedRecords) -> int:
+        """Return how many index entries the row's records will get, counted as dispatch will count them."""
         if not row[c.D_BATCH]:
             return HashIndex.keys_of(
                 ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH]))
@@ -502,25 +424,3 @@ class Appender:
             keys += HashIndex.keys_of(own + joint + message.properties)
             at += size
         return keys
-
-
-def _make_plain(message: Message) -> bool:
-    """Turn the fields into exactly str, bytes, int and (bytes, int); False when kernels cannot have them even
-    so."""
-    message.topic = str(message.topic)
-    message.body, message.properties = bytes(message.body), bytes(message.properties)
-    for name in _INTEGERS:
-        setattr(message, name, int(getattr(message, name)))
-    hosts = [host for host in (message.born_host, message.store_host) if host is not None]
-    message.born_host = _plain_host(message.born_host)
-    message.store_host = _plain_host(message.store_host) if message.store_host is not None else None
-    return (
-        message.topic.isascii()
-        and all(abs(getattr(message, name)) < 1 << 63 for name in _INTEGERS)
-        and all(len(address) in (4, 16) and abs(port) < 1 << 63 for address, port in hosts)
-    )
-
-
-def _plain_host(host: tuple[bytes, int]) -> tuple[bytes, int]:
-    address, port = host
-    return bytes(address), int(port)

@@ -1,10 +1,16 @@
 """The commit log: every message of every topic, in the order of arrival, in files of equal size.
 
-    minimum ........ files ........ [ current: wrote | allocated | ... ]  [ next, made ahead ]
+    minimum              flushed          wrote        populated   allocated      end of file
+    |- files ... --------|----------------|------------|-----------|--------------|   [ next, made ahead ]
+    | on the disk        | in memory,     | no bytes   | touched   | blocks, no   | no blocks
+                           synced next                   ahead       page yet
 
-The loop appends through the kernel; `wrote` is the kernel's word LOG_AT. The preallocator makes the next file
-and gives blocks ahead of the writer; when it is late the loop does the same itself. A record never spans
-files: the last bytes of a file are a blank (docs/spec/store-format.md section 2.5).
+The loop appends through the kernel; `wrote` is LOG_BASE + LOG_AT of the kernel's context. The preallocator
+makes the next file, and gives blocks and touches pages ahead of the writer. When it is late the loop does the
+same itself, under the same lock. Nothing is written beyond the blocks: a full disk would end the process
+there (`engine/disk/region.py`).
+
+A record never spans files: the last bytes of a file are a blank (docs/spec/store-format.md section 2.5).
 """
 
 from __future__ import annotations
@@ -42,20 +48,28 @@ class CommitLog:
     ):
         self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
         self._is_sync = is_sync
+        # Written by the loop; `sync` takes a copy, other threads only look files up
         self.files: list[MappedFile] = []
         # Files that retention had begun to remove when the broker ended; found by `load`
         self.expired: list[Path] = []
+        # The file that is written. Written by the loop; the preallocator compares it under `_guard`
         self.current: MappedFile | None = None
+        # The next file. Set by the preallocator and taken by the loop, both under `_guard`
         self.prepared: MappedFile | None = None
-        # Guards `prepared` and the blocks of the current file against the preallocator.
+        # Guards `prepared` and the blocks of the current file. A writer that comes to the end of its file
+        # waits here for the file that the preallocator is making, and makes none of its own.
         self._guard = threading.Lock()
+        # Log offset up to which all is on the disk. Written under `_syncing`; a start sets it before there
+        # are other threads. Read by any thread without a lock: it only goes up.
         self.flushed = 0
         # One thread syncs at a time. A file that is synced to its end may be unmapped at once, and a second
         # sync of the same range, begun before that, would find no map there.
         self._syncing = threading.Lock()
+        # By file number, for the kernels that read. Written by the loop
         self._maps, self._residency = Words(16), Words(16)
         context.view[c.LOG_FILE_BYTES] = file_size
-        self._let_go: deque[Region] = deque()  # maps that nobody uses any more; the preallocator ends them
+        # Maps that are not used any more: added by the loop, ended by the preallocator. A deque needs no lock
+        self._let_go: deque[Region] = deque()
 
     # Positions, absolute --------------------------------------------------------------------------
 
@@ -69,8 +83,8 @@ class CommitLog:
         return view[c.LOG_BASE] + view[c.LOG_AT]
 
     def stored_ms(self, offset: int) -> int | None:
-        """Store time of the first record at or behind log offset `offset`, where one or a blank begins; None
-        in a file that is not mapped.
+        """Return the store time in ms of the first record at or after log offset `offset`, where one or a
+        blank begins; None in a file that is not mapped.
 
         For what was written within the last half minute or so: it reads the map, and must not wait for the
         disk.
@@ -111,7 +125,7 @@ class CommitLog:
         return self.files[number] if 0 <= number < len(self.files) else None
 
     def start_writing(self, end: int) -> None:
-        """Make ready to append at `end`; files wholly behind it are gone already. The first file is made
+        """Make ready to append at `end`; files wholly after it are gone already. The first file is made
         here."""
         file = self.file_at(end)
         if file is None:
@@ -127,7 +141,7 @@ class CommitLog:
         self._enter(file, file.wrote)
 
     def leave_unsynced(self, offset: int) -> None:
-        """After a crash: nothing from log offset `offset` on is known to be on the disk."""
+        """Count nothing from log offset `offset` on as flushed, after a crash."""
         self.flushed = offset
         for file in self.files:
             file.flushed = min(file.flushed, max(0, offset - file.base))
@@ -172,7 +186,7 @@ class CommitLog:
     # Room -----------------------------------------------------------------------------------------
 
     def give_room(self, needed: int) -> None:
-        """Blocks for `needed` more bytes in the current file. Raises DiskFullError."""
+        """Give blocks to `needed` more bytes in the current file. Raises DiskFullError."""
         view = self._context.view
         with self._guard:
             self.current.allocate(
@@ -195,8 +209,8 @@ class CommitLog:
         self._enter(following, 0)
 
     def prepare(self) -> bool:
-        """The preallocator's step: blocks and pages ahead of the writer, then the next file. True when it did
-        any."""
+        """Take one step of the preallocator: blocks and pages ahead of the writer, then the next file. Return
+        True when it did any."""
         while self._let_go:
             self._let_go.popleft().close()
         view = self._context.view
@@ -228,8 +242,8 @@ class CommitLog:
         return did
 
     def _populate(self, file: MappedFile, at: int, ahead: int) -> bool:
-        """Touch the next step of pages between `at` and `ahead`, as far as there are blocks; False when less
-        than a step is left."""
+        """Touch the next step of pages between `at` and `ahead`, as far as there are blocks; return False
+        when less than a step is left."""
         step = SYNCED_POPULATE_STEP if self._is_sync else POPULATE_STEP
         start, end = max(at, file.populated), min(ahead, file.allocated)
         if start >= end or (end - start < step and end < file.allocated):
@@ -257,7 +271,7 @@ class CommitLog:
     # Reading --------------------------------------------------------------------------------------
 
     def _publish_files(self) -> None:
-        """Tell the kernels that read which files there are and where they are mapped."""
+        """Publish for the kernels that read which files there are and where they are mapped."""
         if len(self.files) > len(self._maps.array):
             self._maps, self._residency = Words(2 * len(self.files)), Words(2 * len(self.files))
         self._maps.array[:] = 0
