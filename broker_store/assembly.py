@@ -18,7 +18,8 @@ from pathlib import Path
 from broker_store.broker.history import SAMPLE_MS, History
 from broker_store.config import NameServerSettings, Settings, properties_of
 from broker_store.engine import samples
-from broker_store.engine.disk import Disk, StoreLock
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.samples import SampleFiles
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.store import MessageStore, wall_clock_ms

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.config import Settings, StoreSettings, load_settings
-from broker_store.engine.disk import Disk, StoreLock
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import ConfigError, StoreError, StoreLockedError
 

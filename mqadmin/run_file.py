@@ -10,7 +10,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.file_sizes import FileSizes
 from broker_store.engine.live_page import LivePosition, read_live_page
 from broker_store.engine.start.start_records import (

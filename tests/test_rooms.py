@@ -4,6 +4,7 @@ below."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,53 @@ def test_what_decides_and_what_computes_knows_no_event_loop(found):
         for file, room, module in found
         if room in WITHOUT_ASYNCIO and module.partition(".")[0] == "asyncio"
     ]
+    assert wrong == []
+
+
+# The engine's only folder that calls the operating system for files (docs/durability.md section 3). Elsewhere
+# in the engine `os` is asked for the machine and the process only.
+OPENS_FILES = "broker_store/engine/disk/"
+NO_FILES = {"os.fsencode", "os.getpid", "os.setpriority", "os.strerror", "os.sysconf"}
+FILE_MODULES = {"fcntl", "mmap", "shutil", "tempfile", "io", "glob"}
+PATH_CALLS = {
+    "open",
+    "read_bytes",
+    "read_text",
+    "write_bytes",
+    "write_text",
+    "mkdir",
+    "touch",
+    "stat",
+    "lstat",
+    "exists",
+    "is_file",
+    "is_dir",
+    "iterdir",
+    "glob",
+    "rglob",
+}
+
+
+def test_only_the_disk_seam_calls_the_system_for_files(found):
+    wrong = []
+    for file, room, module in found:
+        name = str(file.relative_to(PROJECT))
+        if room == "engine" and not name.startswith(OPENS_FILES) and module in FILE_MODULES:
+            wrong.append(f"{name} imports {module}")
+    for file in {file for file, room, _ in found if room == "engine"}:
+        name = str(file.relative_to(PROJECT))
+        if name.startswith(OPENS_FILES):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called == "open" or (called.startswith("os.") and called not in NO_FILES):
+                    wrong.append(f"{name}:{node.lineno} calls {called}")
+                is_path = isinstance(node.func, ast.Attribute) and node.func.attr in PATH_CALLS
+                if is_path and re.search(
+                    r"(^|\.)(\w*path|root|directory|Path\(.*\))$", ast.unparse(node.func.value)
+                ):
+                    wrong.append(f"{name}:{node.lineno} calls {called}")
     assert wrong == []
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from broker_store import assembly, config
 from broker_store.config import NameServerSettings, load_settings
-from broker_store.engine.disk import Disk, Usage
+from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.retention import Retention
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record

@@ -7,7 +7,7 @@ from pathlib import Path
 from broker_store.check.log import Log
 from broker_store.check.report import ERROR, WARNING
 from broker_store.check.store import CheckedStore
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import StoreError
 from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint

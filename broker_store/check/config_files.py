@@ -10,7 +10,7 @@ from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.store import CheckedStore
 from broker_store.engine import config_files
 from broker_store.engine.config_files import ConfigReader, Judged, judged
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes
 from broker_store.engine.queue.tombstones import FILE_NAME as TOMBSTONES

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 
 from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.mapped_file import is_expired_name
 from broker_store.engine.start.ends import BOUND, FILE_NAME, EndsFile, FileEnd
 from broker_store.engine.start.log_begin import MissingBegin, missing_begin

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.check.report import ERROR, WARNING, CheckReport
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.file_sizes import NamedFile, likely_size
 from broker_store.errors import StoreError
 

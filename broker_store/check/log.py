@@ -10,7 +10,7 @@ import numpy as np
 from broker_store.check.files import StoreFile, data_end
 from broker_store.check.records import good_record, magic_places
 from broker_store.check.store import CheckedStore
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import record

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.engine.rows import Words
 from broker_store.kernels import context as c

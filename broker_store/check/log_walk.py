@@ -14,7 +14,7 @@ from broker_store.check.records import REASONS
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.slices import ROOMS, Room, Slices
 from broker_store.check.store import CheckedStore
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.formats import record
 from broker_store.kernels import columns as k
 from broker_store.kernels import context as c

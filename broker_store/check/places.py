@@ -32,7 +32,8 @@ from broker_store.check.report import ERROR
 from broker_store.check.rules import MISPLACED
 from broker_store.check.store import CheckedStore
 from broker_store.check.units import UNIT
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.engine.mapped_file import file_name
 from broker_store.errors import StoreError

@@ -9,7 +9,7 @@ import numpy as np
 
 from broker_store.check.files import StoreFile, data_end
 from broker_store.check.units import UNIT, is_written
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import StoreError
 from broker_store.formats import queue_unit
 

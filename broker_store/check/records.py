@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.errors import FormatError
 from broker_store.formats import record

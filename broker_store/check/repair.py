@@ -51,7 +51,7 @@ from broker_store.check.rules import QUEUE_OFFSET
 from broker_store.check.walk import StoreCheck
 from broker_store.config import StoreSettings
 from broker_store.engine.config_files import BACKUP
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.file_sizes import FileSizes
 from broker_store.engine.log.record_room import MAX_RECORD, ColumnRoom

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from broker_store.check.files import StoreFile
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.record_room import ColumnRoom
 from broker_store.kernels import context as c
 

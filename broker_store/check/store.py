@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.check.report import CheckReport
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 
 
 class StoppedError(Exception):

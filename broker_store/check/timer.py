@@ -21,7 +21,7 @@ from broker_store.check.positions import Positions
 from broker_store.check.queue import Queue
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.store import CheckedStore
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.timer.timer_log import UNIT, sound_units
 from broker_store.engine.timer.timer_wheel import SLOT
 from broker_store.formats import properties, timer_check, timer_log, timer_wheel

@@ -52,7 +52,7 @@ from broker_store.check.timer import TimerFilesCheck
 from broker_store.config import LEAST_LOG_FILE_BYTES
 from broker_store.engine import config_files
 from broker_store.engine.config_files import ConfigReader
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.file_sizes import FileSizes, likely_size
 from broker_store.engine.queue.tombstones import FILE_NAME as TOMBSTONES

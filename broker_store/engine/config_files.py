@@ -17,7 +17,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.start.report import RecoveryReport
 from broker_store.errors import DamagedStoreError, FormatError

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from broker_store.engine import samples
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import POPULATE_STEP, CommitLog
 from broker_store.engine.mapped_file import MappedFile

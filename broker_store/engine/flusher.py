@@ -32,7 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.write_path import WritePath

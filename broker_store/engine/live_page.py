@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_store import processes
-from broker_store.engine.disk import PAGE, Disk, Writer
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Writer
+from broker_store.engine.disk.system import PAGE
 
 _MAGIC = 0x42524B4C49564531
 _FIELDS = struct.Struct("=13q")

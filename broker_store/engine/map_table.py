@@ -2,9 +2,9 @@
 (`kernels/map_fault.py`).
 
 A map whose file can no longer be read or written ends the process: one sentence on stderr with file and
-offset, exit code 70 (docs/decisions/0038-an-unusable-map-stops-the-process.md). `engine/disk.py` enters each
-map when it is made and takes it out before it ends. The first map of a process installs the handler, so every
-process that maps a store has it.
+offset, exit code 70 (docs/decisions/0038-an-unusable-map-stops-the-process.md). `engine/disk/system.py`
+enters each map when it is made and takes it out before it ends. The first map of a process installs the
+handler, so every process that maps a store has it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.engine.residency import Residency
 from broker_store.errors import DamagedStoreError
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_store.engine.disk import Region
+from broker_store.engine.disk.region import Region
 from broker_store.kernels.residency import BLOCK_BYTES, BYTES_PER_BIT, PAGE_BITS, PAGES_PER_BLOCK, STRIDE
 
 _WORDS_A_BLOCK = STRIDE // 8

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.config import StoreSettings
-from broker_store.engine.disk import Disk, Usage
+from broker_store.engine.disk.disk import Disk, Usage
 
 _HOUR_MS = 3_600_000
 

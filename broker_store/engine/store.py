@@ -23,7 +23,9 @@ from pathlib import Path
 from broker_store.config import StoreSettings
 from broker_store.engine.config_files import DIRECTORY as CONFIG
 from broker_store.engine.config_files import ConfigFiles, read_sound
-from broker_store.engine.disk import Disk, InspectDisk, StoreLock
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.inspect_disk import InspectDisk
+from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.file_facts import (
     LOST_AND_FOUND,

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FieldError, FormatError, NotFoundError
 from broker_store.facts import fields, neighbours, whereabouts
 from broker_store.facts.body_view import SHOWN_KEYS

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from broker_store import throttle
-from broker_store.engine.disk import PAGE, Disk
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.system import PAGE
 from broker_store.engine.rows import Words
 from broker_store.errors import StoreError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory

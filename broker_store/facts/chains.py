@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.slots import PIECE_BYTES, bounded_count

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from broker_store.engine.config_files import read_sound
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.file_facts import kept_facts
 from broker_store.errors import DamagedStoreError, FormatError, NotFoundError, StoreError
 from broker_store.facts.queue_units import QueueUnits

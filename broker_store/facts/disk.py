@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from broker_store.config import StoreSettings
 from broker_store.engine import samples
-from broker_store.engine.disk import Usage
+from broker_store.engine.disk.disk import Usage
 from broker_store.engine.file_facts import bytes_by_kind
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes

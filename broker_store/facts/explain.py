@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file, properties, record

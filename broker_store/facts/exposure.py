@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
 from broker_store.engine.start.start_records import names, parsed
 from broker_store.errors import FormatError, NotFoundError

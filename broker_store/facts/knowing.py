@@ -26,7 +26,7 @@ import bisect
 from pathlib import Path
 from typing import Protocol
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError
 from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before

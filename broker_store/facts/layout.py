@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker_store.engine.disk import PAGE
+from broker_store.engine.disk.system import PAGE
 from broker_store.engine.rows import Words
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory

@@ -7,7 +7,7 @@ states the very place at which it lies is not met by chance.
 
 from __future__ import annotations
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.formats import record
 
 SEARCH_BYTES = 8 << 20  # of a file, searched for the next or previous record: twice the largest message

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import StoreError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import queue_unit, record

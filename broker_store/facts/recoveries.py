@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker_store.config import StoreSettings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import RecoveryReport
 from broker_store.engine.start.start_records import ID, StartRecords, names, parsed
 from broker_store.engine.store import MessageStore

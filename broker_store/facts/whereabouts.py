@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.fields import Pointer, to_entry, to_slot, to_unit

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.engine.disk import PAGE, Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
+from broker_store.engine.disk.system import PAGE
 from broker_store.lab.experiment import Experiment
 
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_store.check.records import REASONS
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.record_room import FieldRoom, Room
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import properties, queue_unit, record

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_store.check.index_files import find_geometry
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline.batches import arrow_schema, holds

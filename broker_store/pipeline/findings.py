@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import StoreError
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.pipeline.splits import Queue, Split

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from broker_store.check.entries import ENTRY, SLOT
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.formats import index_file
 from broker_store.kernels import compare
 from broker_store.pipeline.findings import (

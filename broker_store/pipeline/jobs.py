@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.pipeline.splits import log_files
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from broker_store.config import delay_levels_ms
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import MisuseError
 from broker_store.formats import moment
 from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS

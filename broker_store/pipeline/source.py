@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import datasource as ds
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import MisuseError
 from broker_store.pipeline.columns import COLUMNS, columns_of
 from broker_store.pipeline.options import Options, Test, microseconds, read_options

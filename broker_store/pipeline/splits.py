@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.live_page import LivePosition, read_live_page
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes

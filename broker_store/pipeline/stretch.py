@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.record_room import ColumnRoom
 from broker_store.kernels import columns as k
 from broker_store.pipeline.batches import TORN, walk

@@ -9,7 +9,8 @@ import numpy as np
 
 from broker_store.check import rules
 from broker_store.check.units import MAX_CONTRADICTED
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.rows import name_hash
 from broker_store.formats import properties, queue_unit, record
 from broker_store.kernels import columns as k

@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.pipeline import jobs
 from broker_store.pipeline.session import open_session
 from broker_store.pipeline.source import RocketMQDataSource, RocketMQReader

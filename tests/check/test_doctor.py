@@ -14,7 +14,7 @@ from broker_store.check import doctor
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.config import StoreSettings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, MisuseError, StoreError, StoreLockedError
 from broker_store.formats import queue_unit, record

@@ -14,7 +14,7 @@ from broker_store.check.log import Stretch
 from broker_store.check.repair import Place, Repair, make_plan, put_where_free
 from broker_store.check.report import CheckReport
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StepBack
 from broker_store.engine.log.store_times import encode as encode_times

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from broker_store.engine.disk import Region
+from broker_store.engine.disk.region import Region
 from broker_store.engine.log import commit_log
 from broker_store.errors import DiskFullError
 from broker_store.formats import record

@@ -15,7 +15,8 @@ from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.walk import StoreCheck
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.config_files import ConfigFiles, read_sound
-from broker_store.engine.disk import Disk, InspectDisk
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.inspect_disk import InspectDisk
 from broker_store.engine.queue import tombstones
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.start.report import RecoveryReport

@@ -8,7 +8,7 @@ import pytest
 from broker_store import processes
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck, check_store
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.queue.consume_queue import UNIT
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.start.start_records import LastStart, StartRecords, last_start

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine import disk as disk_module
-from broker_store.engine.disk import PAGE, Disk, InspectDisk, StoreLock
+from broker_store.engine.disk import disk as disk_module
+from broker_store.engine.disk import system
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.inspect_disk import InspectDisk
+from broker_store.engine.disk.lock import StoreLock
+from broker_store.engine.disk.system import PAGE
 from broker_store.errors import (
     DamagedStoreError,
     DiskFullError,
@@ -97,7 +101,7 @@ def test_a_map_may_be_told_to_fault_page_by_page(region):
 
 
 def test_a_failed_sync_says_so(region, monkeypatch):
-    monkeypatch.setattr(disk_module._libc, "msync", lambda *_: -1)
+    monkeypatch.setattr(system.LIBC, "msync", lambda *_: -1)
     with pytest.raises(SyncError, match=r"file: sync of \[0, 5\) failed"):
         region.sync(0, 5)
 
@@ -215,7 +219,7 @@ def test_a_part_of_a_region_is_copied(disk, region, tmp_path):
 
 
 _TRY = (
-    "import sys; from broker_store.engine.disk import *; from pathlib import Path; "
+    "import sys; from broker_store.engine.disk.disk import Disk; from pathlib import Path; "
     "Disk().lock(Path(sys.argv[1]))"
 )
 
@@ -259,7 +263,7 @@ def test_what_is_no_file_in_the_place_of_the_lock_is_refused_by_its_name(tmp_pat
 
 
 _ASK = (
-    "import sys; from broker_store.engine.disk import *; from pathlib import Path; "
+    "import sys; from broker_store.engine.disk.lock import StoreLock; from pathlib import Path; "
     "print(StoreLock.is_held(Path(sys.argv[1])))"
 )
 
@@ -338,11 +342,11 @@ def test_a_map_that_the_system_refuses_says_what_to_raise(tmp_path, monkeypatch)
     def refuse(*_):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(disk_module, "_mapped", refuse)
+    monkeypatch.setattr(disk_module, "mapped", refuse)
     with pytest.raises(StoreError, match="mapping failed: Cannot allocate memory$"):
         disk.open_region(tmp_path / "file")
-    monkeypatch.setattr(disk_module, "_max_maps", lambda: 5_000)
-    monkeypatch.setattr(disk_module, "_mapped_files", lambda: 4_570)
+    monkeypatch.setattr(system, "max_maps", lambda: 5_000)
+    monkeypatch.setattr(system, "mapped_files", lambda: 4_570)
     with pytest.raises(
         MapLimitError,
         match=r"4,570 files are mapped, and the system allows a process 5,000 maps; raise it \(sysctl -w vm.max_map_count=20000\)",

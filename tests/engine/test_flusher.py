@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.flusher import CheckpointFile, RoundFlusher
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import EndsFile

@@ -9,7 +9,7 @@ import pytest
 
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.ends import EndsFile, FileEnd, QueueChange
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record

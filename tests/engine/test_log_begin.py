@@ -7,7 +7,7 @@ import pytest
 
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, DiskFullError

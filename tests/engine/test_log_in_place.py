@@ -235,7 +235,7 @@ def test_a_store_stops_writing_where_another_process_took_its_lock(tmp_path):
 def _tries_to_open(root) -> str:
     """What another process is told that takes the lock."""
     code = (
-        "import sys, pathlib; from broker_store.engine.disk import Disk\ntry: "
+        "import sys, pathlib; from broker_store.engine.disk.disk import Disk\ntry: "
         "Disk().lock(pathlib.Path(sys.argv[1]))\nexcept Exception as error: print(error)"
     )
     return subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.map_table import MAPS
 from broker_store.errors import DamagedStoreError
 from broker_store.kernels import map_fault
@@ -115,7 +115,7 @@ def test_a_reader_through_a_map_that_was_cut_stops_too(root):
 def test_blocks_are_not_given_to_a_file_that_was_cut(root, tmp_path):
     """They would make it long again, with zeros in the place of what was written."""
     code = (
-        "import os, sys; from pathlib import Path; from broker_store.engine.disk import Disk; path = "
+        "import os, sys; from pathlib import Path; from broker_store.engine.disk.disk import Disk; path = "
         "Path(sys.argv[1]);"
         "region = Disk().create_region(path, 1 << 20); os.truncate(path, 4096); region.allocate(0, 8192)"
     )
@@ -129,7 +129,7 @@ def test_blocks_are_not_given_to_a_file_that_was_cut(root, tmp_path):
 def test_a_full_tmpfs_under_a_hole_stops_the_process(tmp_path):
     """In a mount namespace of its own: a file of full length without blocks."""
     code = (
-        "import sys; from pathlib import Path; from broker_store.engine.disk import Disk;"
+        "import sys; from pathlib import Path; from broker_store.engine.disk.disk import Disk;"
         "region = Disk().create_region(Path(sys.argv[1]) / 'file', 4 << 20); region.write(0, bytes(4 << 20))"
     )
     (tmp_path / "small").mkdir()
@@ -182,7 +182,7 @@ def test_a_live_page_that_cannot_be_written_is_a_flag_and_no_more(root, tmp_path
 
 def run_with_fault(tmp_path: Path, fault: str, *options: str) -> subprocess.CompletedProcess:
     code = (
-        "import mmap, os, signal, sys; from pathlib import Path; from broker_store.engine.disk import Disk;"
+        "import mmap, os, signal, sys; from pathlib import Path; from broker_store.engine.disk.disk import Disk;"
         "path = Path(sys.argv[1]) / 'file'; path.unlink(missing_ok=True); region = "
         "Disk().create_region(path, 4096);"
         "foreign = open(Path(sys.argv[1]) / 'foreign', 'w+b'); foreign.truncate(4096);"
@@ -220,7 +220,7 @@ def test_the_sentence_has_room_for_the_longest_path(tmp_path):
         deep /= "d" * 100
     deep.mkdir(parents=True)
     code = (
-        "import os, sys; from pathlib import Path; from broker_store.engine.disk import Disk; path = "
+        "import os, sys; from pathlib import Path; from broker_store.engine.disk.disk import Disk; path = "
         "Path(sys.argv[1]) / 'file';"
         "region = Disk().create_region(path, 1 << 40); os.truncate(path, 0); region.read((1 << 40) - 1, 1)"
     )

@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from broker_store.engine.disk import Disk, Reader, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.disk.region import Region
 from broker_store.errors import StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.java_hash import java_hash

@@ -3,7 +3,7 @@
 import pytest
 
 from broker_store.engine import store as store_module
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import MisuseError, StoreClosedError, StoreError, SyncError
 from tests.support.hand_store import HandStore, HandWorker, message, small_settings
 

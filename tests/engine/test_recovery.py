@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log import whole_records
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.start import log_end

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from broker_store.engine import samples
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.samples import Sample, SampleFiles
 from broker_store.errors import DiskFullError, StoreError
 from tests.support.failing_disk import FailingDisk

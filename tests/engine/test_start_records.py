@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from broker_store.config import load_settings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start import start_records
 from broker_store.engine.start.report import MAX_FINDINGS, MAX_STEPS, RecoveryReport
 from broker_store.engine.start.start_records import StartRecords, names, parsed

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.errors import DamagedStoreError, MisuseError, StoreLockedError, SyncError
 from broker_store.formats import record
 from broker_store.formats.java_hash import java_hash

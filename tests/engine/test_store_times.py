@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.store_times import FILE_NAME
 from broker_store.formats import record
 from broker_store.messages import Message

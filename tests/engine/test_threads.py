@@ -6,7 +6,7 @@ import random
 import pytest
 
 from broker_store.check.walk import check_store
-from broker_store.engine.disk import Disk, Usage
+from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.store import MessageStore
 from broker_store.formats import record
 from broker_store.messages import GetRequest, GetStatus, PutStatus

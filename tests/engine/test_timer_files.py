@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_store.check.walk import check_store
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.timer.timer_files import TimerFiles, WheelEntry
 from broker_store.errors import DamagedStoreError, DiskFullError

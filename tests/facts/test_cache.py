@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_store.engine import disk as engine_disk
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk import disk as engine_disk
+from broker_store.engine.disk import system
+from broker_store.engine.disk.disk import Disk
 from broker_store.facts import cache as inside
 from broker_store.facts.cache import read_positions, residency, shown
 from broker_store.facts.directory import StoreDirectory
@@ -110,15 +111,15 @@ def test_every_file_is_told_of_and_the_totals_are_their_sums(root):
 def test_an_answer_that_cannot_be_true_is_taken_for_none(root, monkeypatch):
     """As Linux answers who may not write a file: every page is in memory, also those that there are not."""
 
-    libc = engine_disk._libc
+    libc = system.LIBC
 
     def mincore(address, length, answers):
         ctypes.memset(answers, 1, -(-length // PAGE))
         return 0
 
-    monkeypatch.setattr(
-        engine_disk, "_libc", SimpleNamespace(mmap=libc.mmap, munmap=libc.munmap, mincore=mincore)
-    )
+    answering = SimpleNamespace(mmap=libc.mmap, munmap=libc.munmap, mincore=mincore)
+    for module in (system, engine_disk):
+        monkeypatch.setattr(module, "LIBC", answering)
     picture = residency(StoreDirectory(root))
     assert (
         {file["resident_bytes"] for file in picture["files"]}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from broker_store.engine import samples
-from broker_store.engine.disk import Disk, Usage
+from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.samples import Sample
 from broker_store.facts import disk as disk_view

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine import disk
+from broker_store.engine.disk import file_access
 from broker_store.errors import NameError_, NotFoundError, StoreError
 from broker_store.facts import chains, slots
 from broker_store.facts.directory import StoreDirectory
@@ -184,7 +184,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
             store.put(message(keys=(f"k{number}",)))
         directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
         before = slots.tally_of(directory, name)
-        read_into = disk.Reader.read_into
+        read_into = file_access.Reader.read_into
 
         def interrupted(reader, target, offset):
             monkeypatch.undo()
@@ -193,7 +193,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
                 store.put(message(keys=(f"k{number}",)))
             return read_into(reader, target, offset)
 
-        monkeypatch.setattr(disk.Reader, "read_into", interrupted)
+        monkeypatch.setattr(file_access.Reader, "read_into", interrupted)
         during = slots.tally_of(directory, name)
         assert during.cells.tolist() == before.cells.tolist() and during.upto == before.upto
         assert during.header.count > during.before.count == before.header.count
@@ -213,7 +213,7 @@ def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypat
             store.put(message(keys=("hot",)))
         directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
         quiet = chains.chains(directory, name)
-        read, headers = disk.Reader.read, []
+        read, headers = file_access.Reader.read, []
 
         def interrupted(reader, offset, length):
             found = read(reader, offset, length)
@@ -224,7 +224,7 @@ def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypat
                     store.put(message(keys=("hot",)))
             return found
 
-        monkeypatch.setattr(disk.Reader, "read", interrupted)
+        monkeypatch.setattr(file_access.Reader, "read", interrupted)
         during = chains.chains(directory, name)
         assert during["longest"] == quiet["longest"]
         assert during["longest"][0]["looked_at"] == during["longest"][0]["entries"] >= 60

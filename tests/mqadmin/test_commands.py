@@ -17,7 +17,7 @@ from django.db import DataError, IntegrityError, OperationalError
 
 from broker_store.check.repair import Repair
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.messages import Message

@@ -14,7 +14,7 @@ from django.test import Client
 
 from broker_store.broker.history import History
 from broker_store.config import BrokerSettings, StoreSettings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NotFoundError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import DamagedStoreError
 from broker_store.nameserver.kv_file import FILE_NAME, KeyValueFile
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
 
 from broker_store.check.walk import check_store
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.formats import index_file, queue_unit
 from broker_store.formats.java_hash import java_hash, java_text

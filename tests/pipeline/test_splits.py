@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import encode as encode_times

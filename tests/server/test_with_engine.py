@@ -8,7 +8,8 @@ import pytest
 
 from broker_store.check.walk import check_store
 from broker_store.config import load_settings
-from broker_store.engine.disk import Reader, Region
+from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.disk.region import Region
 from broker_store.engine.store import MessageStore
 from broker_store.formats import config_json, record
 from broker_store.protocol.command import Command

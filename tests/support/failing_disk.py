@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.engine.disk import Disk, Reader, Region, Usage
+from broker_store.engine.disk.disk import Disk, Usage
+from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.disk.region import Region
 
 
 class _Region(Region):

@@ -1,6 +1,6 @@
 """A disk in memory that knows what a power cut may leave of it (docs/durability.md section 3).
 
-It stands in for `engine.disk.Disk`. Files are byte arrays at fixed addresses, so kernels write into them as
+It stands in for `engine.disk.disk.Disk`. Files are byte arrays at fixed addresses, so kernels write into them as
 into a map. For every page it keeps the versions since the sync that last covered it, oldest first: the kernel
 may have written back any of them. It keeps the changes of names and lengths that were not synced, in order;
 `tests/support/name_rules.py` says which a sync brings to the disk, and which of the others a cut may leave.
@@ -19,7 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from broker_store.engine.disk import PAGE, Disk, Region, Usage
+from broker_store.engine.disk.disk import Disk, Usage
+from broker_store.engine.disk.region import Region
+from broker_store.engine.disk.system import PAGE
 from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError
 from tests.support.name_rules import LENGTH, RULES, Change, NameRules
 

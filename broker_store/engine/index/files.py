@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from broker_store.engine.disk import Disk, Reader, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.disk.region import Region
 from broker_store.engine.residency import Residency
 from broker_store.engine.rows import Words
 from broker_store.formats import index_file

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.files import IndexFile, local_time_name
 from broker_store.engine.index.walk import IndexWalk
 from broker_store.engine.rows import Words, WriterContext

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.rows import WriterContext
 from broker_store.errors import DamagedStoreError, FormatError, StoreError

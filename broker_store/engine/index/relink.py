@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.engine.disk import Region
+from broker_store.engine.disk.region import Region
 from broker_store.engine.index.files import IndexFile
 from broker_store.engine.index.places import IndexPlace, PassedEntries, entries_in_order
 from broker_store.formats import index_file

@@ -8,7 +8,7 @@ chain ends too.
 
 from __future__ import annotations
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.index.files import IndexFile
 from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexHeader

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.rows import Words
 from broker_store.errors import DiskFullError
 from broker_store.kernels import context as c

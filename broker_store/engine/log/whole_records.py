@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from broker_store.engine.disk import Region
+from broker_store.engine.disk.region import Region
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words
 from broker_store.errors import FormatError

@@ -14,7 +14,7 @@ import bisect
 from collections.abc import Container
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.mapped_file import QUEUE_SIZE, Hole, MappedFile, load_up_to_hole
 from broker_store.engine.rows import Row, WriterContext
 from broker_store.engine.start.ends import FileEnd

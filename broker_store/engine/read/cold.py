@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.start.unproved import is_sound as is_file_sound

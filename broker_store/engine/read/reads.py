@@ -35,7 +35,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from broker_store.config import StoreSettings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.walk import IndexWalk
 from broker_store.engine.log.commit_log import CommitLog

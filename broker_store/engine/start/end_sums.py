@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker_store.engine.disk import Reader
+from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.index.files import IndexFile
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.errors import DiskFullError
 
 FILE_NAME = "ends"

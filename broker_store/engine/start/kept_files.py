@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.log.whole_records import data_end_from
 from broker_store.engine.start.report import RecoveryReport

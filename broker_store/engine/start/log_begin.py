@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.mapped_file import file_name
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.record_room import MAX_RECORD
 from broker_store.engine.mapped_file import MappedFile

@@ -62,7 +62,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.config import StoreSettings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.index.hash_index import HashIndex

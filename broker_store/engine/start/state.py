@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_store.config import StoreSettings
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk.disk import Disk
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.index.hash_index import HashIndex

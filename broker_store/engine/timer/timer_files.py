@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.engine.timer.timer_log import TimerLog
 from broker_store.engine.timer.timer_wheel import TimerWheel
 from broker_store.errors import FormatError

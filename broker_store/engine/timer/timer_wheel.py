@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import timer_log, timer_wheel
 from broker_store.formats.timer_wheel import SLOT_BYTES, TimerSlot

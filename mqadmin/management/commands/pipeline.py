@@ -132,7 +132,7 @@ class Command(BaseCommand):
 
     @staticmethod
     def _look(store: Path, options: dict) -> None:
-        from broker_store.engine.disk import Disk
+        from broker_store.engine.disk.disk import Disk
         from broker_store.pipeline.options import read_options
         from broker_store.pipeline.splits import check_topics, log_files
 

@@ -80,7 +80,7 @@ def _look_with_its_own_sizes(start: launch.Launch) -> None:
 def _has_run(data: Path) -> bool:
     """Whether a broker has started on this data directory; False where its records cannot be read, which the
     start of the store reports."""
-    from broker_store.engine.disk import Disk
+    from broker_store.engine.disk.disk import Disk
     from broker_store.engine.start import start_records
 
     try:

@@ -1,0 +1,1 @@
+"""The disk seam: the only folder of the engine that calls the operating system for files."""
