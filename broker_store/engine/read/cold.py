@@ -1,5 +1,8 @@
 """Cold reads: what may not be in memory is read by position, in a small pool of threads.
 
+    loop ──submit──► pool of 4 threads ──► pread units, pread records, compare ──wake──► loop: done(result)
+                                           one read for records that lie close
+
 A page fault on the loop would stop every connection for the time of a disk access; here it stops one thread.
 Each group has a bound on bytes in flight, so that one replaying group cannot fill the pool's queue.
 """
@@ -44,6 +47,8 @@ class LogReaders:
 
     def __init__(self, disk: Disk, log: CommitLog, keep: int = 16):
         self._disk, self._log, self._keep = disk, log, keep
+        # By base of the file, the last used at the end. Written by any thread under `_lock`; a read itself
+        # takes place without it
         self._open: dict[int, Reader] = {}
         self._lock = threading.Lock()
 
@@ -88,8 +93,10 @@ class ColdReads:
     ):
         self._readers, self._wake, self._on_damage = readers, wake, on_damage
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
+        # Requests under way, by group, and what came back: bytes, and the time that took the threads. All
+        # three are written on the loop only, in `submit` and in the `finish` that a thread sends there
         self._in_flight: dict[str, int] = {}
-        self.read_bytes = 0  # that came back, and the time it took the threads
+        self.read_bytes = 0
         self.read_ms = 0.0
 
     def submit(
@@ -101,8 +108,8 @@ class ColdReads:
         done: Callable[[GetResult], None],
         suspect: int | None = None,
     ) -> bool:
-        """Read `limited(queue, request)`, which the thread asks for. False when the group has too many under
-        way; then nothing was started."""
+        """Read `limited(queue, request)`, which the thread computes. Return False when the group has too many
+        under way; then nothing was started."""
         busy = self._in_flight.get(request.group, 0)
         if busy >= MOST_IN_FLIGHT_A_GROUP:
             return False
@@ -139,7 +146,7 @@ class ColdReads:
         return True
 
     def run(self, work: Callable[..., T], *arguments) -> Future[T]:
-        """Anything else that may wait for the disk, in a thread of the pool."""
+        """Run anything else that may wait for the disk, in a thread of the pool."""
         return self._pool.submit(work, *arguments)
 
     def read(

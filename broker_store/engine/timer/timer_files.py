@@ -4,6 +4,13 @@
                                  └─ synced ─► config/timercheck: (log end, queue offset, slots delivered)
                                               (worker)
 
+    queue       0 ................. check.queue_offset ............... read to ........... maximum
+                | on the wheel, and on the disk      | on the wheel            | waits
+    timer log   0 ................. check.log_flushed ................ wrote
+                                    | after a power cut: cut off, and read from the queue again
+    seconds     ................... check.read_ms .................... now
+                | delivered         | delivered; after a power cut once more
+
 The three numbers of a `TimerCheck` were true together, and are written only when the units before them and
 the commit log up to where it then ended are on the disk. So a start cuts the timer log at that end and goes
 on in the queue at that offset: after kill -9 or a power cut each message stands on the wheel once. Messages
@@ -34,8 +41,7 @@ from broker_store.formats.timer_log import TIMER_TOPIC, TimerUnit
 from broker_store.formats.timer_wheel import PRECISION_MS, TimerSlot
 
 _HOUR_MS = 3_600_000
-# More than so many numbers that wait for the log would only be older.
-_MOST_WAITING = 16
+_MAX_WAITING = 16  # numbers that wait for the log; beyond that the oldest is dropped
 
 
 class WheelEntry(NamedTuple):
@@ -67,9 +73,14 @@ class TimerFiles:
         self._directory = root / timer_log.PATH
         self._log = TimerLog(disk, self._directory, log_file_size)
         self._wheel = TimerWheel(disk, root / timer_wheel.PATH, slots)
+        # Of config/timercheck. Mapped and written by the worker
         self._region: Region | None = None
-        self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MOST_WAITING)
-        self.check = TimerCheck()  # what a start found, then what was written last
+        # Numbers that wait for the commit log, and up to where. The loop adds, the worker takes out; no lock
+        self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MAX_WAITING)
+        # What a start found, then what was written last. Set by the start, then by the worker; the loop reads
+        # it as one object
+        self.check = TimerCheck()
+        # The three below are set by the start, before there are other threads
         self.queue_offset = 0  # where the queue is to be read on
         self.lacks_check = False  # units are there, and nothing says how far they were delivered
         # Messages before this queue offset were on the wheel once, their units are lost
@@ -105,8 +116,8 @@ class TimerFiles:
         self._wheel.fill(self._log.units(), self.check.read_ms // PRECISION_MS)
 
     def _lacks_begin(self, record_at: Callable[[int], bytes | None], queue_minimum: int) -> bool:
-        """Whether the first files of the timer log are lost: it begins behind messages that the commit log
-        has, whose units retention does not remove."""
+        """Return whether the first files of the timer log are lost: it begins after messages that the commit
+        log has, whose units retention does not remove."""
         first = self._log.unit_at_begin()
         following = (
             None
@@ -116,8 +127,8 @@ class TimerFiles:
         return following is not None and following > queue_minimum
 
     def _sound_end(self, log_end: int, limit: int | None) -> tuple[int, int | None]:
-        """Where the units end that name records of the log, at most `limit`, and the log offset that the last
-        one names."""
+        """Return where the units end that name records of the log, at most `limit`, and the log offset that
+        the last one names."""
         end, last = self._log.wrote, None
         for position, units in self._log.units():
             offsets = units["log_offset"].astype(np.int64)
@@ -152,8 +163,8 @@ class TimerFiles:
     # The wheel ------------------------------------------------------------------------------------
 
     def append(self, messages: Sequence[WheelEntry]) -> tuple[int, list[int]]:
-        """Put messages on the wheel, as many as the log's file has room for: how many, and the seconds whose
-        first is among them.
+        """Put messages on the wheel, as many as the log's file has room for; return how many, and the seconds
+        whose first is among them.
 
         Raises DiskFullError, and then nothing has changed.
         """
@@ -196,7 +207,7 @@ class TimerFiles:
         return len(messages), new
 
     def slot(self, slot_s: int) -> TimerSlot | None:
-        """The slot of a second; None when nothing was ever put there."""
+        """Return the slot of a second; None when nothing was ever put there."""
         return self._wheel.get(slot_s)
 
     def unit(self, position: int) -> TimerUnit | None:
@@ -208,7 +219,8 @@ class TimerFiles:
         return self._wheel.pending(from_s)
 
     def count_from(self, from_s: int) -> tuple[dict[int, int], dict[int, int]]:
-        """How many messages stand in slots from `from_s` on: by hash of the topic, and by hour (ms)."""
+        """Return how many messages stand in slots from `from_s` on: by hash of the topic, and by hour
+        (ms)."""
         by_topic: dict[int, int] = {}
         by_hour: dict[int, int] = {}
         for _, units in self._log.units():
@@ -239,7 +251,7 @@ class TimerFiles:
         self._waiting.append((check, log_end))
 
     def step(self, now_ms: int) -> bool:
-        """Worker: write the newest numbers that may be. Raises SyncError."""
+        """Write the newest numbers that may be written. Worker's thread. Raises SyncError."""
         flushed = self._flushed()
         check = None
         while self._waiting and self._waiting[0][1] <= flushed:
@@ -252,7 +264,7 @@ class TimerFiles:
         return False
 
     def sync(self) -> None:
-        """Bring what `open` mended to the disk. Raises SyncError."""
+        """Bring what `open` repaired to the disk. Raises SyncError."""
         self._log.sync(self._log.wrote)
         self._wheel.sync()
 
@@ -280,7 +292,7 @@ class TimerFiles:
 
 
 def _queue_offset_of(raw: bytes | None) -> int | None:
-    """The queue offset of a message of the timer topic; None when the record is none."""
+    """Return the queue offset of a message of the timer topic; None when the record is none."""
     try:
         stored = None if raw is None else record.decode(raw)
     except FormatError:

@@ -2,8 +2,9 @@
 (formats/timer_log.py).
 
     0 .......... flushed .......... wrote .......... (zero)
+    | on the disk | in memory        | next unit
 
-Appended on the loop; synced in a worker. `cut` makes everything behind a position zero, so that what a crash
+Appended on the loop; synced in a worker. `cut` makes everything after a position zero, so that what a crash
 left there is never taken for units.
 """
 
@@ -37,8 +38,8 @@ class TimerLog:
 
     def __init__(self, disk: Disk, directory: Path, file_size: int):
         self._disk, self._directory, self._file_size = disk, directory, file_size
-        self.files: list[MappedFile] = []
-        self.wrote = 0
+        self.files: list[MappedFile] = []  # written by the loop; the worker takes a copy
+        self.wrote = 0  # position after the last unit; written by the loop
 
     def demand_files(self) -> None:
         """See that the files fit each other and the setting. Raises DamagedStoreError, and changes
@@ -49,7 +50,7 @@ class TimerLog:
         """Find the files. DamagedStoreError when they do not fit each other or the setting."""
         self.files = load_sequence(self._disk, self._directory, self._file_size, _SETTING)
         for file in self.files:
-            # What was found is not known to be on the disk, nor to have blocks behind what is used.
+            # What was found is not known to be on the disk, nor to have blocks after what is used.
             file.flushed = file.allocated = 0
         self.wrote = self.files[0].base if self.files else 0
 
@@ -67,12 +68,13 @@ class TimerLog:
                 return
 
     def _is_closed(self, file: MappedFile, at: int) -> bool:
-        """Whether a blank at `at` says that the log goes on in the next file."""
+        """Return whether a blank at `at` says that the log goes on in the next file."""
         left, _, magic = timer_log.BLANK.unpack(file.map().read(at, timer_log.BLANK.size))
         return magic == timer_log.BLANK_MAGIC and left == self._file_size - at
 
     def cut(self, position: int) -> None:
-        """The log ends at `position`: what lies behind is made zero, on the disk too. Raises StoreError."""
+        """Return the log ends at `position`: what lies after is made zero, on the disk too. Raises
+        StoreError."""
         while self.files and self.files[-1].base > position:
             file = self.files.pop()
             file.unmap()
@@ -124,14 +126,14 @@ class TimerLog:
         return file
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position; None when its file is gone, with the message it named."""
+        """Return the unit at a position; None when its file is gone, with the message it named."""
         if not self.files or not self.files[0].base <= position < self.wrote:
             return None
         file = self.files[(position - self.files[0].base) // self._file_size]
         return timer_log.decode(file.map().read(position - file.base, timer_log.SIZE))
 
     def unit_at_begin(self) -> TimerUnit | None:
-        """The first unit of the first file, None without one."""
+        """Return the first unit of the first file, None without one."""
         units = next(self.units(), (0, ()))[1]
         return timer_log.decode(self.files[0].map().read(0, timer_log.SIZE)) if len(units) else None
 
@@ -158,8 +160,8 @@ class TimerLog:
 
 
 def sound_units(units: np.ndarray, position: int) -> int:
-    """How many of the first of `units`, which begin at `position`, can be units. A chain leads back only:
-    else it might have no end."""
+    """Return how many of the first of `units`, which begin at `position`, can be units. A chain leads back
+    only: else it might have no end."""
     magic, places = units["magic"], position + np.arange(len(units), dtype=np.int64) * timer_log.SIZE
     sound = (
         (units["unit_size"] == timer_log.SIZE)

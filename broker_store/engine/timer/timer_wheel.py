@@ -1,5 +1,12 @@
 """timerwheel: for each second of two weeks the ends of its chain in the timer log (formats/timer_wheel.py).
 
+    ring         | 0 | 1 | 2 | ........ | slots - 1 |      a second is in slot (second % slots)
+                       |
+    slot         time_s | first | last | count | magic
+                          |       └──────────────────────┐
+    timer log    . . . .  u ◄─── u . . . ◄─── u . . ◄─── u . .
+                          each unit names the one before it (`previous`), -1 at the first
+
 All of it follows from the timer log and is made from it again at each start (`fill`), so it does not matter
 what a crash left of it. The file is there for Apache's broker, and is made with the first timer message: a
 store without one has none.
@@ -31,8 +38,11 @@ class TimerWheel:
     def __init__(self, disk: Disk, path: Path, slots: int):
         self._disk, self._path, self._slots = disk, path, slots
         self._size = slots * SLOT_BYTES
+        # Made by the loop, with the first timer message; the worker only syncs it
         self._region: Region | None = None
-        self._allocated: set[int] = set()
+        self._allocated: set[int] = set()  # pieces of _STRIDE bytes that have blocks; loop only
+        # Set by the loop after a write, cleared by the worker before its sync: what is written meanwhile is
+        # synced the next time. No lock
         self._is_changed = False
 
     def load(self) -> None:
@@ -44,8 +54,8 @@ class TimerWheel:
             self._region = self._disk.open_region(self._path)
 
     def found_size(self) -> int | None:
-        """Bytes of the file, 0 or the right number; None when there is none. DamagedStoreError for another
-        length or kind."""
+        """Return the bytes of the file, 0 or the right number; None when there is none. Raises
+        DamagedStoreError for another length or kind."""
         if not self._disk.exists(self._path):
             return None
         found = self._disk.size_of(self._path)
@@ -65,14 +75,14 @@ class TimerWheel:
         return self._region
 
     def get(self, time_s: int) -> TimerSlot | None:
-        """The slot of a second; None when it holds nothing."""
+        """Return the slot of a second; None when it holds nothing."""
         if self._region is None:
             return None
         slot = timer_wheel.decode(self._region.read(time_s % self._slots * SLOT_BYTES, SLOT_BYTES))
         return slot if slot.time_s == time_s else None
 
     def put(self, time_s: int, first: int, last: int, count: int) -> None:
-        """Raises DiskFullError, and then the slot is as it was."""
+        """Write the slot of a second. Raises DiskFullError, and then the slot is as it was."""
         self._write(time_s % self._slots * SLOT_BYTES, timer_wheel.LAYOUT.pack(time_s, first, last, count, 0))
 
     def _write(self, at: int, data: bytes) -> None:
@@ -81,7 +91,7 @@ class TimerWheel:
         self._is_changed = True
 
     def make_room(self, time_s: int) -> None:
-        """Have blocks for a slot, so that `put` cannot fail. Raises DiskFullError."""
+        """Give blocks to a slot, so that `put` cannot fail. Raises DiskFullError."""
         self._allocate(time_s % self._slots * SLOT_BYTES)
 
     def _allocate(self, at: int) -> None:
@@ -94,7 +104,7 @@ class TimerWheel:
         """Make the slots what the units of the timer log say; `read_s` is the first second that was not
         delivered.
 
-        Slots before it that nothing is known of any more are left as they are: nobody asks for them.
+        Slots before it of which nothing is known any more are left as they are: they are not read again.
         """
         wanted = np.zeros(self._slots, dtype=SLOT)
         for position, units in logged:
@@ -121,9 +131,8 @@ class TimerWheel:
         return sorted(zip(slots["time_s"].tolist(), slots["count"].tolist(), strict=True))
 
     def sync(self) -> None:
-        """Bring what changed to the disk. Any one thread. Raises SyncError."""
+        """Bring what changed to the disk. One thread at a time. Raises SyncError."""
         if self._is_changed:
-            # First: what is put meanwhile counts for the next time.
             self._is_changed = False
             self._region.sync(0, self._size)
 
