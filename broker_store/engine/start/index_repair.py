@@ -96,6 +96,7 @@ def repair_index(
         newest = index.newest()
         is_beyond = False
         if newest is not None and state.trusts_index:
+            # Closed in order. With entries of records beyond the log's end it is cut there.
             is_beyond = newest.end_offset >= end
             if not is_beyond:
                 state.unread_index = () if parts.compares_all else parts.ends.index
@@ -108,6 +109,7 @@ def repair_index(
             len(index.files) - 1,
             newest.count,
         )
+        # Entries of damaged parts of the log: without this a lookup would end at one of them.
         settled = sum(settle_passed(index.files, part, parts.kept.copy_aside) for part in agreement.passed)
         names = [int(file.name) for file in index.files]
         compared = names[place.file] if names else 0
@@ -119,12 +121,15 @@ def repair_index(
             and agreement.ends_with(newest)
             and is_linked(index.files, place.file)
         ):
+            # Files before the compared ones were believed: a worker compares them with the record later.
             state.unread_index = tuple(end for end in parts.ends.index if end.name < compared)
             parts.ends.index = state.unread_index
             index.start_writing()
             _index_from(parts, newest)
             step.detail = "its entries are those of the log"
             return end
+        # After a crash the end of the index is what the crash tore. After a stop in order it is damage, and a
+        # copy is kept.
         if parts.was_clean and not is_whole:
             for file in index.files[place.file :]:
                 parts.kept.copy_aside(file.path, file.map())

@@ -31,11 +31,15 @@ from broker_store.kernels.scan import scan
 _SLICE = 64 << 20  # bytes of the log that the kernel scans before progress is reported
 
 
-def choose_start(parts: RecoveryParts, state: RecoveryState, clean: bool) -> MappedFile:
-    """Return the newest file that begins with what is known to be safe; the first when none does."""
+def choose_start(parts: RecoveryParts, state: RecoveryState) -> MappedFile:
+    """Return the newest file that begins with what is known to be safe; the first when none does.
+
+    After a stop in order that is a file that begins below what the queues know. After a crash it is one whose
+    first record is older than the checkpoint's stamps: all before it was synced when these were written.
+    """
     report = parts.report
     with report.step("choose the file to scan from") as step:
-        if clean:
+        if parts.was_clean:
             known = (
                 parts.ends.position
                 if state.proof.is_exact
@@ -111,14 +115,18 @@ def compare_before(
     entries. Return from which log offset on the log is compared.
     """
     begin = start.base
+    # An index that was not closed in order may lack entries of all records after its place.
     if place is not None and not (state.trusts_index and parts.index.files):
         begin = min(begin, max(parts.log.minimum, place.log_offset))
+    # A damaged queue is read again from where its sound files end.
     for suspect in state.suspects.values():
         begin = min(begin, suspect.log_offset)
+    # The store was written since the record of ends, or has none: what that does not cover is compared.
     if not state.proof.is_exact:
         begin = min(begin, max(parts.log.minimum, parts.ends.position))
     if begin >= start.base:
         return start.base
+    # A place that begins no record comes from a damaged unit or entry, so it says nothing.
     if begin > parts.log.minimum and not parts.records.begins_record(begin):
         begin = parts.log.minimum
     with parts.report.step("compare queues and index with the log before that file") as step:
@@ -126,6 +134,8 @@ def compare_before(
         step.of_bytes = start.base - begin
         for file in files[files.index(parts.log.file_at(begin)) : files.index(start)]:
             words = parts.records.scan_words(file)
+            # Believed, since it was synced: neither the CRC nor zeros in the properties are checked here. A
+            # read checks them.
             words[c.S_CHECK_CRC] = 0
             words[c.S_STRICT_ABOVE_MS] = NEVER
             words[c.S_AT] = max(0, begin - file.base)
@@ -151,7 +161,7 @@ def compare_before(
             parts.times.read_to(file.end if stopped == c.LOG_FILE_END else file.base + words[c.S_AT])
             step.messages += words[c.S_COUNT]
             if agreement.end is not None:
-                break
+                break  # from there on all is dispatched again, whatever the rest says
         step.detail = f"from {begin:,} on, {step.messages:,} messages"
     return begin
 
@@ -187,6 +197,7 @@ def scan_log(parts: RecoveryParts, state: RecoveryState, start: MappedFile, agre
                 step.detail = f"a blank closes the file at {words[c.S_AT]:,}"
             elif stopped == c.BAD_RECORD:
                 step.detail = f"{REASONS[words[c.S_REASON]]}, at {words[c.S_AT]:,}"
+        # A blank closes each file but the last. One that ends without it lost its end.
         if stopped == c.LOG_FILE_END and not is_last:
             number += 1
             end = files[number].base
@@ -195,6 +206,7 @@ def scan_log(parts: RecoveryParts, state: RecoveryState, start: MappedFile, agre
         if stopped == c.BAD_RECORD or (stopped == c.EXHAUSTED and not is_last):
             with report.step("judge the end of the log", file.path.name) as step:
                 step.detail = judge_end(parts, state, file, words, last_ms if any_good else None)
+        # Store times go on from here: the next append takes no earlier one, and the next round may stamp it.
         state.last_store_ms = last_ms
         parts.context.view[c.LAST_DISPATCHED_MS] = last_ms
         return end
@@ -203,6 +215,7 @@ def scan_log(parts: RecoveryParts, state: RecoveryState, start: MappedFile, agre
 def _walk(parts: RecoveryParts, words: Words, file: MappedFile, agreement: Agreement) -> int:
     """Scan one slice, and give the comparison what it asks for; return the stop code of the scan itself."""
     while True:
+        # After the first difference the scan only searches for the log's end.
         words[c.S_AGREEMENT] = agreement.address if agreement.end is None else 0
         stopped = scan(words.address)
         if stopped in (c.EXHAUSTED, c.LOG_FILE_END, c.BAD_RECORD):

@@ -22,6 +22,7 @@ def compare_next_offsets(parts: RecoveryParts, state: RecoveryState) -> str:
             continue
         log_end = max(end.log_end for end in parts.ends.queues[topic, queue_id].values())
         log_end = max(log_end, state.recorded_to.get((topic, queue_id), 0))
+        # Retention removed the records of all its messages: the queue is empty, and goes on with its numbers.
         if log_end <= parts.log.minimum and not parts.units.reaches_log(queue):
             begin_queue_at(parts, queue, following)
             begun += 1
@@ -46,6 +47,7 @@ def compare_next_offsets(parts: RecoveryParts, state: RecoveryState) -> str:
         if is_short:
             short[queue] = max(disowned.following, short.get(queue, 0))
     state.missing = list(short.items())
+    # Their files are not as recorded any more: the next round records them again.
     for queue in state.suspects.keys() | state.bridged:
         if queue not in short:
             parts.ends.drop(queue.topic, queue.queue_id)
@@ -73,7 +75,7 @@ def correct_minimums(parts: RecoveryParts, state: RecoveryState) -> None:
     """Set the minimum offset of each queue to its first unit whose record is in the log."""
     with parts.report.step("correct the minimum offsets"):
         for queue in parts.queues:
-            queue.row[c.Q_NEXT] = queue.maximum
+            queue.row[c.Q_NEXT] = queue.maximum  # the offset of the next message
             queue.unproved = {
                 base: end for base, end in queue.unproved.items() if end.following <= queue.maximum
             }

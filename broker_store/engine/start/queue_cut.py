@@ -88,6 +88,7 @@ def cut_queue(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, k
     drop_files_after(parts, state, queue, before)
     queue.start_at(before)
     if end < before:
+        # Units before its first file went with retention: they are not counted
         gone = before - max(end, queue.files[0].base // UNIT)
         parts.report.cut_queue(queue.topic, queue.queue_id, before - gone, gone)
         drop_files_after(parts, state, queue, end)

@@ -165,7 +165,7 @@ class Recovery:
         Raises DamagedStoreError, StoreError.
         """
         parts, state = self._parts(clean), self._state
-        state.trusts_index = clean
+        state.trusts_index = clean  # until something in it is found that is not as recorded
         report = parts.report
         # 1. Load every file.
         load_files(parts, state)
@@ -180,6 +180,7 @@ class Recovery:
             return end
         report.kind = "normal" if clean else "abnormal"
         # 2. The log begins where it did, and each queue has an end.
+        # True if nothing was written since the record of ends: then it is the proof of all files
         is_exact = clean and parts.ends.found and parts.records.is_end(parts.ends.position)
         state.proof = Proof(parts.ends, parts.log.minimum, is_exact, parts.compares_all)
         if clean:
@@ -202,7 +203,7 @@ class Recovery:
             step.detail = counted(len(parts.queues), "queue")
         demand_newest(parts, state)
         # 3. Choose the file to scan from.
-        start = choose_start(parts, state, clean)
+        start = choose_start(parts, state)
         # 4. Scan to the end of the log, and compare queues and index with it.
         with report.step("find how far the index is sure"):
             place = index_place(parts, state, start)
@@ -220,8 +221,10 @@ class Recovery:
             demand_end(parts, state, end)
             if state.is_end_lost:
                 record_next_offsets(parts, state, end)
+        # Below `agreed` queues and index hold all that the log says.
         agreed = end if agreement.end is None else agreement.end
         headless = {queue for queue in parts.queues if is_headless(parts, state, queue, agreement)}
+        # How the queues will be after step 6, which the rehearsal begins with
         kept = {
             queue: QueueEnd(0, 0) if queue in headless else parts.units.end_within(queue, end)
             for queue in parts.queues
@@ -234,7 +237,7 @@ class Recovery:
                 )
         # 6. Cut. From here on files are changed.
         given = find_given(parts, state, end) if parts.settings.accept_damage else {}
-        state.has_changed_files = True
+        state.has_changed_files = True  # a start that fails from here on leaves `abort` behind
         parts.tombstones.write_noted()
         remove_files(parts, state)
         copy_suspects(parts, state, agreement.headless)
@@ -268,7 +271,7 @@ class Recovery:
         with report.step("compare next offsets with the record of ends") as step:
             step.detail = compare_next_offsets(parts, state)
         correct_minimums(parts, state)
-        parts.context.view[c.QUEUED_KEYS] = 0
+        parts.context.view[c.QUEUED_KEYS] = 0  # all that is in the log is dispatched
         with report.step("make the log ready to write") as step:
             step.file = parts.log.files[-1].path.name
             parts.log.start_writing(end)

@@ -184,8 +184,10 @@ def rehearse(
 ) -> str:
     """See that all steps that change files can be finished, where `kept` are the queues as they are then;
     return the outcome as a sentence. Raises DamagedStoreError."""
+    # Which of unit and record is wrong cannot be known, so dispatch would be a guess.
     for queue, disowned in state.disowned.items():
         raise disowned.error(queue, parts.log, parts.root)
+    # The same place as step 6 finds, without the cuts that it makes on the way
     dispatch_from = min(
         [
             agreed,
@@ -212,6 +214,7 @@ def rehearse(
             partial(after_lost, parts),
             parts.root,
         )
+    # Dispatch fills queues from the log. Units that it does not reach are those that step 8 would miss.
     for (topic, queue_id), rows in parts.ends.queues.items():
         queue, following = parts.queues.find(topic, queue_id), parts.ends.next_offset(topic, queue_id)
         if (
