@@ -3,6 +3,7 @@
 import pytest
 
 from broker_store.engine.index import hash_index
+from broker_store.engine.index.places import whole_place_of
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.index_file import IndexGeometry
 from tests.support.hand_store import HandStore, message, small_settings
@@ -146,7 +147,7 @@ def test_a_comparison_begins_before_a_record_of_whose_entries_some_are_damaged(o
     sound = bytes(first.map().read(first.geometry.entry_at(62) + at, len(raw)))
     first.map().write(first.geometry.entry_at(62) + at, raw)
     for place in (
-        store.index.whole_place_of(second.entry(2).log_offset, 0, lambda _: True),
+        whole_place_of(store.index.files, second.entry(2).log_offset, 0, lambda _: True),
         store.index.place_before(1),
     ):
         assert (place.file, place.entry) == (0, 61) and place.log_offset < torn
