@@ -3,7 +3,7 @@
 import pytest
 
 from broker_store.engine.index import hash_index
-from broker_store.engine.index.places import whole_place_of
+from broker_store.engine.index.places import place_before, whole_place_of
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.index_file import IndexGeometry
 from tests.support.hand_store import HandStore, message, small_settings
@@ -148,7 +148,7 @@ def test_a_comparison_begins_before_a_record_of_whose_entries_some_are_damaged(o
     first.map().write(first.geometry.entry_at(62) + at, raw)
     for place in (
         whole_place_of(store.index.files, second.entry(2).log_offset, 0, lambda _: True),
-        store.index.place_before(1),
+        place_before(store.index.files, 1),
     ):
         assert (place.file, place.entry) == (0, 61) and place.log_offset < torn
     first.map().write(first.geometry.entry_at(62) + at, sound)
