@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker_store.broker.history import SAMPLE_MS, History
-from broker_store.config import NameServerSettings, Settings, properties_of
+from broker_store.config.load import Settings, properties_of
+from broker_store.config.name_server import NameServerSettings
 from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.lock import StoreLock

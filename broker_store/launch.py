@@ -19,7 +19,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.config import Settings, StoreSettings, load_settings
+from broker_store.config.load import Settings, load_settings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.file_sizes import FileSizes

@@ -1,12 +1,16 @@
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_store import config
-from broker_store.config import NameServerSettings, StoreSettings, load_name_server_settings, load_settings
+from broker_store.config.load import acting_settings, load_name_server_settings, load_settings
+from broker_store.config.name_server import NameServerSettings
+from broker_store.config.other_keys import REFUSED, WITHOUT_EFFECT, WITHOUT_EFFECT_BY_REASON
+from broker_store.config.properties import parse_properties, read_properties
+from broker_store.config.store import StoreSettings
 from broker_store.errors import ConfigError
 from tests.support.stores import GOLDEN
 
@@ -14,12 +18,10 @@ APACHE = GOLDEN / "broker-config-5.3.3.properties"
 
 
 def test_every_key_of_a_real_broker_is_classified_once():
-    acting = {field.metadata["setting"].key for _, field in config.acting_settings()}
-    for key in config.read_properties(APACHE):
-        assert sum((key in acting, key in config.REFUSED, key in config.WITHOUT_EFFECT)) == 1, key
-    assert len(config.WITHOUT_EFFECT) == sum(
-        len(keys.split()) for keys in config.WITHOUT_EFFECT_BY_REASON.values()
-    )
+    acting = {field.metadata["setting"].key for _, field in acting_settings()}
+    for key in read_properties(APACHE):
+        assert sum((key in acting, key in REFUSED, key in WITHOUT_EFFECT)) == 1, key
+    assert len(WITHOUT_EFFECT) == sum(len(keys.split()) for keys in WITHOUT_EFFECT_BY_REASON.values())
 
 
 def test_a_real_brokers_file_is_read_as_it_is():
@@ -39,12 +41,12 @@ def test_a_real_brokers_file_is_read_as_it_is():
 
 
 def test_defaults_are_apaches():
-    given = config.read_properties(APACHE)
+    given = read_properties(APACHE)
     changed = {  # what the golden file sets, and where ours differs for a reason given in the setting
         "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "listenPort", "fileReservedTime",
         "storePathRootDir", "storePathCommitLog", "namesrvAddr", "flushConsumeQueueThoroughInterval",
     }  # fmt: skip
-    for group, field in config.acting_settings():
+    for group, field in acting_settings():
         key = field.metadata["setting"].key
         if key in given and key not in changed and group != "Name server":
             assert (str(field.default).lower() if field.type == "bool" else str(field.default)) == given[
@@ -54,18 +56,23 @@ def test_defaults_are_apaches():
     assert StoreSettings().mapped_file_size_consume_queue == 6_000_000
 
 
+def _snake(key: str) -> str:
+    """Return the attribute for a key: checkCRCOnRecover -> check_crc_on_recover, brokerIP1 -> broker_ip1."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", key).lower()
+
+
 def test_attributes_are_the_keys_in_snake_case():
-    for _, field in config.acting_settings():
+    for _, field in acting_settings():
         key = field.metadata["setting"].key
         assert key.replace("_", "").lower() == field.name.replace("_", ""), key
         assert field.name == field.name.lower()
-        assert config._snake(key) == field.name
+        assert _snake(key) == field.name
 
 
 def test_the_name_server_in_the_process_takes_its_keys_too_but_not_the_brokers_port():
     given = {"orderMessageEnable": "true", "listenPort": "20911", "scanNotActiveBrokerInterval": "5000"}
     settings = load_settings(None, given, name_server={"listenPort": "19876"})
-    assert settings.name_server == config.NameServerSettings(19876, 5000, order_message_enable=True)
+    assert settings.name_server == NameServerSettings(19876, 5000, order_message_enable=True)
     assert (settings.broker.listen_port, settings.notes) == (20911, ())
 
 
@@ -193,13 +200,13 @@ def test_a_master_has_id_0_whatever_is_set(number):
     assert load_settings(overrides={"brokerId": "0"}).notes == ()
 
 
-@pytest.mark.parametrize("key", [key for key in config.REFUSED if "" not in config.REFUSED[key][0]])
+@pytest.mark.parametrize("key", [key for key in REFUSED if "" not in REFUSED[key][0]])
 def test_what_this_broker_does_not_do_is_refused_unless_it_is_off(key):
-    off = config.REFUSED[key][0][0]
+    off = REFUSED[key][0][0]
     assert load_settings(overrides={key: off}).notes == ()
     with pytest.raises(ConfigError) as raised:
         load_settings(overrides={key: "true"})
-    assert raised.value.reason == config.REFUSED[key][1]
+    assert raised.value.reason == REFUSED[key][1]
 
 
 def test_the_transient_store_pool_is_refused_with_its_sentence():
@@ -279,11 +286,11 @@ def test_the_properties_format_is_javas(tmp_path):
         "empty": "",
         "last": "\\",
     }
-    assert config.parse_properties(text) == expected
+    assert parse_properties(text) == expected
     with pytest.raises(ConfigError, match="cannot be read"):
         load_settings(tmp_path / "absent.conf")
 
 
 @given(st.text(max_size=80))
 def test_any_text_is_read_as_properties(text):
-    assert all(isinstance(key, str) for key in config.parse_properties(text))
+    assert all(isinstance(key, str) for key in parse_properties(text))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_store import config
+from broker_store.config.load import acting_settings
+from broker_store.config.other_keys import REFUSED, WITHOUT_EFFECT
 from tests.support import rest_page, settings_page
 
 ROOT = Path(__file__).parent.parent
@@ -31,9 +32,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "field", [field for _, field in config.acting_settings()], ids=lambda field: field.name
-)
+@pytest.mark.parametrize("field", [field for _, field in acting_settings()], ids=lambda field: field.name)
 def test_each_acting_key_is_in_the_docs_with_default_unit_and_reason(field):
     setting = field.metadata["setting"]
     rows = [line for line in SETTINGS.read_text().splitlines() if line.startswith(f"| `{setting.key}` |")]
@@ -54,8 +53,8 @@ def test_the_rest_reference_is_the_one_made_from_the_code():
 
 def test_every_key_without_effect_stands_there_with_its_reason():
     text = SETTINGS.read_text()
-    assert all(f"`{key}`" in text for key in config.WITHOUT_EFFECT)
-    assert all(f"`{key}`" in text for key in config.REFUSED)
+    assert all(f"`{key}`" in text for key in WITHOUT_EFFECT)
+    assert all(f"`{key}`" in text for key in REFUSED)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_store import assembly, config
-from broker_store.config import NameServerSettings, load_settings
+from broker_store import assembly
+from broker_store.config.load import acting_settings, load_settings
+from broker_store.config.name_server import NameServerSettings
 from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.retention import Retention
 from broker_store.errors import DamagedStoreError
@@ -623,7 +624,7 @@ async def test_changing_the_setting_has_its_effect(key, setup):
 
 
 def test_every_acting_key_is_seen_somewhere():
-    acting = {field.metadata["setting"].key: field.name for _, field in config.acting_settings()}
+    acting = {field.metadata["setting"].key: field.name for _, field in acting_settings()}
     for key, place in SEEN_ELSEWHERE.items():
         path = Path(__file__).parent / place
         text = "".join(file.read_text() for file in ([path] if path.is_file() else path.glob("*.py")))

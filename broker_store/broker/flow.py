@@ -22,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from broker_store.config import BrokerSettings
+from broker_store.config.broker import BrokerSettings
 from broker_store.protocol.codes import RequestCode as R
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"

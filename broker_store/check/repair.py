@@ -49,7 +49,7 @@ from broker_store.check.queue import Queue
 from broker_store.check.report import ERROR, NOTE, Finding
 from broker_store.check.rules import QUEUE_OFFSET
 from broker_store.check.walk import StoreCheck
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.config_files import BACKUP
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.file_facts import LOST_AND_FOUND

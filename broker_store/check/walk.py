@@ -49,7 +49,7 @@ from broker_store.check.queues import UnitsCheck
 from broker_store.check.report import ERROR, NOTE, CheckReport
 from broker_store.check.store import CheckedStore, Progress, StoppedError
 from broker_store.check.timer import TimerFilesCheck
-from broker_store.config import LEAST_LOG_FILE_BYTES
+from broker_store.config.store import MIN_LOG_FILE_BYTES
 from broker_store.engine import config_files
 from broker_store.engine.config_files import ConfigReader
 from broker_store.engine.disk.disk import Disk
@@ -277,7 +277,7 @@ class StoreCheck:
             if file.path.name not in expired
         ]
         size = self._wanted.mapped_file_size_commit_log or likely_size(
-            [named(files)], self.noted.mapped_file_size_commit_log, least=LEAST_LOG_FILE_BYTES
+            [named(files)], self.noted.mapped_file_size_commit_log, least=MIN_LOG_FILE_BYTES
         )
         files = self.lists.in_order(self.log_directory, self.places.log_files(files, size), size)
         self.report.count("log_files", len(files))

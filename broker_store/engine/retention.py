@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk, Usage
 
 _HOUR_MS = 3_600_000

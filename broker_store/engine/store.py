@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.config_files import DIRECTORY as CONFIG
 from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.disk.disk import Disk

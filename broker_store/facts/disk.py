@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine import samples
 from broker_store.engine.disk.disk import Usage
 from broker_store.engine.file_facts import bytes_by_kind

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.store import MessageStore
 from broker_store.errors import MisuseError
 from broker_store.formats import properties

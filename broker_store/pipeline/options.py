@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker_store.config import delay_levels_ms
+from broker_store.config.store import delay_levels_ms
 from broker_store.engine.disk.disk import Disk
 from broker_store.errors import MisuseError
 from broker_store.formats import moment

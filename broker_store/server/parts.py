@@ -21,7 +21,9 @@ from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
-from broker_store.config import BrokerSettings, StoreSettings, properties_of
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.load import properties_of
+from broker_store.config.store import StoreSettings
 from broker_store.messages import LOOPBACK_HOST
 from broker_store.server.change_records import ChangeRecords
 

@@ -31,7 +31,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker_store.check.walk import check_store
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore
 from broker_store.messages import GetRequest, GetStatus, Message
 

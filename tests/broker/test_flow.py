@@ -1,7 +1,7 @@
 """broker.flow: how long requests may wait, and what is remembered of a refusal."""
 
 from broker_store.broker.flow import Refusals, WaitLimits
-from broker_store.config import BrokerSettings
+from broker_store.config.broker import BrokerSettings
 from broker_store.protocol.codes import RequestCode as R
 
 

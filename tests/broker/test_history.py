@@ -11,7 +11,7 @@ from broker_store.assembly import BrokerProcess
 from broker_store.broker.clients import Clients
 from broker_store.broker.history import FINE_MS, SAMPLE_MS, WRITE_MS, History
 from broker_store.broker.offsets import Offsets
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.samples import SampleFiles, maximum_of, minimum_of, position_of

@@ -13,7 +13,7 @@ import broker_store.check
 from broker_store.check import doctor
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, MisuseError, StoreError, StoreLockedError

@@ -11,7 +11,7 @@ import pytest
 
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.walk import StoreCheck
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore
 from broker_store.errors import StoreError
 from broker_store.formats import record

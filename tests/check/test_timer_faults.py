@@ -11,7 +11,7 @@ from broker_store.check import doctor
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.timer import SLOTS_AT_ONCE
 from broker_store.check.walk import StoreCheck, check_store
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.formats import properties, record, timer_check, timer_log, timer_wheel
 from broker_store.messages import GetRequest, GetStatus, Message
 from tests.engine.test_golden_stores import open_store

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.store import StoreSettings
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import Broker, NameServerPort
 from broker_store.server.parts import build_parts

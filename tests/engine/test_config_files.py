@@ -13,7 +13,8 @@ from broker_store.broker.config_readers import READERS
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.walk import StoreCheck
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.inspect_disk import InspectDisk

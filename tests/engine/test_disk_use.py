@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.store import StoreSettings
 from tests.support.hand_store import HandStore, message
 
 pytestmark = pytest.mark.on_disk

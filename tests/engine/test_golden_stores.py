@@ -19,7 +19,7 @@ import hashlib
 import pytest
 
 from broker_store.check.walk import check_store
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError

@@ -3,7 +3,7 @@ byte."""
 
 import pytest
 
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore
 from broker_store.errors import StoreError
 from broker_store.formats import record

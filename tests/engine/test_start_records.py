@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start import start_records
 from broker_store.engine.start.report import MAX_FINDINGS, MAX_STEPS, RecoveryReport

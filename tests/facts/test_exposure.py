@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.store import MessageStore
 from broker_store.facts import exposure

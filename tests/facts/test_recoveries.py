@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.store import MessageStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore
 from broker_store.formats import record
 from broker_store.messages import GetRequest, Message

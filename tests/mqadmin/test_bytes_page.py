@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_store.config import BrokerSettings
+from broker_store.config.broker import BrokerSettings
 from broker_store.engine.store import wall_clock_ms
 from broker_store.facts.bytes import Place, Viewer
 from broker_store.facts.directory import StoreDirectory

@@ -14,7 +14,8 @@ import pytest
 
 from broker_store.broker.topics import TopicConfig
 from broker_store.check.walk import check_store
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.log.store_times import StepBack
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import DamagedStoreError, NameError_, NotFoundError, StoreClosedError

@@ -13,7 +13,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from broker_store.broker.history import History
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms

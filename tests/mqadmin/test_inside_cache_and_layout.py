@@ -13,7 +13,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import AsyncClient
 
-from broker_store.config import BrokerSettings, load_settings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NameError_
 from broker_store.server.parts import build_parts

@@ -16,7 +16,8 @@ from django.conf import settings
 from django.test import Client
 
 from broker_store.broker.topics import TopicConfig
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.rest.http import NewMessage
 from broker_store.server.broker import Broker

@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 from broker_store.client import Admin
-from broker_store.config import load_name_server_settings
+from broker_store.config.load import load_name_server_settings
 from mqadmin.management.commands.runnamesrv import Command
 
 

@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from broker_store.assembly import build_name_server
 from broker_store.broker.pauses import Pause
 from broker_store.broker.topics import PERM_READ, TopicConfig
-from broker_store.config import NameServerSettings
+from broker_store.config.name_server import NameServerSettings
 from broker_store.nameserver.routes import finish
 from mqadmin import jobs
 from mqadmin.views.store.doctor import facts as checks

@@ -15,7 +15,10 @@ from broker_store.assembly import BrokerProcess
 from broker_store.broker import offsets
 from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
-from broker_store.config import BrokerSettings, NameServerSettings, StoreSettings, load_settings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.load import load_settings
+from broker_store.config.name_server import NameServerSettings
+from broker_store.config.store import StoreSettings
 from broker_store.errors import DamagedStoreError, DiskFullError, StoreError
 from broker_store.formats import record
 from broker_store.messages import Message

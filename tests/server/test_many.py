@@ -14,7 +14,8 @@ from broker_store import turns as turns_module
 from broker_store.broker import groups, offsets
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import FEW, TopicConfig
-from broker_store.config import BrokerSettings, NameServerSettings
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.name_server import NameServerSettings
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver import routes
 from broker_store.nameserver.handlers import NameServer

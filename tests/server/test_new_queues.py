@@ -3,7 +3,7 @@ files."""
 
 from __future__ import annotations
 
-from broker_store.config import BrokerSettings
+from broker_store.config.broker import BrokerSettings
 from broker_store.messages import Message, PutStatus
 from broker_store.server.parts import build_parts
 from broker_store.server.produce import MAX_FILES_S, Group

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from broker_store.check.walk import check_store
-from broker_store.config import load_settings
+from broker_store.config.load import load_settings
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.region import Region
 from broker_store.engine.store import MessageStore

@@ -54,7 +54,7 @@ from broker_store.check.losses import Losses
 from broker_store.check.repair import Repair, make_plan
 from broker_store.check.report import ERROR
 from broker_store.check.walk import StoreCheck
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine import store as store_module
 from broker_store.engine.file_sizes import FileSizes
 from broker_store.engine.queue.consume_queue import UNIT

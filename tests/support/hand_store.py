@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from broker_store.check.walk import check_store
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine import store as store_module
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.store import MessageStore

@@ -27,7 +27,7 @@ def main() -> None:
     from django.core.management import call_command
 
     from broker_store.assembly import BrokerProcess
-    from broker_store.config import load_settings
+    from broker_store.config.load import load_settings
     from broker_store.engine.start.start_records import StartRecords
     from broker_store.engine.store import MessageStore
     from mqadmin import clusters, web

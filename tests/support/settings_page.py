@@ -1,16 +1,17 @@
-"""docs/SETTINGS.md, made from broker_store/config.py: `python -m tests.support.settings_page >
+"""docs/SETTINGS.md, made from broker_store/config/: `python -m tests.support.settings_page >
 docs/SETTINGS.md`."""
 
 from __future__ import annotations
 
-from broker_store import config
+from broker_store.config.load import acting_settings
+from broker_store.config.other_keys import REFUSED, WITHOUT_EFFECT_BY_REASON
 
 HEAD = """# Settings
 
 Names are those of Apache RocketMQ. They come from a file in its properties format (`runbroker -c broker.conf`), then from `--set key=value`, then from the
 options of the command line; the later wins. An unknown key or a wrong value stops the start and is named. Nothing is read later: a change needs a restart.
 
-This page is made from `broker_store/config.py` by `python -m tests.support.settings_page > docs/SETTINGS.md`; a test holds the two together.
+This page is made from `broker_store/config/` by `python -m tests.support.settings_page > docs/SETTINGS.md`; a test holds the two together.
 """
 
 
@@ -18,7 +19,7 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     groups: dict[str, list] = {}
-    for group, field in config.acting_settings():
+    for group, field in acting_settings():
         groups.setdefault(group, []).append(field)
     for group, fields in groups.items():
         where = (
@@ -36,13 +37,13 @@ def page() -> str:
     )
     parts += [
         f"| `{key}` | {', '.join(_shown(value) for value in allowed)} | {reason} |\n"
-        for key, (allowed, reason) in config.REFUSED.items()
+        for key, (allowed, reason) in REFUSED.items()
     ]
     parts.append(
         "\n## Known, without effect\n\nApache's keys that are accepted and change nothing; the start "
         "names those that are set.\n"
     )
-    for reason, keys in config.WITHOUT_EFFECT_BY_REASON.items():
+    for reason, keys in WITHOUT_EFFECT_BY_REASON.items():
         parts.append(
             f"\n**{reason[0].upper()}{reason[1:]}.** " + ", ".join(f"`{key}`" for key in keys.split()) + "\n"
         )

@@ -42,7 +42,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.appender_host import AppenderHost
 from broker_store.engine.log.commit_log import CommitLog

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.whole_records import is_whole

@@ -61,7 +61,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.flusher import CheckpointFile

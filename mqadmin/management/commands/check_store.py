@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.check.report import WORDS_OF_COUNTS
-from broker_store.config import delay_levels_ms
+from broker_store.config.store import delay_levels_ms
 from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file

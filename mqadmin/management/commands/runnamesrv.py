@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from broker_store.config import load_name_server_settings
+from broker_store.config.load import load_name_server_settings
 from broker_store.errors import BrokerStoreError, ConfigError
 from broker_store.launch import check_bind, pairs_of
 from mqadmin.management.plain import PlainCommand

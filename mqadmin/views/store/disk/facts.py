@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine import samples
 from broker_store.engine.samples import SampleFiles
 from broker_store.errors import NotFoundError

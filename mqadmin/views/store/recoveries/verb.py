@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from broker_store.config import StoreSettings
+from broker_store.config.store import StoreSettings
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.errors import NotFoundError
 from broker_store.facts import recoveries as kept

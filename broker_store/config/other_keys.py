@@ -1,0 +1,278 @@
+"""Keys that are not settings here: Apache's without effect, and values that stop the start."""
+
+from __future__ import annotations
+
+# Why a setting that requires further copies stops the start: nothing else would show that there is only one.
+ONE_COPY = "this broker keeps one copy and has no replication yet"
+
+ELSEWHERE = {
+    "transactions": "an op record is written in the turn that ends its transactions; transaction metrics "
+    "are saved "
+    "every 5 s",
+    "timer": "timer messages are put on the wheel and delivered by one step on the loop",
+    "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once "
+    "the log is synced",
+    "pop": "pop consumption comes in an issue of its own",
+    "filters": "SQL92 filters come in an issue of their own",
+    "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in "
+    "an issue "
+    "of its own",
+    "metrics": "metrics are served at /metrics of the dashboard",
+}
+
+# Reason -> Apache's keys that change nothing here. Their values are not checked.
+WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
+    "there are no thread pools: one loop does the work": (
+        "sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums "
+        "litePullMessageThreadPoolNums ackMessageThreadPoolNums "
+        "processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums "
+        "clientManageThreadPoolNums consumerManageThreadPoolNums "
+        "loadBalanceProcessorThreadPoolNums heartbeatThreadPoolNums recoverThreadPoolNums "
+        "endTransactionThreadPoolNums "
+        "putThreadPoolQueueCapacity pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity "
+        "ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity "
+        "queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity "
+        "consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity "
+        "endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity "
+        "loadBalanceThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums "
+        "clientCallbackExecutorThreads clientWorkerThreads serverCallbackExecutorThreads "
+        "serverSelectorThreads serverWorkerThreads "
+        "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable "
+        "useEpollNativeSelector enableFastChannelEventProcess "
+        "asyncSendEnable asyncLearner"
+    ),
+    "sends under way are bounded by sendThreadPoolQueueCapacity": (
+        "maxAsyncPutMessageRequests enableNetWorkFlowControl startAcceptSendRequestTimeStamp"
+    ),
+    "there is one writer and no lock to choose": (
+        "useReentrantLockWhenPutMessage useABSLock spinLockCollisionRetreatOptimalDegree "
+        "topicQueueLockNum debugLockEnable putMessageTimeout"
+    ),
+    "buffers and limits of connections are fixed (docs/ARCHITECTURE.md)": (
+        "serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize clientSocketRcvBufSize "
+        "clientSocketSndBufSize "
+        "serverPooledByteBufAllocatorEnable clientPooledByteBufAllocatorEnable "
+        "serverAsyncSemaphoreValue serverOnewaySemaphoreValue "
+        "clientAsyncSemaphoreValue clientOnewaySemaphoreValue writeBufferHighWaterMark "
+        "writeBufferLowWaterMark serverChannelMaxIdleTimeSeconds "
+        "clientChannelMaxIdleTimeSeconds channelNotActiveInterval clientCloseSocketIfTimeout "
+        "connectTimeoutMillis maxReconnectIntervalTimeSeconds "
+        "enableReconnectForGoAway shutdownWaitTimeSeconds enableShutdownGracefully socksProxyConfig "
+        "transferMsgByHeap disappearTimeAfterStart "
+        "isScanAvailableNameSrv printChannelGroups printChannelGroupsMinNum isolateLogEnable"
+    ),
+    "the flusher syncs by time only: what is dirty after flushIntervalCommitLog is written to disk": (
+        "flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed "
+        "flushConsumeQueueLeastPages wakeFlushWhenPutMessage "
+        "flushLeastPagesWhenWarmMapedFile warmMapedFileEnable"
+    ),
+    "there is no off-heap buffer to commit from": (
+        "commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog "
+        "wakeCommitWhenPutMessage transientStorePoolSize "
+        "fastFailIfNoBufferInStorePool"
+    ),
+    "files are mapped on use and swapped by the kernel": (
+        "mappedFileSwapEnable commitLogForceSwapMapInterval commitLogSwapMapInterval "
+        "commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval "
+        "logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum cleanSwapedMapInterval "
+        "destroyMapedFileIntervalForcibly redeleteHangedFileInterval "
+        "deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval maxBatchDeleteFilesNum "
+        "correctLogicMinOffsetForceInterval "
+        "correctLogicMinOffsetSleepInterval dataReadAheadEnable putConsumeQueueDataByFileChannel "
+        "diskFallRecorded"
+    ),
+    "dispatch runs in the same turn as the append": (
+        "dispatchFromSenderThread dispatchCqCacheNum dispatchCqThreads enableAsyncReput "
+        "enableBuildConsumeQueueConcurrently recoverConcurrently "
+        "maxRecoveryCommitlogFiles recheckReputOffsetFromCq readUnCommitted putMsgIndexHightWater "
+        "messageIndexSafe "
+        "travelCqFileNumWhenGetMessage maxConsumeQueueScan maxFilterMessageSize maxChecksumRange"
+    ),
+    "cold reads go through a pool of readers with a bound of their own": (
+        "coldDataFlowControlEnable coldDataScanEnable coldCtrStrategyEnable usePIDColdCtrStrategy "
+        "cgColdReadThreshold globalColdReadThreshold "
+        "accessMessageInMemoryHotRatio timerColdDataCheckIntervalMs"
+    ),
+    "a record that carries a CRC of its properties is always checked with it": "forceVerifyPropCRC",
+    "version 2 is written for exactly the topics that do not fit version 1": (
+        "autoMessageVersionOnTopicLen maxTopicLength"
+    ),
+    "consume queue extensions, bit maps and compaction topics are not written": (
+        "enableCompaction compactionCqMappedFileSize compactionMappedFileSize "
+        "compactionScheduleInternal compactionThreadNum maxOffsetMapSize "
+        "mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt enableCalcFilterBitMap "
+        "expectConsumerNumUseFilter maxErrorRateOfBloomFilter "
+        "filterDataCleanTimeSpan mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable "
+        "sampleCountThreshold sampleSteps"
+    ),
+    "there is no RocksDB": (
+        "cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec memTableFlushIntervalMs "
+        "realTimePersistRocksDBConfig enableRocksDBLog "
+        "rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold "
+        "bottomMostCompressionTypeForConsumeQueueStore "
+        "configManagerVersion"
+    ),
+    ELSEWHERE["replication"]: (
+        "haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize "
+        "haMaxGapNotInSync haMaxTimeSlaveNotCatchup "
+        "haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength "
+        "enableAutoInSyncReplicas slaveTimeout slaveReadEnable offsetCheckInSlave syncFromLastFile "
+        "syncMasterFlushOffsetWhenStartup "
+        "syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod "
+        "checkSyncStateSetPeriod brokerElectionPriority "
+        "brokerHeartbeatInterval brokerNotActiveTimeoutMillis controllerAddr "
+        "controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup "
+        "sendHeartbeatTimeoutMillis skipPreOnline lockInStrictMode replicasPerDiskPartition "
+        "haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer "
+        "isInBrokerContainer "
+        "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold "
+        "disableConsumeIfConsumerReadSlowly"
+    ),
+    ELSEWHERE["transactions"]: (
+        "transactionOpBatchInterval transactionOpMsgMaxSize transactionMetricFlushInterval"
+    ),
+    ELSEWHERE["timer"]: (
+        "timerCheckMetricsWhen timerEnableCheckMetrics timerEnableDisruptor "
+        "timerEnableRetryUntilSuccess timerGetMessageThreadNum "
+        "timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum "
+        "timerSkipUnknownError timerWarmEnable"
+    ),
+    ELSEWHERE["delay"]: (
+        "flushDelayOffsetInterval delayOffsetUpdateVersionStep enableScheduleAsyncDeliver "
+        "enableScheduleMessageStats scheduleAsyncDeliverMaxPendingLimit "
+        "scheduleAsyncDeliverMaxResendNum2Blocked"
+    ),
+    ELSEWHERE["pop"]: (
+        "appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum "
+        "enableNotifyAfterPopOrderLockRelease "
+        "enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog "
+        "enablePopMessageThreshold enableRetryTopicV2 "
+        "enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize "
+        "popCkOffsetMaxQueueSize popCkStayBufferTime "
+        "popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable "
+        "popConsumerKVServiceInit popConsumerKVServiceLog "
+        "popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval "
+        "popPollingMapSize popPollingSize "
+        "popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead "
+        "retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs "
+        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes "
+        "waitTimeMillsInAckQueue"
+    ),
+    ELSEWHERE["filters"]: "enablePropertyFilter filterSupportRetry",
+    ELSEWHERE["metrics"]: (
+        "metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills "
+        "metricLoggingExporterIntervalInMills metricsExporterType "
+        "metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel "
+        "metricsOtelCardinalityLimit metricsPromExporterHost "
+        "metricsPromExporterPort accountStatsEnable accountStatsPrintZeroValues "
+        "autoDeleteUnusedStats enableDetailStat enableLmqStats "
+        "estimateAccumulation maxStatsIdleTimeInMinutes commercialBaseCount commercialSizePerMsg "
+        "highSpeedMode"
+    ),
+    "where a broker listens is given by --bind, name servers by namesrvAddr": (
+        "bindAddress fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer "
+        "fetchNamesrvAddrInterval updateNameServerAddrPeriod "
+        "loadBalancePollNameServerInterval namesrvDomain namesrvDomainSubgroup rocketmqHome "
+        "brokerConfigPath kvConfigPath configStorePath"
+    ),
+    "a registration is always sent whole, uncompressed and on time": (
+        "forceRegister compressedRegister enableSingleTopicRegister enableSplitRegistration "
+        "splitRegistrationSize"
+    ),
+    "settings are not changed over the wire": "configBlackList",
+    "this broker does it always, as Apache does by default": (
+        "enableRegisterProducer realTimeNotifyConsumerChange useServerSideResetOffset "
+        "validateSystemTopicWhenUpdateTopic enableCreateSysGroup "
+        "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum "
+        "subscriptionExpiredTimeout "
+        "cleanOfflineBrokerInterval "
+        "consumerOffsetUpdateVersionStep flushConsumerOffsetHistoryInterval"
+    ),
+    "this broker never does it, as Apache does not by default": (
+        "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset "
+        "useStaticSubscription "
+        "enableConsumeQueueExt maxLmqConsumeQueueNum timerInterceptDelayLevel timerStopDequeue "
+        "timerStopEnqueue"
+    ),
+    "not served by this name server": (
+        "needWaitForService waitSecondsForService notifyMinBrokerIdChanged enableControllerInNamesrv "
+        "enableAllTopicList enableTopicList unRegisterBrokerQueueCapacity productEnvName clusterTest "
+        "clientRequestThreadPoolNums "
+        "defaultThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolQueueCapacity"
+    ),
+}
+WITHOUT_EFFECT: dict[str, str] = {
+    key: reason for reason, keys in WITHOUT_EFFECT_BY_REASON.items() for key in keys.split()
+}
+
+# Values of acting keys that ask for more than they get here, without anything being acknowledged for it: the
+# start says so.
+NOTED = {
+    (
+        "brokerRole",
+        "SLAVE",
+    ): "this broker refuses sends and copies from no master; what its store holds is served as it is"
+}
+
+# Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we
+# cannot read.
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "transientStorePoolEnable": (
+        ("false",),
+        "the transient store pool (commit from an off-heap buffer) comes with replication, later",
+    ),
+    "aclEnable": (
+        ("false",),
+        "access control comes in an issue of its own; a broker that is set to check access must not run open",
+    ),
+    "authenticationEnabled": (
+        ("false",),
+        "access control comes in an issue of its own; a broker that is set to check access must not run open",
+    ),
+    "authorizationEnabled": (
+        ("false",),
+        "access control comes in an issue of its own; a broker that is set to check access must not run open",
+    ),
+    "useTLS": (("false",), "this broker has no TLS; put a TLS proxy in front of it"),
+    "timerPrecisionMs": (
+        ("1000",),
+        "a timer wheel has a slot for each second; messages of a wheel with another precision would be "
+        "delivered at a wrong time",
+    ),
+    "storeType": (("default",), "only the file store is there, not RocksDB"),
+    "rocksdbCQDoubleWriteEnable": (("false",), "only the file store is there, not RocksDB"),
+    "enableDLegerCommitLog": (("false",), "a DLedger commit log has another format"),
+    "inSyncReplicas": (
+        ("1",),
+        f"{ONE_COPY}, so a send would be acknowledged before that many have it; set 1 or leave it out",
+    ),
+    "minInSyncReplicas": (
+        ("1",),
+        f"{ONE_COPY}, so sends would be taken with fewer in step than required; set 1 or leave it out",
+    ),
+    "totalReplicas": (("1",), f"{ONE_COPY}; set 1 or leave it out"),
+    "allAckInSyncStateSet": (
+        ("false",),
+        f"{ONE_COPY}, so no other's acknowledgement can be waited for; set false or leave it out",
+    ),
+    "enableSlaveActingMaster": (
+        ("false",),
+        f"{ONE_COPY}, so no slave can take over from it; set false or leave it out",
+    ),
+    "enableRemoteEscape": (
+        ("false",),
+        f"{ONE_COPY}, so no slave can forward its messages; set false or leave it out",
+    ),
+    "haMasterAddress": (("",), f"{ONE_COPY}: it would copy nothing from that master; leave it out"),
+    "duplicationEnable": (
+        ("false",),
+        f"{ONE_COPY}: its log is not a duplicate of another's; set false or leave it out",
+    ),
+    "enableControllerMode": (
+        ("false",),
+        f"{ONE_COPY}, and no controller can elect it; set false or leave it out",
+    ),
+    "enableLmq": (("false",), "light message queues are not supported"),
+    "enableMultiDispatch": (("false",), "light message queues are not supported"),
+    "messageStorePlugIn": (("",), "there are no store plug-ins"),
+}
