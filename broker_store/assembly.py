@@ -4,7 +4,7 @@ and tests.
     start:  load and recover (a thread) ─► store.start ─► name server port ─► broker ports, registration
     stop:   the reverse; the store's last sync and the removal of `abort` come last
 
-Web, Redis and job workers are the dashboard's; whoever starts those puts them around this.
+Web, Redis and job workers belong to the dashboard, which starts them around this.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _TICK_S = 0.1
 
 
 def build_name_server(settings: NameServerSettings, directory: Path) -> NameServer:
-    """A name server that keeps its key-value config in `directory`. Raises DamagedStoreError when the file
-    and its .bak are bad."""
+    """Build a name server that keeps its key-value table in `directory`. Raises DamagedStoreError when the
+    file and its .bak are bad."""
     disk = Disk()
     disk.make_directory(directory)
     kept = KeyValueFile(disk, directory)
@@ -61,15 +61,15 @@ def build_name_server(settings: NameServerSettings, directory: Path) -> NameServ
 
 
 def _sampler_failed(name: str, error: BaseException) -> None:
-    """Charts end here; nothing that matters to a message does."""
+    """Log that charts end here; messages do not depend on it."""
     log.error("%s has ended: no more samples are taken", name, exc_info=error)
 
 
 class BrokerProcess:
     """The engine and what serves it, on the running loop.
 
-    `store` is there from the beginning, so that the dashboard can watch it recover; `parts` when the broker
-    is up.
+    `store` exists from the beginning, so that the dashboard can show its recovery; `parts` when the broker
+    runs.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class BrokerProcess:
         self.broker: Broker | None = None
         self.parts: BrokerParts | None = None
         self._sampler: Worker | None = None
-        # Writes records of changes, in a thread; the log takes them where nothing else does.
+        # Writes records of changes, in a thread; without it they are written to the log.
         self.write_changes: Callable[[Sequence[ChangeRecord]], None] | None = None
         self._records = (
             None
@@ -107,7 +107,8 @@ class BrokerProcess:
         )
 
     def _wake(self, function: Callable[[], None]) -> None:
-        """From a worker's thread to the loop; a loop that is gone means that nobody waits any more."""
+        """Call a function on the loop, from a worker's thread. If the loop is closed nothing waits for it any
+        more."""
         loop = self._loop
         assert loop is not None  # workers run after `start` began
         try:
@@ -117,7 +118,7 @@ class BrokerProcess:
                 raise
 
     async def start(self) -> None:
-        """Recover and open every port. Raises StoreError, OSError; what was started is stopped again."""
+        """Recover and open every port. Raises StoreError, OSError; what was started is then stopped."""
         loop = self._loop = asyncio.get_running_loop()
         try:
             await self._in_thread(self._open_store)
@@ -137,11 +138,12 @@ class BrokerProcess:
             self.store.start()
             self._tick_timer = loop.call_later(_TICK_S, self._tick)
             if looks_only:
-                # No port: whoever looks at a store serves nobody, and another broker may be running.
+                # No port: a process that only reads the store serves no clients, and another broker may be
+                # running.
                 self.parts = parts
                 return
             if nameserver is not None:
-                # Before the port opens, so no other broker can register first
+                # Before the port opens, so that no other broker can register first
                 nameserver.own = own_broker(parts)
                 nameserver.refuse = lambda cause, **case: parts.statistics.refuse(
                     f"name server: {cause}", **case
@@ -163,8 +165,8 @@ class BrokerProcess:
             raise
 
     def _open_store(self) -> None:
-        """Recover. A record of it that cannot be kept is a warning also where the start is refused: its
-        report then ends with the process."""
+        """Recover. If the record of it cannot be kept, log a warning, also when the start is refused: else
+        the report ends with the process."""
         try:
             self.store.open()
         finally:
@@ -172,15 +174,15 @@ class BrokerProcess:
                 log.warning("the record of this start is not kept: %s", self._records.failure)
 
     def _remember(self, parts: BrokerParts) -> None:
-        """Begin to take samples; what they need is all there now."""
+        """Start to take samples, when all that they need exists."""
         files = SampleFiles(self.store.disk, self.store.root.parent / samples.DIRECTORY)
         parts.history = History(self.store, parts.offsets, parts.clients, files, clock=wall_clock_ms)
         self._sampler = Worker("sampler", parts.history.step, SAMPLE_MS / 1000, _sampler_failed, niceness=5)
         self._sampler.start()
 
     def _forget(self, sampler: Worker, history: History) -> None:
-        """The last notes are written before connections close: that everybody leaves with the broker is no
-        news of a group."""
+        """Write the last notes before connections close: that all clients leave with the broker is no event
+        of a group."""
         sampler.stop()
         try:
             history.write_events()
@@ -213,7 +215,7 @@ class BrokerProcess:
         self.store.tick()
 
     async def stop(self) -> None:
-        """Ports closed and waiting pulls answered, then the store. Idempotent."""
+        """Close ports and answer waiting pulls, then close the store. Idempotent."""
         if self._sampler is not None and self.parts is not None:
             sampler, history = self._sampler, self.parts.history
             self._sampler = None
@@ -225,14 +227,14 @@ class BrokerProcess:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
             self._tick_timer = None
-        if self._loop is None:  # it never started: nothing waits for this thread
+        if self._loop is None:  # it was not started, so nothing waits for this thread
             self.store.close()
         else:
             await self._in_thread(self.store.close)
 
     @property
     def ports(self) -> dict[str, str]:
-        """What listens where, for the run file and READY."""
+        """Return what listens where, for the run file and READY."""
         listening = {}
         if self.broker is not None and self.parts is not None:
             listening["broker"] = self.parts.address.rpartition(":")[2]

@@ -1,28 +1,28 @@
-"""One tree of errors, split by whose fault it is and what to do next.
+"""One tree of errors, divided by whose fault it is and what to do next.
 
     BrokerStoreError
-    ├── MisuseError             a caller of ours broke a rule: mend the call
-    │   ├── ConfigError         a setting is unknown or wrong: mend the setting
+    ├── MisuseError             a caller in the program broke a rule: fix the call
+    │   ├── ConfigError         a setting is unknown or wrong: fix the setting
     │   └── StoreClosedError    the store is not open (any more)
     ├── PeerError               bytes or names from outside break the rules: refuse, change nothing
     │   ├── ProtocolError       a frame cannot be parsed: close that connection
-    │   ├── FieldError          one header field is missing or wrong: answer so
-    │   ├── LimitError          there are as many of something as there may be
+    │   ├── FieldError          one header field is missing or wrong: answer with the error
+    │   ├── LimitError          the allowed number of something is reached
     │   └── NameError_          the name of a topic or group is not allowed
-    │       └── LookupNameError the name of a file, job or start, which one looks up, cannot be one
-    ├── FormatError             bytes or values are not what their format says: who read them knows whose they
-                                are
+    │       └── LookupNameError the name of a file, job or start in a lookup cannot exist
+    ├── FormatError             bytes or values do not match their format: the caller that read them knows
+    │                           their source
     ├── StoreError              what is on disk, or the disk itself
-    │   ├── StoreLockedError    somebody else holds the store
+    │   ├── StoreLockedError    another process holds the store
     │   ├── DamagedStoreError   bytes that were once synced are not what they must be
-    │   ├── DiskFullError       no room: refused, heals by itself
+    │   ├── DiskFullError       no room: refused, until there is room again
     │   ├── OtherDiskError      a file cannot be renamed onto another file system: copy it
-    │   └── SyncError           a sync failed: final, the store turns read-only
-    └── NotFoundError           what was asked for is not there
+    │   └── SyncError           a sync failed: final, the store becomes read-only
+    └── NotFoundError           the requested thing does not exist
 
-A message of an error carries the numbers one needs (file, offset, expected, found) and says what to do.
-`cause` of a class is the word under which refusals are counted and that users read; the name of a class is
-for programs and logs.
+The message of an error has the numbers that are needed (file, offset, expected, found) and states what to do.
+`cause` of a class is the word under which refusals are counted and that users read; the class name is for
+programs and logs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker_store.excerpts import excerpt
 
 
 class BrokerStoreError(Exception):
-    """The root; never raised itself."""
+    """The root of the tree; never raised itself."""
 
     cause = "error inside the broker"
 
@@ -57,7 +57,7 @@ class StoreClosedError(MisuseError):
 
 
 class PeerError(BrokerStoreError):
-    """Something from outside breaks the rules."""
+    """Bytes or names from outside break the rules."""
 
     cause = "invalid request"
 
@@ -93,7 +93,7 @@ class NameError_(PeerError):
 
 
 class LookupNameError(NameError_):
-    """What is looked up by a name of the broker's own (an index file, a job, a start) cannot be called so."""
+    """A name in a lookup (of an index file, a job, a start) is none that the broker gives."""
 
 
 class LimitError(PeerError):
@@ -107,7 +107,7 @@ class LimitError(PeerError):
 
 
 class FormatError(BrokerStoreError):
-    """Bytes, or values to become bytes, are not what their format says.
+    """Bytes, or values to be written as bytes, do not match their format.
 
     `offset` counts from the start of the buffer that was given; the caller turns it into a file and a place.
     """
@@ -151,19 +151,19 @@ class DamagedStoreError(StoreError):
 
 
 class DiskFullError(StoreError):
-    """No room for what should be written."""
+    """The disk has no room for a write."""
 
     cause = "disk full"
 
 
 class MapLimitError(StoreError):
-    """The system allows this process no more maps of files that may be spent on new queues."""
+    """No more mapped files are available for new queues: the system limits them for each process."""
 
     cause = "too many mapped files"
 
 
 class OtherDiskError(StoreError):
-    """A name on another file system was asked for: the file must be copied."""
+    """A file cannot be renamed to another file system: it must be copied."""
 
     cause = "other file system"
 
@@ -175,6 +175,6 @@ class SyncError(StoreError):
 
 
 class NotFoundError(BrokerStoreError):
-    """What was asked for is not there."""
+    """The requested thing does not exist."""
 
     cause = "not found"

@@ -1,18 +1,18 @@
-"""The first characters of a value's text, made without making the rest of it.
+"""The first characters of a value's text, without creating the rest of it.
 
-A value that came from outside may be large, or be a small graph in which one list stands in many places. Its
-`repr` takes memory for all of it, also where a format then cuts it to 60 characters. Every error that shows
-such a value uses this.
+A value from outside may be large, or a small graph in which one list occurs in many places. Its `repr` takes
+memory for all of it, even if a format then cuts it to 60 characters. Every error that shows such a value uses
+this.
 """
 
 from __future__ import annotations
 
-# Of an error's sentence: enough to recognise a value.
+# In an error's text: enough to recognise a value.
 MAX_SHOWN = 60
 
 
 def excerpt(value: object, characters: int = MAX_SHOWN) -> str:
-    """Return `repr(value)[:characters]`, by a number of steps that grows with `characters` and not with the
+    """Return `repr(value)[:characters]`. The time depends on `characters` and not on the size of the
     value."""
     writer = _Writer(characters)
     writer.write(value)
@@ -25,8 +25,7 @@ def text_excerpt(value: object, characters: int = MAX_SHOWN) -> str:
 
 
 class _Writer:
-    """Writes a value until `left` characters are used up; each level of it takes one, so the depth is bounded
-    too."""
+    """Writes a value until `left` characters are used; each level takes one, which also limits the depth."""
 
     def __init__(self, characters: int):
         self.parts: list[str] = []
@@ -64,8 +63,10 @@ class _Writer:
 
 
 def _cut_repr(value: str | bytes, length: int) -> str:
-    """Return a text of which the first `length` characters are those of `repr(value)`. Which quotes it has
-    depends on those in all of the value."""
+    """Return a text with the first `length` characters of `repr(value)`.
+
+    The choice of quotes depends on those in the whole value.
+    """
     if isinstance(value, str):
         text = value[:length]
         return repr(text + "".join(q for q in ("'", '"') if q not in text and value.find(q, length) >= 0))

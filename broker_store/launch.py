@@ -1,8 +1,7 @@
-"""What a start does before anything heavy is imported: read the command line, check the settings, take the
-lock.
+"""What a start does before heavy imports: read the command line, check the settings, take the lock.
 
-`manage.py` calls `prepare` for `runbroker` before Django, Numba or Redis are even imported, so a wrong
-setting or a store that somebody else holds is told within moments. The management command then finds what was
+`manage.py` calls `prepare` for `runbroker` before Django, Numba or Redis are imported, so a wrong setting or
+a store that another process holds is reported within moments. The management command then takes what was
 prepared.
 """
 
@@ -34,21 +33,21 @@ _OF_THE_STORE = ("delay_levels", "store_settings")  # in the run file
 
 @dataclass
 class Launch:
-    """A start that may go on: settings are checked and the store is locked."""
+    """A start that can continue: settings are checked and the store is locked."""
 
     arguments: argparse.Namespace
     settings: Settings
     data: Path
-    lock: StoreLock | None  # None for a start that takes no store, or only looks at one
-    # Held to the end of the process: run files and sockets are of one runbroker, whatever its store
+    lock: StoreLock | None  # None for a start that only reads a store, or has none
+    # Held to the end of the process: run files and sockets belong to one runbroker, whatever its store
     data_lock: StoreLock
     host_zone: str | None  # the TZ that Django will replace by its own
-    # The run file of a broker that was killed, which a start that takes no store puts back
+    # The run file of a killed broker, which a start without a store lock restores when it ends
     left: bytes | None = None
 
     def restore_host_zone(self) -> None:
-        """Store time (deleteWhen, index file names) is the host's; Django has set the process to its own
-        zone."""
+        """Set the host's time zone again, for store times (deleteWhen, index file names): Django has set its
+        own."""
         if self.host_zone is None:
             os.environ.pop("TZ", None)
         else:
@@ -57,25 +56,25 @@ class Launch:
 
     @property
     def has_name_server(self) -> bool:
-        """A name server runs in the process unless others were named and no port for ours was."""
+        """True if a name server runs in the process: not if others are named and no port for ours is."""
         return not self.arguments.nameserver or self.arguments.nameserver_port is not None
 
     def write_run_file(self, ports: dict[str, object]) -> None:
-        """Who holds the store, for a second start's refusal and for commands; and what the store was made
-        with, which a broker knows."""
+        """Write who holds the store, for a second start's refusal and for commands, and the settings that it
+        was created with."""
         store = self.settings.store
         root = str(store.store_path_root_dir.absolute())
-        told: dict[str, object] = {
+        recorded: dict[str, object] = {
             "pid": os.getpid(),
             "store": root,
             "delay_levels": store.message_delay_level,
             "inspect": store.inspect,
         }
-        told["store_settings"] = _given(store, () if self.lock is None else _SIZES)
+        recorded["store_settings"] = _given(store, () if self.lock is None else _SIZES)
         if self.lock is None:
             self.left = Disk().read_file(self.data / "run" / RUN_FILE)
-            told |= _word_of(self.left, root)
-        text = json.dumps(told | ports)
+            recorded |= _recorded_settings(self.left, root)
+        text = json.dumps(recorded | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
 
     def remove_run_file(self) -> None:
@@ -86,31 +85,33 @@ class Launch:
 
 
 def _given(store: StoreSettings, always: Container[str]) -> dict[str, object]:
-    """What is not as by default, for who looks at the store as this broker would; where it lies and how it is
-    opened is for them to say."""
+    """Return the settings that differ from the default, for commands that open the store as this broker does.
+
+    Paths and the way of opening are left out: each command has its own.
+    """
     named = ((field.name, getattr(store, field.name), field.default) for field in dataclasses.fields(store))
-    told = ((name, value) for name, value, default in named if value != default or name in always)
+    recorded = ((name, value) for name, value, default in named if value != default or name in always)
     return {
         name: value
-        for name, value in told
+        for name, value in recorded
         if not isinstance(value, Path) and name not in ("inspect", "accept_damage")
     }
 
 
-def _word_of(run_file: bytes | None, store: str) -> dict[str, object]:
-    """What a run file says of how this store was made."""
+def _recorded_settings(run_file: bytes | None, store: str) -> dict[str, object]:
+    """Return what a run file states about how this store was created."""
     try:
         found = json.loads(run_file or b"{}")
         return {name: found[name] for name in _OF_THE_STORE if name in found and found.get("store") == store}
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return {}  # it was torn, or is none of ours
+        return {}  # torn, or not one of ours
 
 
 prepared: Launch | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of runbroker."""
+    """Add the options of runbroker."""
     add = parser.add_argument
     add("--data", metavar="DIR", help="directory of everything that is written (default: ./data)")
     add("--store", metavar="DIR", help="directory of the message store (default: DIR/store)")
@@ -118,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--insecure",
         action="store_true",
-        help="allow another address than loopback although nobody is asked who they are",
+        help="allow another address than loopback, although requests are not authenticated",
     )
     add("--broker-port", type=int, metavar="N", help="port of the broker; N-2 is opened too (default: 10911)")
     add("--nameserver-port", type=int, metavar="N", help="port of the name server (default: 9876)")
@@ -143,7 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDR;ADDR",
         help="register with these name servers instead of one in this process",
     )
-    add("--advertise", metavar="HOST", help="address that clients are told to connect to (brokerIP1)")
+    add("--advertise", metavar="HOST", help="address to which clients connect (brokerIP1)")
     add("-c", "--config", metavar="FILE", help="a broker.conf in Apache's properties format")
     add(
         "--set",
@@ -155,8 +156,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(argv: list[str]) -> Launch:
-    """Check everything and lock. Raises ConfigError, StoreLockedError, StoreError; argparse exits on a wrong
-    option."""
+    """Check everything and lock the store. Raises ConfigError, StoreLockedError, StoreError; argparse exits
+    on a wrong option."""
     global prepared
     parser = argparse.ArgumentParser(prog="manage.py runbroker")
     add_arguments(parser)
@@ -205,8 +206,10 @@ def prepare(argv: list[str]) -> Launch:
 
 
 def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
-    """Refuse a run directory in which the run file cannot be replaced. The file is written last: the store
-    would be opened and served until then."""
+    """Refuse a run directory in which the run file cannot be replaced.
+
+    The file is written last: without this check the store would be opened and served before the error.
+    """
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         raise StoreError(
             f"{directory}: its file system is mounted read-only, and the broker keeps its run file "
@@ -217,7 +220,7 @@ def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
         raise StoreError(f"{directory}: {what}; give it the right (chmod u+rwx), or use another --data")
     for name in (RUN_FILE, f"{RUN_FILE}.tmp"):
         if disk.exists(directory / name):
-            disk.size_of(directory / name)  # refused when it is no regular file
+            disk.size_of(directory / name)  # raises unless it is a regular file
     fresh = directory / f"{RUN_FILE}.tmp"
     if disk.exists(fresh) and not os.access(fresh, os.W_OK, effective_ids=True):
         raise StoreError(
@@ -227,10 +230,10 @@ def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
 
 
 def _keep_private(directory: Path) -> None:
-    """A directory of ours that others may enter, since it was there before us or was copied, is for its owner
-    alone again."""
+    """Restrict a directory of ours to its owner again, if others may enter it because it existed before or
+    was copied."""
     found = directory.stat()
-    # A sticky one is meant for many
+    # A sticky directory is meant for many users
     if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not found.st_mode & stat.S_ISVTX:
         directory.chmod(0o700)
 
@@ -260,7 +263,7 @@ def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
 
 
 def pairs_of(texts: Iterable[str]) -> dict[str, str]:
-    """The keys and values of `--set`; ConfigError for what is no pair."""
+    """Return the keys and values of `--set`. Raises ConfigError for a text that is no pair."""
     pairs = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -285,14 +288,13 @@ def check_bind(host: str, insecure: bool) -> None:
         raise ConfigError(
             "--bind",
             host,
-            "whoever can reach this address could read and write every message, since access control "
-            "is not there yet;"
-            " use 127.0.0.1, or add --insecure if the network keeps others out",
+            "every client that can reach this address could read and write every message, since there is no "
+            "access control yet; use 127.0.0.1, or add --insecure if the network keeps others out",
         )
 
 
 def _holder(data: Path, root: Path) -> str:
-    """A sentence that says who holds the store, as far as the run file tells."""
+    """Return a sentence that names the holder of the store, as far as the run file has it."""
     for directory in (data, root.parent):
         raw = Disk().read_file(directory / "run" / RUN_FILE)
         if raw:

@@ -1,4 +1,4 @@
-"""The values that travel between the rooms: what is put, what comes back, what is read."""
+"""The values that the rooms exchange: messages to put, results of puts, requests and results of reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOPBACK_HOST = (b"\x7f\x00\x00\x01", 0)
 
 @dataclass(slots=True)
 class Message:
-    """A message as it is handed to the store (docs/spec/store-format.md section 2.1).
+    """A message as the store gets it (docs/spec/store-format.md section 2.1).
 
     `properties` is the encoded string (`name \\x01 value \\x02` repeated) in UTF-8. Hosts are (address of 4
     or 16 bytes, port). Times are milliseconds since 1970.
@@ -32,7 +32,7 @@ class Message:
 
 
 class PutStatus(enum.IntEnum):
-    """Apache's PutMessageStatus, as far as this store gives it (docs/spec/store-format.md section 9)."""
+    """Apache's PutMessageStatus, as far as this store uses it (docs/spec/store-format.md section 9)."""
 
     PUT_OK = 0
     FLUSH_DISK_TIMEOUT = 1
@@ -44,25 +44,26 @@ class PutStatus(enum.IntEnum):
     PROPERTIES_SIZE_EXCEEDED = 7
     OS_PAGE_CACHE_BUSY = 8
     UNKNOWN_ERROR = 9
-    WAITED_TOO_LONG = 10  # ours: it was not handed to the store, because it had waited too long
-    PAGE_CACHE_BUSY_WAITED = 11  # ours: nor was it, because it waited when the page cache became busy
+    WAITED_TOO_LONG = 10  # ours: not put, because it had waited too long
+    PAGE_CACHE_BUSY_WAITED = 11  # ours: not put, because it waited when the page cache became busy
     WHEEL_TIMER_FLOW_CONTROL = 12
     WHEEL_TIMER_MSG_ILLEGAL = 13
     WHEEL_TIMER_NOT_ENABLE = 14
-    # ours: its queue has no file, and files were made for as long as the caller allows; to be put again
+    # ours: its queue has no file, and the time that the caller allows for creating files is used up; put
+    # again
     PUT_OFF = 15
 
 
-# What becomes of a message that waited when it is tried again: the same.
+# Statuses that another attempt would return again, so a message that waited is not tried again.
 FINAL = (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 @dataclass(slots=True)
 class PutResult:
-    """What became of one put. Offsets are -1 when nothing was stored.
+    """The result of one put. Offsets are -1 when nothing was stored.
 
     `log_end` is the commit log position that `confirmed` must reach before the put may be acknowledged.
-    `log_offsets` has an entry a record: one for a message, one for each inner message of a batch.
+    `log_offsets` has an entry for each record: one for a message, one for each inner message of a batch.
     """
 
     status: PutStatus
@@ -79,9 +80,11 @@ class PutResult:
 
 
 class MovedOn(NamedTuple):
-    """What became of records that waited and were put where they belong: a status each, the log position
-    behind the last that was stored, and (topic, messages, bytes of their bodies) for each queue that got
-    some."""
+    """The result of putting records that waited to their real queues.
+
+    `statuses` has one for each record, `log_end` is the log position after the last stored one, and `stored`
+    has (topic, messages, bytes of their bodies) for each queue that got messages.
+    """
 
     statuses: list[PutStatus]
     log_end: int = 0
@@ -89,7 +92,7 @@ class MovedOn(NamedTuple):
 
 
 class GetStatus(enum.Enum):
-    """Apache's GetMessageStatus and two of ours; the name is the remark of a pull answer."""
+    """Apache's GetMessageStatus and two of ours; the name is the remark of a pull's answer."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -101,13 +104,13 @@ class GetStatus(enum.Enum):
     NO_MATCHED_LOGIC_QUEUE = 7
     NO_MESSAGE_IN_QUEUE = 8
     OFFSET_RESET = 9
-    MESSAGE_DAMAGED = 10  # ours: the message at the next offset is not as it was stored
-    READ_FAILED = 11  # ours: the disk did not give it
+    MESSAGE_DAMAGED = 10  # ours: the next message is not as it was stored
+    READ_FAILED = 11  # ours: the disk failed
 
 
 @dataclass(slots=True)
 class GetRequest:
-    """One read of a queue. `tag_codes` None means every tag; else the set of Java hashes that pass."""
+    """One read of a queue. `tag_codes` is the set of Java hashes that pass, None for every tag."""
 
     topic: str
     queue_id: int
@@ -120,8 +123,10 @@ class GetRequest:
 
 @dataclass(slots=True)
 class GetResult:
-    """Records found: `count` of them, back to back in `body`; each begins with its size. `cold`: they were
-    read by position in another thread, since they may not have been in memory."""
+    """The result of a read: `count` records, back to back in `body`; each begins with its size.
+
+    With `cold` they were read by position in another thread, because they were possibly not in memory.
+    """
 
     status: GetStatus
     next_offset: int
@@ -133,14 +138,14 @@ class GetResult:
 
 
 class DamagedRecord(NamedTuple):
-    """What an entry of the index leads to, and how it is damaged in words."""
+    """A damaged record to which an entry of the index leads, and its damage in words."""
 
     log_offset: int
     damage: str
 
 
 def damage_doubt(damaged: Sequence[DamagedRecord]) -> str | None:
-    """Why a lookup may miss messages, None without damage."""
+    """Return a sentence why a lookup may miss messages, None without damage."""
     if not damaged:
         return None
     first, more = damaged[0], len(damaged) - 1
@@ -152,9 +157,9 @@ def damage_doubt(damaged: Sequence[DamagedRecord]) -> str | None:
 
 
 class KeyQueryResult(NamedTuple):
-    """Records whose key hash matched, oldest first; hash collisions are left for the caller to drop.
+    """Records whose key hash matched, oldest first; the caller has to remove hash collisions.
 
-    `damaged` are those that are left out: messages may be missing.
+    `damaged` records are left out, so messages may be missing.
     """
 
     offsets: list[int]

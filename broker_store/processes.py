@@ -1,4 +1,4 @@
-"""Processes of this machine, by their number, and since when it runs."""
+"""True if a process of this machine exists, and the id of the machine's current boot."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_MOST = 2**31 - 1  # of a C int, which the system's call takes
+_MAX_PID = 2**31 - 1  # a C int, which kill(2) takes
 
 
 def exists(pid: object) -> bool:
-    """Whether a process of this number exists, of any user. False for what is no number of a process: it may
-    come from a file."""
-    if not isinstance(pid, int) or not 0 < pid <= _MOST:
+    """True if a process with this id exists, of any user. False for a value that is no process id, since it
+    may come from a file."""
+    if not isinstance(pid, int) or not 0 < pid <= _MAX_PID:
         return False
     try:
         os.kill(pid, 0)
@@ -24,8 +24,7 @@ def exists(pid: object) -> bool:
 
 
 def boot_id() -> str:
-    """Return the kernel's boot id, which is another after each start of the machine; "" where there is
-    none."""
+    """Return the kernel's boot id, which changes with each start of the machine; "" without one."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -1,9 +1,8 @@
-"""Work over large tables on the event loop, cut into turns so that no send waits for more than one of them.
+"""Work over large tables on the event loop, cut into turns so that a send waits for at most one of them.
 
-A table of 100,000 entries takes a tenth of a second to walk in Python. `in_turns` hands it out in pieces:
-when one has taken TURN_S, the loop handles what came meanwhile before the next. What is handed out is a copy
-of the table as it was at the beginning, so an entry may have been removed from the table when its piece is
-handed out.
+A scan of a table of 100,000 entries takes a tenth of a second in Python. `in_turns` yields it in pieces:
+after TURN_S the loop runs other work before the next piece. The pieces come from a copy of the table as it
+was at the beginning, so an entry may be removed from the table before its piece is yielded.
 """
 
 from __future__ import annotations
@@ -17,25 +16,24 @@ from typing import Any, TypeVar
 from broker_store import gc_policy
 
 TURN_S = 0.002
-FEW = 64  # entries between two readings of the clock
+PIECE = 64  # entries between two readings of the clock
 
 Entry = TypeVar("Entry")
 Steps = Generator[Any, Any, Any]
 
 
-async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Sequence[Entry]]:
-    """Yield the entries in pieces of `few`; after TURN_S the loop runs other work before the next piece."""
+async def in_turns(entries: Sequence[Entry], piece: int = PIECE) -> AsyncIterator[Sequence[Entry]]:
+    """Yield the entries in pieces of `piece`; after TURN_S the loop runs other work before the next."""
     until_s = time.perf_counter() + TURN_S
-    for begin in range(0, len(entries), few):
-        yield entries[begin : begin + few]
+    for begin in range(0, len(entries), piece):
+        yield entries[begin : begin + piece]
         if time.perf_counter() >= until_s:
             await asyncio.sleep(0)
             until_s = time.perf_counter() + TURN_S
 
 
 async def steps_in_turns(steps: Steps) -> None:
-    """Take all steps of a generator that yields no function to call; after TURN_S the loop runs other
-    work."""
+    """Take all steps of a generator that yields no functions; after TURN_S the loop runs other work."""
     until_s = time.perf_counter() + TURN_S
     for _ in steps:
         if time.perf_counter() >= until_s:
@@ -44,10 +42,10 @@ async def steps_in_turns(steps: Steps) -> None:
 
 
 class StepsInTurn:
-    """Takes the steps of generators one generator after another, TURN_S in each turn of the loop.
+    """Takes the steps of generators, one generator after another, for TURN_S in each turn of the loop.
 
-    A step that yields a function has it called in a thread and is sent what it returns, or has its exception
-    raised. Work that ends within its first turn, with none before it, is over when `take` returns.
+    A function that a step yields is called in a thread; its result is sent to the generator, or its exception
+    raised there. Work that ends within its first turn, with no other before it, is done when `take` returns.
     """
 
     def __init__(self) -> None:
@@ -77,14 +75,14 @@ class StepsInTurn:
                     continue
                 try:
                     found, error = await asyncio.to_thread(wanted), None
-                except Exception as raised:  # the work's own, which is where it is handled
+                except Exception as raised:  # raised in the generator, which handles it
                     found, error = None, raised
                 is_over, wanted = _some(steps, found, done, error)
             self._waiting.popleft()
             wanted = None
 
     async def stop(self) -> None:
-        """Leave what is not done."""
+        """Cancel what is not done."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -97,7 +95,7 @@ def _some(
     done: Callable[[Any, Exception | None], None],
     error: Exception | None = None,
 ) -> tuple[bool, Callable[[], object] | None]:
-    """Take steps for TURN_S: whether they are over, and what the last one wants to be called in a thread."""
+    """Take steps for TURN_S; return whether all are done, and the function that the last one yielded."""
     until_s = time.perf_counter() + TURN_S
     try:
         while True:

@@ -25,7 +25,7 @@ DISK_LIMIT = 0.84
 
 
 def pytest_sessionstart():
-    """A disk that is full for reasons of its own is told at once, not as messages that are gone."""
+    """A disk that is full for reasons of its own is reported at once, not as messages that are gone."""
     directory = tempfile.gettempdir()
     _, used, free = shutil.disk_usage(directory)
     if used > DISK_LIMIT * (used + free):

@@ -1,5 +1,4 @@
-"""The rooms of the project import one way; who stands above may be changed without a look at who stands
-below."""
+"""The rooms of the project import one way: a room can be changed without regard to those above it."""
 
 from __future__ import annotations
 
@@ -194,7 +193,7 @@ def test_nothing_that_was_read_is_run(found):
     assert wrong == []
 
 
-# Where the program opens a connection of its own, and to whom; nobody but its owner names an address
+# Where the program opens a connection of its own, and to whom; only its owner names an address
 # (docs/durability.md S20).
 CONNECTS = {
     "broker_store/server/transport.py": "name servers that the settings name",

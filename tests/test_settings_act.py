@@ -36,7 +36,7 @@ SMALL = {
 }
 
 EFFECTS: dict[str, object] = {}
-# Key -> a test file that sets the attribute and looks at what follows.
+# Key -> a test file that sets the attribute and checks the effect.
 SEEN_ELSEWHERE = {
     "acceptDamage": "engine/test_golden_stores.py",
     "brokerPermission": "server",

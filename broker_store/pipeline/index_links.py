@@ -36,7 +36,7 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
                 ),
                 dtype=ENTRY,
             )
-            told = len(chains.runs)
+            listed = len(chains.runs)
             wrong = compare.wrong_links(
                 raw.ctypes.data,
                 number,
@@ -44,17 +44,17 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
                 geometry.slots,
                 newest.ctypes.data,
                 room.ctypes.data,
-                MAX_LINKS_LISTED - told,
+                MAX_LINKS_LISTED - listed,
             )
-            for place, wanted in room[: min(wrong, MAX_LINKS_LISTED - told)].tolist():
+            for place, wanted in room[: min(wrong, MAX_LINKS_LISTED - listed)].tolist():
                 chains.runs.append((place, wanted, int(raw["previous"][place - number])))
             chains.count += wrong
             offsets = raw["log_offset"].astype(np.int64)
-            behind = np.concatenate(([before], offsets[:-1]))
-            steps, before = np.flatnonzero(offsets < behind), int(offsets[-1])
+            before_each = np.concatenate(([before], offsets[:-1]))
+            steps, before = np.flatnonzero(offsets < before_each), int(offsets[-1])
             order.count += len(steps)
             order.runs += [
-                (number + int(place), int(behind[place]), int(offsets[place]))
+                (number + int(place), int(before_each[place]), int(offsets[place]))
                 for place in steps[: MAX_LINKS_LISTED - len(order.runs)]
             ]
         slots = np.frombuffer(reader.read(geometry.slot_at(0), geometry.slots * SLOT.itemsize), dtype=SLOT)

@@ -74,12 +74,12 @@ def wrapped_java_home(java: Path, cache: Path) -> Path:
 def _version_of(java: Path) -> int:
     """Return the major version of a Java; 0 when it does not start."""
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found.group(1)) if found else 0
 
 
@@ -185,5 +185,5 @@ def is_here(master: str) -> bool:
 def words_of(error: Exception) -> str | None:
     """Return the message of one of our errors that Spark wrapped, from a worker or from planning; None
     without one."""
-    told = re.findall(r"^broker_store\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
-    return told[-1] if told else None
+    output = re.findall(r"^broker_store\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
+    return output[-1] if output else None

@@ -43,13 +43,13 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
         return read(columns=columns, damage=damage, **only)
 
     tell("sizes, delays and keys", 0, 0)
-    told = _beside(
+    totals = _beside(
         _sizes_and_delays(_named(rows("topic,store_time,born_time,record_bytes,tags,properties"))),
         _distinct_keys(_named(rows("topic,store_time,tags,keys,properties"))),
     )
     topics_first = f.when(f.col("which") == _which("topics"), 0).otherwise(1)
     cells = _collected(
-        told.fillna(0, ["distinct_keys"]).orderBy(topics_first, f.desc("messages"), *NAMES),
+        totals.fillna(0, ["distinct_keys"]).orderBy(topics_first, f.desc("messages"), *NAMES),
         MAX_TOPICS + MAX_CELLS,
     )
     found = {

@@ -285,7 +285,7 @@ def test_an_arrival_is_told_only_when_all_before_it_are_on_the_wheel(world):
     for _ in range(4):
         world.send(TIMER_DELAY_SEC=50)
         assert arrived == [(TIMER_TOPIC, 0)]
-        # One step reads all there is and asks to come again much later: it must be told of the next.
+        # One step reads all there is and asks to come again much later: it must be notified of the next.
         assert world.timer.step(world.now_ms) > world.now_ms
         arrived.clear()
     assert world.timer.facts()["waiting"] == 4

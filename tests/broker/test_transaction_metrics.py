@@ -1,4 +1,4 @@
-"""broker.transaction_metrics: the file of Apache's that tells how many halves wait for each topic."""
+"""broker.transaction_metrics: the file of Apache's with the number of halves that wait for each topic."""
 
 import pytest
 

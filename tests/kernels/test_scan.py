@@ -1,4 +1,4 @@
-"""The scan believes a record only if everything about it holds, and says where the good ones end."""
+"""The scan accepts a record only if everything about it holds, and reports where the good ones end."""
 
 import re
 
@@ -145,7 +145,7 @@ def test_a_slice_ends_behind_the_record_in_which_it_ends():
 
 
 def slow_break(units, log_end, least):
-    """(first unit that is none, log offset behind the last good one)"""
+    """(first unit that is none, log offset after the last good one)"""
     for number, unit in enumerate(units):
         if unit.log_offset == 0 and unit.size == queue_unit.PRE_BLANK_SIZE:
             continue

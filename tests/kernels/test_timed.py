@@ -69,7 +69,7 @@ def test_rows_say_what_the_properties_say(messages, now_ms):
             assert (row.topic_hash, bool(row.deletes)) == (java_hash(topic), "TIMER_DEL_UNIQKEY" in pairs)
             assert row.out_ms == held(timer_request.parse_long(pairs.get("TIMER_OUT_MS")))
             asked = timer_request.requested_ms(pairs, stored.store_timestamp)
-            # Beyond any time that can be told the exact number does not matter.
+            # Beyond the range of times the exact number does not matter.
             assert row.asked_ms == held(asked) or (
                 asked is not None and abs(asked) > 1 << 59 and (row.asked_ms > 1 << 58) == (asked > 0)
             )

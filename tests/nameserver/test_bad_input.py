@@ -2,7 +2,7 @@
 hostile.
 
 As tests/server/test_bad_input.py does for the broker: each bad request differs from a good one in one place.
-It gets one answer; what is refused has changed nothing, is told with its field, and is counted with who it
+It gets one answer; what is refused has changed nothing, is reported with its field, and is counted with who it
 was.
 """
 

@@ -46,7 +46,7 @@ def test_a_registered_broker_is_in_the_route_of_its_topics(routes):
 
 
 class NoItems(dict):
-    """A table of which nobody may ask all pairs: that makes a tuple for each in one step."""
+    """A table whose pairs may not be read all at once: that makes a tuple for each in one step."""
 
     def items(self):
         raise AssertionError("all pairs at once")

@@ -158,7 +158,7 @@ def test_each_planted_fault_is_named_with_its_place(spark, tmp_path, partition_b
     ) in found
     assert ("index-chain", str(name), looped) in found
     assert any("loops" in one["what"] for one in result["findings"] if one["kind"] == "index-chain")
-    # What follows from a fault that is named is not told again as another.
+    # What follows from a fault that is named is not reported again as another.
     assert (
         result["kinds"]["unit-wrong"]
         == result["kinds"]["unit-missing"]
@@ -206,7 +206,7 @@ def test_a_unit_that_points_far_away_is_told_once_and_hides_no_other(spark, tmp_
         for number in range(400):
             store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     queue = root / "consumequeue" / "T" / "0" / ("0" * 20)
-    tasks = 40_000  # bytes a task: the wrong units lie where the units of a task are looked for by halving
+    tasks = 40_000  # bytes a task: the wrong units lie where a binary search looks up the units of a task
     wrong = {
         200: (0, 100, 7),
         100: (1 << 40, 100, 7),
@@ -281,7 +281,7 @@ def test_units_and_entries_of_no_record_and_records_of_none_are_told(spark, tmp_
 def test_entries_of_an_index_that_stand_twice_or_out_of_order_are_told_as_such(
     spark, tmp_path, partition_bytes
 ):
-    """No key is missing, and each entry is one of a record: only their order is wrong. A start goes on behind
+    """No key is missing, and each entry is one of a record: only their order is wrong. A start goes on after
     the offset of the last entry."""
     root = tmp_path / "store"
     with opened(
@@ -349,7 +349,7 @@ def test_of_a_store_in_use_only_what_is_dispatched_is_compared(spark, tmp_path, 
     until = plain.records(root)[400]
     page = LivePage(Disk(), tmp_path / "live")
     page.publish(0, until.log_offset, until.log_offset, until.log_offset, until.log_offset, 0, "running")
-    # What comes behind may be half written.
+    # What follows may be half written.
     edit(
         root / "commitlog" / ("0" * 20),
         until.log_offset + 90,

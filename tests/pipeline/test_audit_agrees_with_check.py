@@ -55,7 +55,7 @@ def test_a_planted_fault_is_named_alike(fault, sound, tmp_path):
         if one["kind"] not in NOT_COMPARED
     }
     assert {kind for _, kind, _, _ in named} == {kind for _, kind, _, _ in checked}
-    # Of many units or entries the audit tells the first of each queue or file and counts the others.
+    # Of many units or entries the audit reports the first of each queue or file and counts the others.
     assert {one for one in named if one[1] not in OTHER_PLACE} <= {
         one for one in checked if one[1] not in OTHER_PLACE
     }

@@ -262,7 +262,7 @@ def test_a_compressed_body_is_given_back_up_to_the_caps(kind):
 
 
 def test_a_record_inside_a_body_is_no_record(tmp_path):
-    """Cuts come from queues and are proven, not found by looking for something like a record."""
+    """Cuts come from queues and are proven, not found by a search for something like a record."""
     with opened(tmp_path / "store", Clock()) as store:
         first = store.put(Message("T", 0, b"a" * 100))
         inner = record.encode(Message("forged", 0, b"b"), 0, first.log_end + 88, 5)

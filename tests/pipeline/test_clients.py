@@ -18,7 +18,7 @@ from tests.pipeline import plain
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """(the store of a broker that has ended, what the clients were told of each message)."""
+    """(the store of a broker that has ended, what each client was answered)."""
     if reason := next(
         filter(
             None,

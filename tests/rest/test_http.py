@@ -37,7 +37,7 @@ class Gateway:
 
 
 class World:
-    """HotRoutes with a gateway, a token of each role, and an application behind it that says it was asked."""
+    """HotRoutes with a gateway, a token of each role, and an application after it that reports that it was asked."""
 
     def __init__(self, **options):
         self.gateway = Gateway()

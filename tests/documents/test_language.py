@@ -1,0 +1,155 @@
+"""Plain technical English: words that docstrings, comments, pages and documents do not use.
+
+`not_clean.txt` has the paths that still use them, one on each line: a directory stands for all files in it.
+The list only gets shorter. A path without such words fails the test until its line is removed; a path that is
+not in the list fails with its places. `python -m tests.documents.test_language` prints what is left of the
+list.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.documents.test_references import texts_of
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_CLEAN = Path(__file__).with_name("not_clean.txt")
+
+# Words -> what to write. Each is precise enough that no correct use of it is needed.
+WORDS = {
+    r"whoever|nobody|somebody|anybody|everybody": "name the client, process, thread or caller",
+    r"tells?|told|telling": "show, report, state, return",
+    r"anew": "again",
+    r"mends?|mended|mending": "repair",
+    r"(?:looks?|looked|looking) (?:at|for|through|into)": "scan, read, check, search",
+    r"by halving": "by binary search",
+    r"comes? into being|came into being": "is created",
+    r"gently|hurry|hurries|hurried": "throttled, at full speed",
+    r"whereabouts": "places, references",
+    r"believes?|believed": "trust, verify",
+    # "After" in order or place. Lag, and what a proxy hides, are behind in every language.
+    r"(?<!far )(?<!lag )(?<!lags )(?<!fall )(?<!falls )(?<!fell )(?<!fallen )(?<!falling )(?<!left )behind"
+    r"(?! (?:a|an|the|your|one) (?:\w+ )?(?:proxy|balancer|firewall|NAT)\b)": "after",
+}
+FORBIDDEN = re.compile("|".join(rf"(?P<w{number}>\b(?:{word})\b)" for number, word in enumerate(WORDS)), re.I)
+
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)|\"\w+\"", re.MULTILINE | re.DOTALL)
+_MARKUP = re.compile(
+    r"<(script|style)\b.*?</\1>|<[^>]*>|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|\{% comment %\}.*?\{% endcomment %\}",
+    re.DOTALL,
+)
+# Dated records: they keep their words.
+RECORDS = ("docs/decisions/", "docs/BENCHMARKS.md", "CHANGELOG.md")
+
+
+def files() -> list[Path]:
+    """Return the Python files, templates and documents of the repository."""
+    names = subprocess.run(
+        [
+            "git",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "*.py",
+            "templates/*.html",
+            "*.md",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return [
+        ROOT / name
+        for name in sorted(set(names.split("\0")) - {""})
+        if not name.startswith(RECORDS) and (ROOT / name).is_file() and ROOT / name != Path(__file__)
+    ]
+
+
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    """Return the text with matches replaced by blanks, so that lines keep their numbers."""
+    return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
+def texts(name: str, source: str) -> list[tuple[int, str]]:
+    """Return (line, text) of each text of a file that is read as language."""
+    if name.endswith(".py"):
+        return [(line, _blanked(_CODE, text)) for line, text in texts_of(source)]
+    return [(1, _blanked(_CODE if name.endswith(".md") else _MARKUP, source))]
+
+
+def found_in(name: str, source: str) -> list[str]:
+    """Return line, words and advice for each forbidden use in a file."""
+    if not FORBIDDEN.search(source):
+        return []
+    places = []
+    for line, text in texts(name, source):
+        for found in FORBIDDEN.finditer(
+            re.sub(r"\n[ \t]*(?:# )?", lambda mark: "\n" + " " * (len(mark[0]) - 1), text)
+        ):
+            advice = list(WORDS.values())[int(found.lastgroup[1:])]
+            places.append(f"{line + text.count(chr(10), 0, found.start())}: {found[0]!r}: {advice}")
+    return places
+
+
+@functools.cache
+def places() -> dict[str, list[str]]:
+    """Return the forbidden uses of each file that has some, by its path."""
+    return {
+        name: uses
+        for file in files()
+        if (uses := found_in(name := str(file.relative_to(ROOT)), file.read_text()))
+    }
+
+
+def listed() -> list[str]:
+    return NOT_CLEAN.read_text().split()
+
+
+def _is_below(name: str, path: str) -> bool:
+    return name == path or name.startswith(path.rstrip("/") + "/")
+
+
+def test_what_is_clean_stays_clean():
+    paths = listed()
+    wrong = [
+        f"{name}:{use}"
+        for name, uses in places().items()
+        if not any(_is_below(name, path) for path in paths)
+        for use in uses
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_list_of_paths_that_are_not_clean_gets_shorter():
+    paths = listed()
+    assert paths == sorted(set(paths))
+    clean = [path for path in paths if not any(_is_below(name, path) for name in places())]
+    assert not clean, f"clean now, so take out of {NOT_CLEAN.name}: {', '.join(clean)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "words"),
+    [
+        ("a.py", '"""Whoever asks is told."""\n', ["Whoever", "told"]),
+        ("a.py", "x = 'told'  # made anew\n", ["anew"]),
+        ("a.py", "# How far behind a reader is; behind a proxy\n", []),
+        ("a.py", "# the record behind it, which it\n# looks at\n", ["behind", "looks at"]),
+        ("a.py", "# `told` is a name\ntold = 1\n", []),
+        ("a.html", "<p title='told'>{{ told }} {% if told %}is told{% endif %}</p>", ["told"]),
+        ("a.md", "Nothing is `told`.\n```\ntold\n```\nIt tells [more](told.md).", ["tells"]),
+    ],
+)
+def test_a_word_is_found_where_it_is_language(name, source, words):
+    assert [use.split("'")[1] for use in found_in(name, source)] == words
+
+
+if __name__ == "__main__":
+    print("\n".join(path for path in listed() if any(_is_below(name, path) for name in places())))
