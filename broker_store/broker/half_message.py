@@ -1,9 +1,11 @@
 """Half messages: how a message becomes the half of a transaction, and a half a message again.
 
-message of its topic ──prepare──► half: topic and queue in REAL_TOPIC and REAL_QID
-                                    │ ├─ asked_copy    with one more in TRANSACTION_CHECK_TIMES
-                                    │ ├─ given_up_copy in TRANS_CHECK_MAX_TIME_TOPIC ──resumed──► half
-message of its topic ◄──committed───┘
+    message of its topic ──prepare──► half: topic and queue in REAL_TOPIC and REAL_QID
+                                        │ ├─ asked_copy    with one more in TRANSACTION_CHECK_TIMES
+                                        │ ├─ given_up_copy in TRANS_CHECK_MAX_TIME_TOPIC ──resumed──► half
+    message of its topic ◄──committed───┘
+
+Each copy keeps body, flags, hosts and times of the half.
 """
 
 from __future__ import annotations

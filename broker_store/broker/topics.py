@@ -52,7 +52,7 @@ DELAY_QUEUES = 18
 # table entry. `max_auto_created` limits the topics that clients create by using a name, `max_topics` all
 # topics.
 MAX_QUEUES = 128
-FEW = 64  # topics of a list that one step creates
+TOPICS_PER_STEP = 64  # of a list that is created
 # Apache defines six attributes of a topic, the longest with a name of 24 characters; these limits leave some
 # room.
 MAX_ATTRIBUTES = 32
@@ -245,7 +245,8 @@ class Topics:
         return config
 
     def put_in_steps(self, configs: Sequence[TopicConfig]) -> Iterator[None]:
-        """Create or replace several topics, FEW in each step. If one is not allowed nothing is changed.
+        """Create or replace several topics, TOPICS_PER_STEP in each step. If one is not allowed nothing is
+        changed.
 
         All are checked before the first step. Room for new topics is reserved until their step.
         """
@@ -258,8 +259,8 @@ class Topics:
             )
         self._kept_room += len(new)
         try:
-            for begin in range(0, len(configs), FEW):
-                some = configs[begin : begin + FEW]
+            for begin in range(0, len(configs), TOPICS_PER_STEP):
+                some = configs[begin : begin + TOPICS_PER_STEP]
                 taken = new.intersection(config.name for config in some)
                 new -= taken
                 self._kept_room -= len(taken)

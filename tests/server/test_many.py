@@ -13,7 +13,7 @@ import pytest
 from broker_store import turns as turns_module
 from broker_store.broker import groups, offsets
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import FEW, TopicConfig
+from broker_store.broker.topics import TOPICS_PER_STEP, TopicConfig
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.name_server import NameServerSettings
 from broker_store.formats.config_json import DataVersion
@@ -95,7 +95,7 @@ async def test_a_list_is_made_whole_and_recorded_or_not_at_all_where_the_broker_
     monkeypatch.setattr(turns_module, "TURN_S", 0.0)
     harness, records = Harness(), []
     harness.parts.changes.note = lambda record, client_id: records.append(record)
-    many = [topic(f"t{number}") for number in range(2 * FEW)]
+    many = [topic(f"t{number}") for number in range(2 * TOPICS_PER_STEP)]
     harness.request(R.UPDATE_AND_CREATE_TOPIC_LIST, json.dumps({"topicConfigList": many}).encode())
     for _ in range(turns):
         await asyncio.sleep(0)
