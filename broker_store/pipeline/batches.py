@@ -1,5 +1,5 @@
 """A stretch of the log as Arrow record batches: kernels turn bytes into columns of numbers and pieces of
-text, which Arrow takes without copies of single values.
+text.
 
 No record becomes a Python object, and a column that is not requested costs nothing. Text that is not valid
 UTF-8 gets replacement characters, as from Apache's decoder.

@@ -169,8 +169,7 @@ def is_zero(path: Path, size: int, disk: Disk) -> bool:
 def find_cuts(
     store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk
 ) -> list[int]:
-    """Return where records begin, less than or equal to `reach` after each target, as far as the queues
-    know."""
+    """Return where records begin, at each target or less than `reach` after it, as far as the queues know."""
     found: dict[int, int] = {}
     if not targets:
         return []

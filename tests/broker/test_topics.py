@@ -6,8 +6,8 @@ import pytest
 
 from broker_store.broker.topics import (
     AUTO_CREATE_TOPIC,
-    FEW,
     SCHEDULE_TOPIC,
+    TOPICS_PER_STEP,
     TRACE_TOPIC,
     TooManyTopicsError,
     TopicConfig,
@@ -178,26 +178,26 @@ def test_json_of_a_topic_is_plain():
 
 
 def test_a_long_list_is_put_in_steps_and_its_room_is_kept_meanwhile():
-    topics = make(max_topics=len(make()) + 2 * FEW)
+    topics = make(max_topics=len(make()) + 2 * TOPICS_PER_STEP)
     before, changes = len(topics), []
     topics.on_change = lambda changed: changes.append(len(changed))
-    steps = topics.put_in_steps([TopicConfig(f"t{number}", 1, 1) for number in range(2 * FEW)])
+    steps = topics.put_in_steps([TopicConfig(f"t{number}", 1, 1) for number in range(2 * TOPICS_PER_STEP)])
     assert len(topics) == before, "nothing happens before the first step"
     next(steps)
-    assert (len(topics), changes) == (before + FEW, [FEW])
+    assert (len(topics), changes) == (before + TOPICS_PER_STEP, [TOPICS_PER_STEP])
     with pytest.raises(TooManyTopicsError):
         topics.put(TopicConfig("one-more", 1, 1))
     assert list(steps) == [None]
-    assert (len(topics), changes) == (before + 2 * FEW, [FEW, FEW])
+    assert (len(topics), changes) == (before + 2 * TOPICS_PER_STEP, [TOPICS_PER_STEP, TOPICS_PER_STEP])
     with pytest.raises(NameError_):
         next(topics.put_in_steps([TopicConfig("t0", 2, 2), TopicConfig("no name", 1, 1)]))
     assert topics.get("t0").read_queues == 1
 
 
 def test_a_list_that_is_given_up_gives_its_room_back():
-    topics = make(max_topics=len(make()) + 2 * FEW)
-    steps = topics.put_in_steps([TopicConfig(f"t{number}", 1, 1) for number in range(2 * FEW)])
+    topics = make(max_topics=len(make()) + 2 * TOPICS_PER_STEP)
+    steps = topics.put_in_steps([TopicConfig(f"t{number}", 1, 1) for number in range(2 * TOPICS_PER_STEP)])
     next(steps)
     steps.close()
-    for number in range(FEW):
+    for number in range(TOPICS_PER_STEP):
         topics.put(TopicConfig(f"more{number}", 1, 1))
