@@ -15,7 +15,6 @@ NOT_CLEAN = {
     "broker_store.check.*",
     "broker_store.engine.*",
     "broker_store.facts.*",
-    "broker_store.pipeline.*",
     "broker_store.server.*",
     "mqadmin.api.contract",
     "mqadmin.clusters",

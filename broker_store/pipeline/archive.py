@@ -23,7 +23,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from broker_store.engine.disk.disk import Disk
@@ -140,7 +140,7 @@ def _archive_stretch(
     ordered.write.mode("overwrite").partitionBy("topic", "day", "part").option("compression", "zstd").parquet(
         str(unfinished)
     )
-    stretch = {"from": begin, "files": [], "records": 0, "bytes": 0}
+    stretch: dict[str, Any] = {"from": begin, "files": [], "records": 0, "bytes": 0}
     to, last = begin, manifest["last"]
     for path in sorted(unfinished.rglob("*.parquet")):
         about = _facts_of(path)

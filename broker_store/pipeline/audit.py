@@ -142,10 +142,12 @@ class _Audit:
             )
             found = self._in_tasks(check_stretch, self._shared(), self._stretches())
         self._tell_log(found)
+        geometry = walk.index_files.geometry
         # Of a file whose header counts no entry the slots may tell of some: then the header is damaged.
         if linked := [
-            IndexFile(str(path), header, walk.index_files.geometry)
+            IndexFile(str(path), header, geometry)
             for path, _, header in walk.index_files.files
+            if geometry is not None
         ]:
             self.tell("links of the index", 0, 0)
             self._tell_links(
@@ -222,7 +224,7 @@ class _Audit:
             ).log_offset
 
     def add(
-        self, severity: str, kind: str, file: object, offset: int | None, what: str, count: int = 1
+        self, severity: str, kind: str, file: Path | str, offset: int | None, what: str, count: int = 1
     ) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + count
         if sum(one["kind"] == kind for one in self.findings) < TOLD:
@@ -298,10 +300,11 @@ class _Audit:
 
     def _index_files(self, walk: StoreCheck) -> list[IndexFile]:
         """Those that hold entries, of the length that they should have."""
+        geometry = walk.index_files.geometry
         found = [
-            IndexFile(str(path), header, walk.index_files.geometry)
+            IndexFile(str(path), header, geometry)
             for path, _, header in walk.index_files.files
-            if header.count > index_file.FIRST_ENTRY
+            if geometry is not None and header.count > index_file.FIRST_ENTRY
         ]
         self.counts["index_files"] = len(found)
         return found
@@ -468,7 +471,8 @@ class _Audit:
         )
         first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
         known = self.walk.queues.get((fault.topic, fault.queue_id))
-        path, at = self.store / "consumequeue" / fault.topic / str(fault.queue_id), first * queue_unit.SIZE
+        path: Path | str = self.store / "consumequeue" / fault.topic / str(fault.queue_id)
+        at = first * queue_unit.SIZE
         if known is not None:
             path, at = known.file_of(first)
         which = f"unit {first}" if fault.count == 1 else f"{fault.count} units from {first} to {last}"
@@ -538,6 +542,7 @@ class _Audit:
                     f"states {stated} slots in use, there are {used}",
                 )
                 continue
+            assert geometry is not None  # files of the index were read
             for number, (place, wanted, there) in enumerate(fault.runs, 1):
                 if fault.kind == "index-entry":
                     severity, at, what = (
@@ -605,7 +610,7 @@ class _Audit:
         return None
 
 
-def _without(runs: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _without(runs: list[tuple[int, ...]], taken: list[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
     """Yield the numbers of `runs` that are in none of `taken`, as runs; each is (first, last), those of one
     list do not overlap."""
     taken, place = sorted(taken), 0

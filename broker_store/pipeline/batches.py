@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import ipaddress
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -353,7 +354,7 @@ def _passing(part: Slice, tests: tuple[Test, ...]) -> Slice:
     return part.kept(keep)
 
 
-def holds(found: np.ndarray, operator: str, value: object) -> np.ndarray:
+def holds(found: np.ndarray, operator: str, value: Any) -> np.ndarray:
     """Return for which of the values the test is true."""
     return np.isin(found, value) if operator == "in" else _COMPARE[operator](found, value)
 
@@ -410,7 +411,9 @@ def _open(split: Split, disk: Disk) -> Reader:
         ) from None
 
 
-def _after_damage(split: Split, reader: Reader, base: int, at: int, reason: str, damage: str) -> Iterator:
+def _after_damage(
+    split: Split, reader: Reader, base: int, at: int, reason: str, damage: str
+) -> Generator[tuple[int, int, str], None, int | None]:
     """Find where valid records continue after an invalid one; None when there are none."""
     following = _next_record(split, reader, base, at + 1)
     if following is None and split.is_last:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,8 @@ class Fault:
     path: str = ""
     count: int = 0
     first: tuple = ()
-    runs: list[tuple[int, int]] = field(default_factory=list)  # of units
+    # Of units: the first and the last. Of links: the place, what it should name and what it names.
+    runs: list[tuple[int, ...]] = field(default_factory=list)
 
 
 @dataclass
@@ -103,7 +105,7 @@ class Findings:
         self.damaged: list[tuple[int, int]] = list(store.gaps)
         self._faults: dict[tuple[str, str], Fault] = {}
 
-    def add(self, kind: str, where: str, first: tuple, count: int = 1, **of: object) -> Fault:
+    def add(self, kind: str, where: str, first: tuple, count: int = 1, **of: Any) -> Fault:
         fault = self._faults.get((kind, where))
         if fault is None:
             fault = self._faults[kind, where] = Fault(kind, first=first, **of)

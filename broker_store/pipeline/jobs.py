@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.pipeline.splits import log_files
@@ -66,7 +66,7 @@ def audit(
     *,
     noted: FileSizes | None = None,
     last_start: LastStart | None = None,
-    **options: object,
+    **options: Any,
 ) -> dict:
     """Run broker_store.pipeline.audit; `options` are the source's, delay_levels and partition_bytes."""
     from broker_store.pipeline.audit import audit as run
@@ -189,7 +189,7 @@ def shuffles_of(spark: SparkSession, store: Path) -> Iterator[None]:
     log_bytes = sum(end - begin for _, begin, end in log_files(store, Disk()))
     partitions = "spark.sql.shuffle.partitions"
     wanted = {
-        partitions: str(max(int(spark.conf.get(partitions)), -(-log_bytes // SHUFFLED_BYTES))),
+        partitions: str(max(int(spark.conf.get(partitions) or 0), -(-log_bytes // SHUFFLED_BYTES))),
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": MOVED_BYTES,
     }
     before = {name: spark.conf.get(name) for name in wanted}
@@ -198,8 +198,11 @@ def shuffles_of(spark: SparkSession, store: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
 
 
 @contextmanager

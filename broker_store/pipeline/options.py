@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from broker_store.config.store import delay_levels_ms
 from broker_store.engine.disk.disk import Disk
@@ -39,7 +40,7 @@ PLAIN_BYTES = 16 << 20
 MAX_MS = ((1 << 63) - 1) // 1000  # in microseconds it fits a timestamp of Arrow
 PLAIN_RATIO = 1000
 
-Test = tuple[str, str, object]
+Test = tuple[str, str, Any]
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 def _whole(name: str, value: object, most: int = (1 << 63) - 1) -> int:
     try:
-        number = int(value)
+        number = int(str(value))
     except ValueError:
         number = -1
     if not 0 <= number <= most:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -110,7 +110,9 @@ class RocketMQReader(ds.DataSourceReader):
         if options.table == "records":
             splits.log_files(options.path, disk)
             splits.check_topics(options.path, options.topics, disk)
-            work = splits.splits_of(options.path, options.live, options.tests, options.partition_bytes, disk)
+            work: Sequence[Split | Pieces] = splits.splits_of(
+                options.path, options.live, options.tests, options.partition_bytes, disk
+            )
         else:
             from broker_store.pipeline.derived import pieces_of
 
@@ -118,12 +120,14 @@ class RocketMQReader(ds.DataSourceReader):
         # With an empty list Spark would call `read` once with a value of its own.
         return [Partition(one) for one in work] or [Partition(None)]
 
-    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # of `partitions`
         from broker_store.pipeline import batches, derived
 
         if partition.value is None:
             return
-        read = batches.batches_of if self._options.table == "records" else derived.batches_of
+        read: Callable[..., Iterator[pa.RecordBatch]] = (
+            batches.batches_of if self._options.table == "records" else derived.batches_of
+        )
         yield from read(partition.value, self._columns, self._options)
         if not gc.get_freeze_count():
             # Spark's worker collects garbage after each task. Objects of Arrow and Numba live on, and are
@@ -133,9 +137,10 @@ class RocketMQReader(ds.DataSourceReader):
 
 def _test_of(given: ds.Filter) -> tuple[Test, ...] | None:
     """Return the filter as tests, () when it is always true; None when Spark must apply it itself."""
-    if len(given.attribute if hasattr(given, "attribute") else ()) != 1:
+    attribute: tuple[str, ...] = getattr(given, "attribute", ())
+    if len(attribute) != 1:
         return None
-    (column,) = given.attribute
+    (column,) = attribute
     if isinstance(given, ds.IsNotNull):
         return () if column in _NEVER_NULL else None
     values = given.value if isinstance(given, ds.In) else (getattr(given, "value", None),)

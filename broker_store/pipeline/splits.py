@@ -13,9 +13,10 @@ it. Files, and parts of the last one, that a broker prepared and did not write a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
@@ -106,7 +107,7 @@ def splits_of(
     tests: tuple[Test, ...] = (),
     partition_bytes: int = PARTITION_BYTES,
     disk: Disk | None = None,
-    files: list[tuple[Path, int, int]] | None = None,
+    files: Sequence[tuple[Path, int, int]] | None = None,
 ) -> list[Split]:
     """Return the stretches that may hold records that pass the tests, oldest first.
 
@@ -167,7 +168,7 @@ def is_zero(path: Path, size: int, disk: Disk) -> bool:
 
 
 def find_cuts(
-    store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk
+    store: Path, files: Sequence[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk
 ) -> list[int]:
     """Return where records begin, at each target or less than `reach` after it, as far as the queues know."""
     found: dict[int, int] = {}
@@ -208,7 +209,7 @@ def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_
 
 
 def is_record_of(
-    queue: Queue, number: int, unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk
+    queue: Queue, number: int, unit: queue_unit.QueueUnit, files: Sequence[tuple[Path, int, int]], disk: Disk
 ) -> bool:
     """True if the record that a unit points to is valid and states that queue and number."""
     found = record_at(unit, files, disk)
@@ -220,7 +221,7 @@ def is_record_of(
 
 
 def record_at(
-    unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk
+    unit: queue_unit.QueueUnit, files: Sequence[tuple[Path, int, int]], disk: Disk
 ) -> record.StoredMessage | None:
     """Return the valid record at a unit's log offset, whatever queue it states; None when there is none."""
     for path, base, end in files:
@@ -319,9 +320,8 @@ def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
     stored = set(disk.list_names(store / "consumequeue"))
     known = set(stored)
     try:
-        table = config_json.read(disk.read_file(store / "config" / "topics.json") or b"{}").get(
-            "topicConfigTable"
-        )
+        value: Any = config_json.read(disk.read_file(store / "config" / "topics.json") or b"{}")
+        table = value.get("topicConfigTable")
         known |= set(table) if isinstance(table, dict) else set()
     except (FormatError, AttributeError):
         return  # its names are not known

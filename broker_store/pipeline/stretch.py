@@ -74,7 +74,9 @@ def _check_times(found: Found, rows: np.ndarray) -> None:
 
 def _note_damage(findings: Findings, at: int, length: int, problem: str) -> None:
     found, torn = findings.found, problem.startswith(TORN)
-    findings.damaged.append((at, findings.stretch.split.file_end if torn else at + length))
+    split = findings.stretch.split
+    assert split is not None  # what is damaged was read from it
+    findings.damaged.append((at, split.file_end if torn else at + length))
     if len(found.damaged) < MAX_DAMAGED_LISTED or torn:
         found.damaged.append((at, length, problem))
     else:
