@@ -2,8 +2,8 @@
 
 No password is shipped. The first start makes the user `admin` and prints a password for one login, which must
 set another: `FirstLogin` marks such a user, the login page takes the password out of use as it lets its
-holder in, and the middleware of `views/account.py` shows nothing but the password page until a new one is
-set. Until that has happened each start prints a fresh password, so an overlooked one is no dead end.
+holder in, and the middleware shows nothing but the password page until a new one is set. Until that
+has happened each start prints a fresh password, so an overlooked one is no dead end.
 """
 
 from __future__ import annotations

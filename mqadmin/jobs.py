@@ -64,6 +64,7 @@ MAX_LISTED = 200  # newest jobs of each queue and state
 # Jobs that wait, of all queues: each holds its parameters and a row of every list until its turn comes.
 MAX_WAITING = 100
 MAX_WAITING_OF_USER = 20  # so that others find room
+RESEND = "resend_dead_letters"  # the kind that dead letters have a page for
 _NO_ROOM = "wait until some have run, or cancel some"
 _starting = threading.Lock()  # counting and queueing are one step for the threads of requests
 PROGRESS_INTERVAL_SECONDS = 0.25
@@ -560,7 +561,7 @@ KINDS: dict[str, Kind] = {
     "export_messages": Kind(
         export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export
     ),
-    "resend_dead_letters": Kind(
+    RESEND: Kind(
         resend_dead_letters,
         "Send dead letters again",
         "default",

@@ -50,7 +50,7 @@ from broker_store.formats import names
 from broker_store.rest.problems import Problem, problem_of
 from broker_store.throttle import Throttle, throttled_by
 from broker_store.units import fields_of
-from mqadmin import clusters, jobs, parts
+from mqadmin import clusters, parts
 from mqadmin.middleware import MUST_SET_PASSWORD
 from mqadmin.views import registry
 from mqadmin.views.view import Stream
@@ -111,18 +111,6 @@ def with_dispatched(files: list[dict], dispatched: int | None) -> list[dict]:
     ]
 
 
-def _jobs(cluster, name: str) -> dict:
-    return jobs.moving()
-
-
-def _runs(cluster, name: str) -> dict:
-    return jobs.moving(runs_only=True)
-
-
-def _job(cluster, name: str) -> dict:
-    return jobs.state_of(name)
-
-
 def _retries(cluster, name: str) -> dict:
     return cluster.retries(name)
 
@@ -142,10 +130,6 @@ STREAMS: dict[str, Stream] = {
         lambda cluster, name: cluster.timeline(name), 20, names.check_group, in_thread=True
     ),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
-    "waiting": Stream(lambda cluster, name: cluster.waiting(), 4),
-    "jobs": Stream(_jobs, 4, in_thread=True, in_turn=False),
-    "pipeline": Stream(_runs, 4, in_thread=True, in_turn=False),
-    "job": Stream(_job, 2, jobs.check_id, in_thread=True, in_turn=False),
     "part": Stream(
         lambda cluster, address: {"html": parts.render(cluster, address)},
         40,

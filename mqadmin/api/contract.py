@@ -2,8 +2,8 @@
 
 One shape for success (the schemas) and one for failure (problem documents). What touches the store is async
 and runs on the broker's loop; what touches Redis or the database runs in Django's thread. The two hot routes
-are served by broker_store/rest/http.py before Django is asked; the same two stand in `messages.py` for a
-browser's session and for the contract.
+are served by broker_store/rest/http.py before Django is asked; the same two stand in
+`views/messages/api.py` for a browser's session and for the contract.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ninja.operation import Operation
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.rest.problems import MEDIA_TYPE, Problem, problem_of
-from mqadmin.api import groups, jobs, messages, pipeline, schemas, store, system, topics, waiting
+from mqadmin.api import groups, schemas, store, system, topics
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.reading import OneValueParser
@@ -94,14 +94,10 @@ api = Api(
 api.add_decorator(only_declared, mode="view")
 api.add_router("", system.router, tags=["System"])
 api.add_router("", topics.router, tags=["Topics"])
-api.add_router("", messages.router, tags=["Messages"])
 api.add_router("", groups.router, tags=["Groups"])
-api.add_router("", waiting.router, tags=["Waiting"])
 api.add_router("", store.router, tags=["Store"])
 for _view, _router in registry.routers():
     api.add_router(_view.rest.under, _router, tags=[_view.rest.tag])
-api.add_router("", jobs.router, tags=["Jobs"])
-api.add_router("", pipeline.router, tags=["Pipeline"])
 
 
 def _on_known(request: HttpRequest, error: Exception) -> HttpResponse:

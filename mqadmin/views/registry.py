@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from mqadmin.views import store
+from mqadmin.views import account, dead_letters, jobs, messages, pipeline, store, waiting
 from mqadmin.views.store import bytes, cache, disk, doctor, index, journey, lab, layout, recoveries, write
 from mqadmin.views.view import Part, Stream, VerbFace, View
 
@@ -22,6 +22,9 @@ Value = TypeVar("Value")
 
 # In the order of the contract.
 VIEWS: tuple[View, ...] = (
+    messages.VIEW,
+    dead_letters.VIEW,
+    waiting.VIEW,
     store.VIEW,
     bytes.VIEW,
     cache.VIEW,
@@ -33,6 +36,9 @@ VIEWS: tuple[View, ...] = (
     recoveries.VIEW,
     write.VIEW,
     lab.VIEW,
+    jobs.VIEW,
+    pipeline.VIEW,
+    account.VIEW,
 )
 
 

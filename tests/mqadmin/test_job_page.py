@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqadmin.views.jobs import _shown, with_share
+from mqadmin.views.jobs.facts import _shown, with_share
 
 
 def test_a_list_of_objects_is_a_table_with_units():

@@ -9,7 +9,7 @@ from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.bytes import Place
 from broker_store.rest.http import NewMessage
 from mqadmin.api import schemas
-from mqadmin.views import messages as view
+from mqadmin.views.messages import page as view
 from mqadmin.views.store.journey.facts import journey_context
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from mqadmin import clusters, exports, jobs, pipeline
-from mqadmin.views.pipeline import REPORTS
+from mqadmin.views.pipeline.page import REPORTS
 from tests.support.hostile_cluster import AT_ONCE, HostileCluster
 from tests.support.payloads import FORMULAS, PAYLOADS
 

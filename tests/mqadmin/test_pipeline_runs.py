@@ -21,7 +21,7 @@ from rq.serializers import JSONSerializer
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
 from mqadmin import children, jobs, pipeline
-from mqadmin.views import pipeline as pipeline_pages
+from mqadmin.views.pipeline import page as pipeline_pages
 from tests.mqadmin import test_jobs
 from tests.mqadmin.test_jobs import OPERATOR, World, _until_gone, directory, start  # noqa: F401  (a fixture)
 from tests.pipeline.conftest import LIGHT

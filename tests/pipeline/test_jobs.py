@@ -21,7 +21,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 from broker_store.messages import Message
 from broker_store.pipeline import jobs
 from mqadmin import pipeline
-from mqadmin.views.pipeline import REPORTS
+from mqadmin.views.pipeline.page import REPORTS
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
@@ -115,7 +115,7 @@ def test_what_the_jobs_give_is_what_their_pages_and_lists_show(spark, tmp_path):
     for name, result in results.items():
         assert json.loads(json.dumps(result)) == result
         page = render_to_string(
-            f"pipeline_{name}.html", {"report": REPORTS[name](result), "run": {"given": []}}
+            f"pipeline/{name}.html", {"report": REPORTS[name](result), "run": {"given": []}}
         )
         assert "unknown" not in page
         assert None not in pipeline.summary(name, result).values()

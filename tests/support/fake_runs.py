@@ -185,7 +185,7 @@ def run(name: str) -> dict:
         **({} if name == "starting" else {"done": 31, "total": 86, "running": 2}),
     }
     return {
-        "id": name, "kind": f"pipeline_{job}", "title": pipeline.JOBS[job].title, "queue": "spark", "state": state, "parameters": parameters, "by": "user:olivia",
+        "id": name, "kind": f"pipeline/{job}", "title": pipeline.JOBS[job].title, "queue": "spark", "state": state, "parameters": parameters, "by": "user:olivia",
         "canceled_by": "user:admin" if state in ("canceled", "canceling") else None, "created_ms": asked, "created": None, "started_ms": None if waits else asked + 200,
         "ended_ms": asked + 44_600 if over else None, "progress": None if waits else progress, "result": pipeline.summary(job, RESULTS[name]) if state == "done" else None,
         "error": "there is no topic invoices in STORE; it has orders, page-views, payments" if state == "failed" else None, "has_file": False,

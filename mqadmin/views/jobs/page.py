@@ -9,27 +9,23 @@ from urllib.parse import urlencode
 
 from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.urls import path, reverse
 
-from broker_store.check.report import WORDS_OF_COUNTS
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
 from mqadmin import clusters
 from mqadmin import jobs as background
 from mqadmin.audit import aaudited
-from mqadmin.templatetags import units
-from mqadmin.views import dead_letters
+from mqadmin.views.jobs.facts import with_share
 from mqadmin.views.page import page, said, show_problem
 
-MAX_ROWS = 200  # of a result's table; the file or REST has the rest
 # What can stand in an address; the page that shows it checks it
 GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)
-NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
 
 
 @page()
 async def jobs(request):
-    return render(request, "jobs_table.html" if request.htmx else "jobs.html", await _listing(request))
+    return render(request, "jobs/table.html" if request.htmx else "jobs/page.html", await _listing(request))
 
 
 async def _listing(request) -> dict:
@@ -66,7 +62,7 @@ async def _with_problem(request, kind: str, parameters: dict, problem: Problem |
         field = "group" if "group" in parameters else "topic"
     context = {"asked": parameters, "by": kind, "errors": {field: said(problem)}}
     status = problem.status if isinstance(problem, Problem) else 400
-    return render(request, "jobs.html", await _listing(request) | context, status=status)
+    return render(request, "jobs/page.html", await _listing(request) | context, status=status)
 
 
 @page()
@@ -77,7 +73,7 @@ async def job(request, job_id):
     if row["kind"] == "crash_lab":
         return redirect("lab_run", job_id=job_id)
     context = {"job": row, "mark": background.mark_of([row])}
-    return render(request, "job_facts.html" if request.htmx else "job.html", context)
+    return render(request, "jobs/facts.html" if request.htmx else "jobs/job.html", context)
 
 
 @page("operator")
@@ -90,7 +86,7 @@ async def start_job(request):
     takes = background.KINDS[kind].takes if kind in background.KINDS else ()
     parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
     # What it would do is shown before, and confirmed there
-    if kind == dead_letters.KIND and GROUP.fullmatch(parameters.get("group", "")):
+    if kind == background.RESEND and GROUP.fullmatch(parameters.get("group", "")):
         address = reverse("dead_letters", args=[parameters["group"]])
         return redirect(f"{address}?{urlencode({'to': parameters.get('to', 'group')})}")
     try:
@@ -118,65 +114,9 @@ async def cancel_job(request, job_id):
     )
 
 
-def with_share(row: dict) -> dict:
-    """`share` of the work done in per cent, None when the job cannot say."""
-    progress = row["progress"] or {}
-    done, total = progress.get("done"), progress.get("total")
-    row["share"] = (
-        min(100, 100 * done // total)
-        if isinstance(done, int) and isinstance(total, int) and total > 0
-        else None
-    )
-    row["over"] = row["state"] in background.OVER
-    row["facts"], row["tables"] = _shown(row["result"] or {})
-    return row
-
-
-def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
-    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too. No error
-    is not an unknown one."""
-    facts, tables = [], []
-    for name, value in result.items():
-        title = _title(name)
-        if name == "error" and value is None:
-            continue
-        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            columns = list(dict.fromkeys(column for item in value[:MAX_ROWS] for column in item))
-            rows = [[_text(column, item.get(column)) for column in columns] for item in value[:MAX_ROWS]]
-            tables.append(
-                {
-                    "title": title,
-                    "columns": [_title(column) for column in columns],
-                    "rows": rows,
-                    "left_out": len(value) - len(rows),
-                }
-            )
-        elif isinstance(value, dict):
-            facts += [(f"{title}: {_title(key)}", _text(key, item)) for key, item in value.items()]
-        else:
-            facts.append((title, _text(name, value)))
-    return facts, tables
-
-
-def _title(name: str) -> str:
-    """A name without its unit, which stands with the value; in words where the name alone would mislead."""
-    return WORDS_OF_COUNTS.get(name) or name.removesuffix("_ms").replace("_", " ")
-
-
-def _text(name: str, value: object) -> object:
-    """A value with its unit, which stands at the end of its name; None stays None, for unknown."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name in NAMES:
-        return str(value)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        value = int(value)  # 64-bit numbers are strings in results
-    if isinstance(value, int | float):
-        if name == "bytes" or name.endswith("_bytes"):
-            return units.size(value)
-        if name.endswith("_ms"):
-            return units.moment(value) if value > 1 << 40 else units.duration(value)
-        return units.count(value) if isinstance(value, int) else f"{value:,.3g}"
-    if isinstance(value, list):
-        return ", ".join(map(str, value[:MAX_ROWS])) or "none"
-    return value
+PAGES = (
+    path("jobs/", jobs, name="jobs"),
+    path("jobs/start", start_job, name="start_job"),
+    path("jobs/<str:job_id>/", job, name="job"),
+    path("jobs/<str:job_id>/cancel", cancel_job, name="cancel_job"),
+)

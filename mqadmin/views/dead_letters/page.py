@@ -6,6 +6,7 @@ import asyncio
 
 from asgiref.sync import sync_to_async
 from django.shortcuts import redirect, render
+from django.urls import path
 
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
@@ -15,7 +16,6 @@ from mqadmin.left_out import of_group
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
 
-KIND = "resend_dead_letters"
 FEW = 1_000  # of one run, by default
 ASKED = ("to", "limit", "confirm")
 
@@ -42,9 +42,9 @@ async def resend(request, name):
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}
-            async with aaudited(request.caller, "start", "job", KIND, parameters=parameters) as record:
+            async with aaudited(request.caller, "start", "job", jobs.RESEND, parameters=parameters) as record:
                 job = await asyncio.to_thread(
-                    lambda: jobs.start(KIND, parameters, request.caller, confirm=asked["confirm"])
+                    lambda: jobs.start(jobs.RESEND, parameters, request.caller, confirm=asked["confirm"])
                 )
                 record["id"] = job["id"]
             return redirect("job", job_id=job["id"])
@@ -55,7 +55,7 @@ async def resend(request, name):
                 errors["form"] = f"{problem}"
     return render(
         request,
-        "dead_letters.html",
+        "dead_letters/page.html",
         {
             "name": name,
             "plan": plan,
@@ -65,3 +65,6 @@ async def resend(request, name):
         },
         status=400 if errors else 200,
     )
+
+
+PAGES = (path("groups/<str:name>/dead-letters/", resend, name="dead_letters"),)

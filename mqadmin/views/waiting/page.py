@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from django.shortcuts import render
+from django.urls import path
 
 from mqadmin import clusters
 from mqadmin.templatetags import units
+from mqadmin.views.bars import bars
 from mqadmin.views.page import page
-from mqadmin.views.pipeline import bars
 
 
 @page()
@@ -31,4 +32,7 @@ async def waiting(request):
             ]
         ),
     }
-    return render(request, "waiting_facts.html" if request.htmx else "waiting.html", context)
+    return render(request, "waiting/facts.html" if request.htmx else "waiting/page.html", context)
+
+
+PAGES = (path("messages/waiting/", waiting, name="waiting"),)

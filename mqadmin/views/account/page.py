@@ -12,9 +12,9 @@ from django import forms
 from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, LogoutView
 from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -22,6 +22,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from mqadmin import logins
 from mqadmin.middleware import MUST_SET_PASSWORD
 from mqadmin.models import FirstLogin
+from mqadmin.views.asked import only, text
 from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def _take_first_login(user) -> bool:
 class Login(LoginView):
     """The only door; the admin's login leads here too."""
 
-    template_name = "login.html"
+    template_name = "account/login.html"
     authentication_form = LoginForm
     redirect_authenticated_user = True
 
@@ -122,7 +123,7 @@ def password(request):
                 user = form.save() if form.is_valid() else None
     except logins.TryRefused as refusal:
         shown = {"form": form_class(request.user), "must": must, "refusal": str(refusal)}
-        response = render(request, "password.html", shown, status=refusal.status)
+        response = render(request, "account/password.html", shown, status=refusal.status)
         response["Retry-After"] = str(refusal.wait_s)
         return response
     if user is not None:
@@ -131,7 +132,7 @@ def password(request):
         request.session.pop(MUST_SET_PASSWORD, None)
         update_session_auth_hash(request, user)
         return redirect("overview")
-    return render(request, "password.html", {"form": form, "must": must})
+    return render(request, "account/password.html", {"form": form, "must": must})
 
 
 class OwnPasswordForm(SetPasswordForm):
@@ -149,3 +150,10 @@ class OwnPasswordForm(SetPasswordForm):
         if not self.user.check_password(old):
             raise forms.ValidationError("That is not your present password.")
         return old
+
+
+PAGES = (
+    path("login/", only(Login.as_view(), next=text), name="login"),
+    path("logout/", only(LogoutView.as_view(), next=text), name="logout"),
+    path("password/", only(password), name="password"),
+)

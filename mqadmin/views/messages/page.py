@@ -6,7 +6,7 @@ import time
 
 from asgiref.sync import sync_to_async
 from django.shortcuts import redirect
-from django.urls import reverse
+from django.urls import path, reverse
 
 from broker_store.errors import NotFoundError
 from broker_store.facts.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
@@ -63,7 +63,7 @@ async def messages(request):
             context["problem"], status = str(error), 400
         except NotFoundError as error:
             context["problem"] = f"{error}."
-    return await draw(request, "messages.html", context, status)
+    return await draw(request, "messages/page.html", context, status)
 
 
 async def _search(cluster, way: str, asked: dict) -> clusters.Found:
@@ -125,7 +125,7 @@ async def message(request, log_offset):
     damage = await cluster.damage_at(log_offset)
     return await draw(
         request,
-        "message.html",
+        "messages/message.html",
         lambda: {"fate": fate, "damage": damage, **journey_context(found), **_facts(stored, raw)},
     )
 
@@ -166,3 +166,11 @@ async def message_journey(request, log_offset):
     """The stops of a message: a piece of its page, fetched again when a stop moved."""
     found = await clusters.current().journey_of(log_offset)
     return await draw(request, "store/journey/stops.html", lambda: journey_context(found))
+
+
+PAGES = (
+    path("messages/", messages, name="messages"),
+    path("messages/<int:log_offset>/", message, name="message"),
+    path("messages/<int:log_offset>/journey", message_journey, name="message_journey"),
+    path("messages/<int:log_offset>/<str:part>", message_bytes, name="message_bytes"),
+)

@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
+from django.urls import path
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
@@ -18,17 +19,18 @@ from mqadmin import clusters, jobs, pipeline, run_file, schedules
 from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
 from mqadmin.views.asked import moment_of
-from mqadmin.views.jobs import with_share
+from mqadmin.views.bars import MAX_BARS, bars
+from mqadmin.views.jobs.facts import with_share
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
 
 MAX_ROWS = 200  # of a table; REST has the rest
-MAX_BARS = 12
 MAX_CELLS = 240  # then a cell stands for several partitions
 
 
 @page()
 async def overview(request):
-    return render(request, "pipeline_runs.html" if request.htmx else "pipeline.html", await _listing(request))
+    template = "pipeline/runs.html" if request.htmx else "pipeline/page.html"
+    return render(request, template, await _listing(request))
 
 
 async def _listing(request) -> dict:
@@ -66,7 +68,7 @@ async def _with_problem(request, form: str, problem: Problem | NameError_ | Valu
     }
     return render(
         request,
-        "pipeline.html",
+        "pipeline/page.html",
         await _listing(request) | asked,
         status=problem.status if isinstance(problem, Problem) else 400,
     )
@@ -140,20 +142,19 @@ async def run(request, run_id):
             result = await asyncio.to_thread(pipeline.read_result, jobs.data_directory(), run_id)
             context |= {
                 "report": REPORTS[found["pipeline"]](result),
-                "report_template": f"pipeline_{found['pipeline']}.html",
+                "report_template": f"pipeline/{found['pipeline']}.html",
             }
         except Problem as problem:
             context["gone"] = problem
-    return render(request, "run_facts.html" if request.htmx else "run.html", context)
+    return render(request, "pipeline/facts.html" if request.htmx else "pipeline/run.html", context)
 
 
 @page("operator")
 async def run_log(request, run_id):
     found, data = await asyncio.to_thread(jobs.find_run, run_id), jobs.data_directory()
     text = await asyncio.to_thread(pipeline.read_log, data, run_file.store_directory(data), run_id)
-    return render(
-        request, "run_log_text.html" if request.htmx else "run_log.html", {"run": found, "text": text}
-    )
+    template = "pipeline/log_text.html" if request.htmx else "pipeline/log.html"
+    return render(request, template, {"run": found, "text": text})
 
 
 @page("operator")
@@ -384,7 +385,13 @@ def _archive(result: dict) -> dict:
 REPORTS = {"audit": _audit, "statistics": _statistics, "lineage": _lineage, "archive": _archive}
 
 
-def bars(rows: list[dict]) -> list[dict]:
-    """The first rows with their share of the largest, for a bar each."""
-    most = max((row["value"] for row in rows), default=0)
-    return [row | {"share": units.share(row["value"], most)} for row in rows[:MAX_BARS]]
+PAGES = (
+    path("pipeline/", overview, name="pipeline"),
+    path("pipeline/schedules/add", add_schedule, name="add_schedule"),
+    path("pipeline/schedules/<int:schedule_id>/remove", remove_schedule, name="remove_schedule"),
+    path("pipeline/start/<str:name>", start, name="start_run"),
+    path("pipeline/runs/<str:run_id>/", run, name="run"),
+    path("pipeline/runs/<str:run_id>/log", run_log, name="run_log"),
+    path("pipeline/runs/<str:run_id>/cancel", cancel_run, name="cancel_run"),
+    path("pipeline/runs/<str:run_id>/retry", retry_run, name="retry_run"),
+)

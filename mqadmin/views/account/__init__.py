@@ -1,0 +1,5 @@
+"""Login, logout and password."""
+
+from mqadmin.views.view import View
+
+VIEW = View(__name__)

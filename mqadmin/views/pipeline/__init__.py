@@ -1,0 +1,5 @@
+"""Runs of the pipeline and their schedules."""
+
+from mqadmin.views.view import Rest, View
+
+VIEW = View(__name__, Rest("Pipeline", "pipeline"))

@@ -1,0 +1,10 @@
+"""The runs that wait or are under way."""
+
+from __future__ import annotations
+
+from mqadmin import jobs
+from mqadmin.views.view import Stream
+
+STREAMS = {
+    "pipeline": Stream(lambda cluster, name: jobs.moving(runs_only=True), 4, in_thread=True, in_turn=False),
+}
