@@ -79,57 +79,9 @@ CLOSE_BAD_FRAMES, CLOSE_LOGGED_OUT, CLOSE_TOO_MANY, CLOSE_TOO_BIG = 4400, 4401, 
 
 Key = tuple[str, str]  # stream, name
 
-
-def _positions(cluster, name: str) -> dict:
-    store = cluster.store()
-    parts = {
-        part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")
-    }
-    return {**parts, "race": cluster.race(), **fields_of(cluster.state())}
-
-
-def _files(cluster, name: str) -> dict:
-    """The commit log's files. Those of the queues are thousands, and the page fetches the part it shows."""
-    return {"log": log_files(cluster)}
-
-
-def log_files(cluster) -> list[dict]:
-    """The commit log's files, each with `dispatched`: how many of its bytes stand in queues and index."""
-    dispatched = cluster.store()["positions"]["dispatched"]
-    return with_dispatched(cluster.store_files("commitlog"), dispatched)
-
-
-def with_dispatched(files: list[dict], dispatched: int | None) -> list[dict]:
-    return [
-        file
-        | {
-            "dispatched": None
-            if dispatched is None or file["wrote"] is None
-            else min(max(dispatched - file["base"], 0), file["wrote"])
-        }
-        for file in files
-    ]
-
-
-def _retries(cluster, name: str) -> dict:
-    return cluster.retries(name)
-
-
 STREAMS: dict[str, Stream] = {
     **registry.streams(),
     "state": Stream(lambda cluster, name: cluster.state(), 4),
-    "overview": Stream(
-        lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": fields_of(data.rates)}
-    ),
-    "condition": Stream(lambda cluster, name: cluster.condition(), 8, in_thread=True),
-    "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
-    "store.files": Stream(_files, 4),
-    "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
-    "group.retries": Stream(_retries, 20, names.check_group, in_thread=True),
-    "group.timeline": Stream(
-        lambda cluster, name: cluster.timeline(name), 20, names.check_group, in_thread=True
-    ),
-    "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
     "part": Stream(
         lambda cluster, address: {"html": parts.render(cluster, address)},
         40,

@@ -8,20 +8,13 @@ from django.views.defaults import page_not_found
 from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
-from mqadmin.views import groups, overview, registry, topics
+from mqadmin.views import registry
 from mqadmin.views.asked import only, text
 
 admin.autodiscover()
 
 urlpatterns = [
     *registry.pages(),
-    path("", overview.overview, name="overview"),
-    path("topics/", topics.topics, name="topics"),
-    path("topics/<str:name>/", topics.topic, name="topic"),
-    path("groups/", groups.groups, name="groups"),
-    path("groups/<str:name>/", groups.group, name="group"),
-    path("groups/<str:name>/timeline", groups.timeline, name="group_timeline"),
-    path("groups/<str:name>/retries", groups.retries, name="group_retries"),
     path("admin/login/", only(RedirectView.as_view(pattern_name="login", query_string=True), next=text)),
     path("admin/password_change/", only(RedirectView.as_view(pattern_name="password"))),
     # "view on site": nothing of ours has such an address

@@ -25,7 +25,7 @@ from ninja.operation import Operation
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.rest.problems import MEDIA_TYPE, Problem, problem_of
-from mqadmin.api import groups, schemas, store, system, topics
+from mqadmin.api import schemas, system
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.reading import OneValueParser
@@ -93,9 +93,6 @@ api = Api(
 )
 api.add_decorator(only_declared, mode="view")
 api.add_router("", system.router, tags=["System"])
-api.add_router("", topics.router, tags=["Topics"])
-api.add_router("", groups.router, tags=["Groups"])
-api.add_router("", store.router, tags=["Store"])
 for _view, _router in registry.routers():
     api.add_router(_view.rest.under, _router, tags=[_view.rest.tag])
 

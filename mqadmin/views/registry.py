@@ -10,7 +10,18 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from mqadmin.views import account, dead_letters, jobs, messages, pipeline, store, waiting
+from mqadmin.views import (
+    account,
+    dead_letters,
+    groups,
+    jobs,
+    messages,
+    overview,
+    pipeline,
+    store,
+    topics,
+    waiting,
+)
 from mqadmin.views.store import bytes, cache, disk, doctor, index, journey, lab, layout, recoveries, write
 from mqadmin.views.view import Part, Stream, VerbFace, View
 
@@ -20,9 +31,12 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-# In the order of the contract.
+# In the order of the REST reference. Addresses are tried in this order, too.
 VIEWS: tuple[View, ...] = (
+    overview.VIEW,
+    topics.VIEW,
     messages.VIEW,
+    groups.VIEW,
     dead_letters.VIEW,
     waiting.VIEW,
     store.VIEW,

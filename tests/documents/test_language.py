@@ -59,6 +59,7 @@ def files() -> list[Path]:
             "--exclude-standard",
             "*.py",
             "templates/*.html",
+            "mqadmin/views/*.html",
             "*.md",
         ],
         cwd=ROOT,

@@ -25,7 +25,7 @@ from mqadmin import audit, clusters, tokens, web
 from mqadmin.management import plain
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
-from mqadmin.management.store_verbs import files as store_verb_files
+from mqadmin.views.store import verb as store_verb_files
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
 from tests.support.hand_store import Clock, HandStore, opened, small_settings

@@ -18,7 +18,7 @@ from broker_store.rest.http import NewMessage
 from broker_store.rest.problems import Problem
 from mqadmin import condition, failures, jobs, signs
 from mqadmin.condition import Growth, Refusal, Signs, judge
-from mqadmin.views import overview
+from mqadmin.views.overview import page as overview
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.write_routes import Withheld
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)

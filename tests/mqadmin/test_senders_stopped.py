@@ -66,7 +66,7 @@ async def test_a_topic_without_write_permission_of_its_own_is_no_fault_of_the_na
     facts = quiet.topic("orders")
     assert (facts["is_writable"], facts["withheld"]) == (False, None)
     assert not of_routes(await asyncio.to_thread(quiet.condition))
-    page = await asyncio.to_thread(render_to_string, "topic.html", {"topic": facts})
+    page = await asyncio.to_thread(render_to_string, "topics/topic.html", {"topic": facts})
     assert (
         "the route tells clients not to send, and REST refuses" in page and "refuses every send" not in page
     )

@@ -8,11 +8,8 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
-from mqadmin.management.store_verbs import condition, files, status
 from mqadmin.rest_client import NotRunningError
 from mqadmin.views import registry
-
-MODULES = (status, condition, files)
 
 
 class Command(BrokerCommand):
@@ -33,15 +30,11 @@ class Command(BrokerCommand):
             parser.add_argument("--entries", type=int, help="entries of an index file")
             return parser
 
-        for module in (*MODULES, *registry.verbs()):
+        for module in registry.verbs():
             module.add(verb)
 
     def run(self, options) -> None:
-        verbs = {
-            name: function
-            for module in (*MODULES, *registry.verbs())
-            for name, function in module.VERBS.items()
-        }
+        verbs = {name: function for module in registry.verbs() for name, function in module.VERBS.items()}
         verbs[options["verb"]](self, options)
 
     def directory(self, options) -> StoreDirectory:

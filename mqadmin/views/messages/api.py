@@ -18,8 +18,8 @@ from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
 from mqadmin.answers import cut, in_pieces
 from mqadmin.api import schemas
-from mqadmin.api.topics import found_topic
 from mqadmin.gateway import REPEATS, ClusterGateway
+from mqadmin.views.topics.facts import found_topic
 
 router = Router()
 JSON = "application/json"

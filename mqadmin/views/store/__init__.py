@@ -1,5 +1,5 @@
 """The map of the store. The folders below are the other views of its inside."""
 
-from mqadmin.views.view import View
+from mqadmin.views.view import Rest, View
 
-VIEW = View(__name__)
+VIEW = View(__name__, Rest("Store", "store"))

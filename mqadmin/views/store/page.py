@@ -7,9 +7,10 @@ import asyncio
 from django.urls import path
 
 from broker_store.errors import StoreClosedError
-from mqadmin import clusters, live
+from mqadmin import clusters
 from mqadmin.views.asked import PART, one_of, text, whole
 from mqadmin.views.page import drawn, page
+from mqadmin.views.store.facts import with_dispatched
 
 QUEUES_A_PART = 50
 
@@ -21,10 +22,10 @@ async def store(request):
     if request.htmx:
         if request.GET.get("part_of") == "log":
             files = await cluster.file_map("commitlog") if is_failed else cluster.store_files("commitlog")
-            return await drawn(request, "log_files.html", {"log_files": await _log_files(cluster, files)})
-        return await drawn(
-            request, "queue_files.html", await (_from_files if is_failed else _queue_files)(cluster, request)
-        )
+            shown = {"log_files": await _log_files(cluster, files)}
+            return await drawn(request, "store/log_files.html", shown)
+        shown = await (_from_files if is_failed else _queue_files)(cluster, request)
+        return await drawn(request, "store/queue_files.html", shown)
     context = {"store": cluster.store(), "recovery": cluster.recovery(), "tab": "map", "log_files": None}
     try:
         if is_failed:
@@ -41,11 +42,11 @@ async def store(request):
             }
     except StoreClosedError:
         pass  # while it starts the page shows recovery in place of the files
-    return await drawn(request, "store.html", context)
+    return await drawn(request, "store/page.html", context)
 
 
 async def _log_files(cluster, files: list[dict]) -> list[dict]:
-    files = live.with_dispatched(files, cluster.store()["positions"]["dispatched"])
+    files = with_dispatched(files, cluster.store()["positions"]["dispatched"])
     return [file | {"row": str(number)} for number, file in enumerate(await cluster.with_times(files))]
 
 

@@ -11,7 +11,7 @@ from ninja import Query, Router
 
 from mqadmin import clusters
 from mqadmin.api import schemas
-from mqadmin.api.groups import found_group
+from mqadmin.views.groups.facts import found_group
 
 router = Router()
 MAX_HALVES = 100

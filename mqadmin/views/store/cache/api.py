@@ -12,7 +12,7 @@ from broker_store.facts import cache
 from broker_store.formats.names import check_topic
 from mqadmin import clusters
 from mqadmin.api import schemas
-from mqadmin.api.topics import found_topic
+from mqadmin.views.topics.facts import found_topic
 
 router = Router()
 

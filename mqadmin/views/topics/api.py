@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.rest.problems import Problem
 from mqadmin import clusters
@@ -16,24 +15,10 @@ from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
+from mqadmin.views.topics.facts import find, found_topic
 
 router = Router()
 CONFIG_FIELDS = ("read_queues", "write_queues", "perm", "order")
-
-
-def found_topic(name: str) -> dict:
-    """The topic, or the problem that says which one is missing."""
-    topic = _topic(name)
-    if topic is None:
-        raise Problem("topic_not_found", f"topic {name} does not exist")
-    return topic
-
-
-def _topic(name: str) -> dict | None:
-    try:
-        return clusters.current().topic(check_topic(name))
-    except NotFoundError:
-        return None
 
 
 @router.get("/topics", response=schemas.Topics)
@@ -60,7 +45,7 @@ async def list_topics(
 async def create_topic(request: HttpRequest, body: schemas.NewTopic):
     caller = need(request, "admin")
     name = check_topic(body.name)
-    if _topic(name) is not None:
+    if find(name) is not None:
         raise Problem("conflict", f"topic {name} exists", hint=f"change it with PATCH /api/v1/topics/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "topic", name, after=wanted):

@@ -15,7 +15,7 @@ LEAST_SHARE = 0.25  # per cent of a span that can be seen
 
 
 def picture(facts: dict) -> dict:
-    """The context of inside/timeline.html."""
+    """The context of groups/timeline.html."""
     begin, end = facts["from_ms"], facts["to_ms"]
     is_drawn = begin is not None and end is not None and end > begin
     queues = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from django.shortcuts import render
+from django.urls import path
 
 from broker_store.formats import names
 from mqadmin import clusters
 from mqadmin.views.asked import PART, one_of, text
-from mqadmin.views.inside import timelines
+from mqadmin.views.groups import timelines
 from mqadmin.views.page import drawn, page, part_of
 
 KINDS = ("normal", "system", "all")
@@ -34,18 +35,18 @@ async def groups(request):
             {"name": "all", "word": "All", "count": sum(counts.values())},
         ],
     }
-    return await drawn(request, "groups_table.html" if request.htmx else "groups.html", context)
+    return await drawn(request, "groups/table.html" if request.htmx else "groups/page.html", context)
 
 
 @page()
 async def group(request, name):
     facts = clusters.current().group(names.check_group(name))
     if request.htmx:  # the list of clients or of subscriptions has got another length
-        return render(request, "group_clients.html", {"group": facts})
+        return render(request, "groups/clients.html", {"group": facts})
     context = {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)}
     return render(
         request,
-        "group.html",
+        "groups/group.html",
         context | timelines.picture(await asyncio.to_thread(clusters.current().timeline, name)),
     )
 
@@ -54,7 +55,7 @@ async def group(request, name):
 async def timeline(request, name):
     """A group's queues over time: a piece of its page."""
     facts = await asyncio.to_thread(clusters.current().timeline, names.check_group(name))
-    return render(request, "timeline.html", timelines.picture(facts))
+    return render(request, "groups/timeline.html", timelines.picture(facts))
 
 
 @page()
@@ -63,6 +64,14 @@ async def retries(request, name):
     facts = clusters.current().group(names.check_group(name))
     return render(
         request,
-        "group_retries.html",
+        "groups/retries.html",
         {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)},
     )
+
+
+PAGES = (
+    path("groups/", groups, name="groups"),
+    path("groups/<str:name>/", group, name="group"),
+    path("groups/<str:name>/timeline", timeline, name="group_timeline"),
+    path("groups/<str:name>/retries", retries, name="group_retries"),
+)

@@ -9,7 +9,6 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from broker_store.errors import NotFoundError
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.documents import time_text
@@ -19,29 +18,15 @@ from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
-from mqadmin.api.topics import found_topic
 from mqadmin.audit import aaudited
 from mqadmin.left_out import of_group
+from mqadmin.views.groups.facts import find, found_group
 from mqadmin.views.sources import measured
 from mqadmin.views.store.disk.facts import MOST_HISTORY_HOURS
+from mqadmin.views.topics.facts import found_topic
 
 router = Router()
 CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
-
-
-def _group(name: str) -> dict | None:
-    try:
-        return clusters.current().group(check_group(name))
-    except NotFoundError:
-        return None
-
-
-def found_group(name: str) -> dict:
-    """The group, or the problem that says which one is missing."""
-    group = _group(name)
-    if group is None:
-        raise Problem("group_not_found", f"group {name} does not exist")
-    return group
 
 
 @router.get("/groups", response=schemas.Groups)
@@ -57,7 +42,7 @@ async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit 
 async def create_group(request: HttpRequest, body: schemas.NewGroup):
     caller = need(request, "admin")
     name = check_group(body.name)
-    if _group(name) is not None:
+    if find(name) is not None:
         raise Problem("conflict", f"group {name} exists", hint=f"change it with PATCH /api/v1/groups/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "group", name, after=wanted):

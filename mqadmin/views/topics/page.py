@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.shortcuts import render
+from django.urls import path
 
 from broker_store.formats import names
 from mqadmin import clusters
@@ -28,11 +29,17 @@ async def topics(request):
         "kinds": [{"name": name, "word": KIND_WORDS[name], "count": counts[name]} for name in KINDS]
         + [{"name": "all", "word": "All", "count": sum(counts.values())}],
     }
-    return await drawn(request, "topics_table.html" if request.htmx else "topics.html", context)
+    return await drawn(request, "topics/table.html" if request.htmx else "topics/page.html", context)
 
 
 @page()
 async def topic(request, name):
     facts = clusters.current().topic(names.check_topic(name))
     # The list of readers has got another length
-    return render(request, "topic_readers.html" if request.htmx else "topic.html", {"topic": facts})
+    return render(request, "topics/readers.html" if request.htmx else "topics/topic.html", {"topic": facts})
+
+
+PAGES = (
+    path("topics/", topics, name="topics"),
+    path("topics/<str:name>/", topic, name="topic"),
+)

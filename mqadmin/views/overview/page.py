@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from django.shortcuts import render
+from django.urls import path
 
 from mqadmin import clusters, condition, live
 from mqadmin.views.asked import one_of
@@ -17,15 +18,15 @@ CONDITION_SECONDS = 1.0  # that the page waits for the first look; its stream br
 async def overview(request):
     cluster = clusters.current()
     if request.htmx and request.GET.get("part_of") == "condition":
-        return render(request, "condition.html", {"condition": await _condition(cluster)})
+        return render(request, "overview/condition.html", {"condition": await _condition(cluster)})
     if request.htmx:  # the table of topics has got another length
-        return render(request, "top_topics.html", {"overview": cluster.overview()})
+        return render(request, "overview/top_topics.html", {"overview": cluster.overview()})
     context = {
         "overview": cluster.overview(),
         "recovery": cluster.recovery(),
         "past": live.sampler.past("overview"),
     }
-    return render(request, "overview.html", context | {"condition": await _condition(cluster)})
+    return render(request, "overview/page.html", context | {"condition": await _condition(cluster)})
 
 
 async def _condition(cluster) -> dict:
@@ -33,3 +34,6 @@ async def _condition(cluster) -> dict:
     look = asyncio.get_running_loop().run_in_executor(None, cluster.condition)
     done, _ = await asyncio.wait({look}, timeout=CONDITION_SECONDS)
     return look.result() if done else condition.not_measured().document()
+
+
+PAGES = (path("", overview, name="overview"),)

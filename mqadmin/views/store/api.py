@@ -13,9 +13,9 @@ from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
-from mqadmin.api.topics import found_topic
 from mqadmin.audit import aaudited
 from mqadmin.views.sources import measured
+from mqadmin.views.topics.facts import found_topic
 
 router = Router()
 

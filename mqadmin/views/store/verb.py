@@ -1,4 +1,6 @@
-"""manage.py store files."""
+"""manage.py store status, files."""
+
+import time
 
 from broker_store.facts.directory import StoreDirectory
 
@@ -21,9 +23,23 @@ COLUMNS = {
 
 
 def add(verb) -> None:
+    verb("status", "positions, flags, what is behind").add_argument(
+        "--watch", action="store_true", help="again each second, until stopped"
+    )
     files = verb("files", "the mapped files")
     files.add_argument("--kind", choices=("commitlog", "consumequeue", "index"))
     files.add_argument("--topic")
+
+
+def status(command, options) -> None:
+    while True:
+        command.show_facts(
+            command.ask(options, lambda broker: broker.get("/store"), lambda store: store.status())
+        )
+        if not options["watch"]:
+            return
+        command.stdout.write("")
+        time.sleep(1)
 
 
 def files(command, options) -> None:
@@ -53,4 +69,4 @@ def _held(file: dict) -> str | None:
     return " ".join(["map"] * bool(file["mapped"]) + ["reader"] * bool(file["readers"])) or "nobody"
 
 
-VERBS = {"files": files}
+VERBS = {"status": status, "files": files}

@@ -1,0 +1,24 @@
+"""A group, asked for by its name."""
+
+from __future__ import annotations
+
+from broker_store.errors import NotFoundError
+from broker_store.formats.names import check_group
+from broker_store.rest.problems import Problem
+from mqadmin import clusters
+
+
+def find(name: str) -> dict | None:
+    """The group, None when there is none."""
+    try:
+        return clusters.current().group(check_group(name))
+    except NotFoundError:
+        return None
+
+
+def found_group(name: str) -> dict:
+    """The group, or the problem that says which one is missing."""
+    group = find(name)
+    if group is None:
+        raise Problem("group_not_found", f"group {name} does not exist")
+    return group

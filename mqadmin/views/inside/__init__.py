@@ -1,1 +1,0 @@
-"""Pages of the inside view: a module a view."""

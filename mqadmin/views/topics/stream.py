@@ -1,0 +1,10 @@
+"""One topic."""
+
+from __future__ import annotations
+
+from broker_store.formats import names
+from mqadmin.views.view import Stream
+
+STREAMS = {
+    "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
+}
