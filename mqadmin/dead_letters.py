@@ -28,7 +28,7 @@ from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import properties, record
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
 from broker_store.messages import GetRequest, GetStatus
-from broker_store.protocol.bodies import TopicRoute
+from broker_store.protocol.route_bodies import TopicRoute
 from mqadmin.left_out import Range, ranges_of, within
 
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"

@@ -20,7 +20,7 @@ from broker_store.engine.retention import Retention
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
-from broker_store.protocol.bodies import ConsumerData, Heartbeat
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat
 from broker_store.protocol.command import Command
 from broker_store.server import registration
 from broker_store.server.broker import Broker, NameServerPort

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from broker_store.broker.filters import Subscription, of_heartbeat
 from broker_store.broker.names import Names
 from broker_store.errors import LimitError
-from broker_store.protocol.bodies import ConsumerData, Heartbeat
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat
 
 EXPIRED_AFTER_MS = 120_000
 MAX_CLIENT_ID_CHARACTERS = 255

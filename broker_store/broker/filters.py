@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt
 from broker_store.formats.java_hash import java_hash
-from broker_store.protocol import bodies
+from broker_store.protocol import client_bodies
 
 TAG = "TAG"
 EVERYTHING = "*"
@@ -77,7 +77,7 @@ def parse(
     return Subscription(topic, expression, TAG, tags, version, False, frozenset(map(java_hash, tags)))
 
 
-def of_heartbeat(data: bodies.Subscription) -> Subscription:
+def of_heartbeat(data: client_bodies.Subscription) -> Subscription:
     """Return the subscription that a client announced. Raises FilterError when its expression is invalid."""
     if data.class_filter_mode:
         return Subscription(

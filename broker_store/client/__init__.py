@@ -23,7 +23,7 @@ from broker_store.client.pull_consumer import PullConsumer
 from broker_store.client.pulling import PullResult, PullStatus
 from broker_store.client.push_consumer import PushConsumer
 from broker_store.client.transactions import Half, TransactionProducer
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 __all__ = [
     "Admin",

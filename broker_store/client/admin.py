@@ -21,18 +21,14 @@ from broker_store.client.session import MASTER_ID, Session
 from broker_store.errors import FieldError, NotFoundError
 from broker_store.formats.message_id import decode_offset_id
 from broker_store.formats.names import check_group, check_topic, retry_topic
-from broker_store.protocol import bodies, fastjson
-from broker_store.protocol.bodies import (
-    ClusterInfo,
-    ConsumeOffsets,
-    MessageQueue,
-    QueueOffsets,
-    TopicConfig,
-    TopicRoute,
-)
+from broker_store.protocol import fastjson, offset_bodies, route_bodies, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
+from broker_store.protocol.message_queue import MessageQueue
+from broker_store.protocol.offset_bodies import ConsumeOffsets, QueueOffsets
+from broker_store.protocol.route_bodies import ClusterInfo, TopicRoute
+from broker_store.protocol.topic_bodies import TopicConfig
 
 ADMIN_TIMEOUT_S = 10.0
 MAX_QUERY_COUNT = 64
@@ -60,12 +56,12 @@ class Admin:
     async def cluster_info(self) -> ClusterInfo:
         """All brokers and clusters that the name server knows."""
         answer = await self._session.ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return bodies.decode_cluster_info(answer.body)
+        return route_bodies.decode_cluster_info(answer.body)
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
         """What a broker says about itself, by Apache's names."""
         answer = await self._session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return bodies.decode_table(answer.body)
+        return table_bodies.decode_table(answer.body)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """A broker's settings by Apache's names."""
@@ -84,7 +80,7 @@ class Admin:
     async def topics(self) -> list[str]:
         """The topics that name servers know."""
         answer = await self._session.ask_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(bodies.decode_topic_list(answer.body))
+        return sorted(topic_bodies.decode_topic_list(answer.body))
 
     async def route(self, topic: str) -> TopicRoute:
         """Where a topic is now. Raises NoRouteError."""
@@ -131,7 +127,7 @@ class Admin:
     async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
         """All topics of one broker."""
         answer = await self._session.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        return bodies.decode_topic_table(answer.body)[1]
+        return topic_bodies.decode_topic_table(answer.body)[1]
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
         """The bounds of each queue of a topic."""
@@ -139,7 +135,7 @@ class Admin:
         stats: dict[MessageQueue, QueueOffsets] = {}
         for address in await self._masters_of(topic):
             answer = await self._session.ask(address, RequestCode.GET_TOPIC_STATS_INFO, fields)
-            stats |= bodies.decode_topic_stats(answer.body)
+            stats |= offset_bodies.decode_topic_stats(answer.body)
         return dict(sorted(stats.items()))
 
     async def groups_of_topic(self, topic: str) -> list[str]:
@@ -183,7 +179,7 @@ class Admin:
         stats: dict[MessageQueue, ConsumeOffsets] = {}
         for address in await self._masters_of_group(group, topic):
             answer = await self._session.ask(address, RequestCode.GET_CONSUME_STATS, fields)
-            stats |= bodies.decode_consume_stats(answer.body)
+            stats |= offset_bodies.decode_consume_stats(answer.body)
         return dict(sorted(stats.items()))
 
     async def consumer_connections(self, group: str, address: str) -> dict[str, Any] | None:
@@ -216,7 +212,7 @@ class Admin:
         places: dict[MessageQueue, int] = {}
         for address in await self._masters_of(topic):
             answer = await self._session.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-            places |= bodies.decode_offset_table(answer.body)
+            places |= offset_bodies.decode_offset_table(answer.body)
         return dict(sorted(places.items()))
 
     # Messages

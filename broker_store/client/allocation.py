@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 
 def allocate(queues: Iterable[MessageQueue], client_ids: Iterable[str], client_id: str) -> list[MessageQueue]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from broker_store.client.message import ReceivedMessage
 from broker_store.errors import MisuseError
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 
 @dataclass(slots=True, frozen=True)

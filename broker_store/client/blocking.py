@@ -30,7 +30,7 @@ from broker_store.client.handling import Handler
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.client.subscription import ALL
 from broker_store.errors import MisuseError
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 
 class _Client(Protocol):

@@ -18,7 +18,7 @@ from broker_store.formats import properties as property_format
 from broker_store.formats import record
 from broker_store.formats.message_id import UniqueId, encode_unique_id
 from broker_store.formats.record import StoredMessage
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 MAX_BODY_BYTES = record.MAX_BODY
 # The most a compressed body may grow to; senders compress bodies of at most MAX_BODY_BYTES.

@@ -55,10 +55,12 @@ from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import check_group, check_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.messages import LOOPBACK_HOST
-from broker_store.protocol.bodies import Heartbeat, MessageQueue, TopicRoute
+from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
+from broker_store.protocol.message_queue import MessageQueue
+from broker_store.protocol.route_bodies import TopicRoute
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from broker_store.client.pulling import PullResult, QueueReader
 from broker_store.client.session import REQUEST_TIMEOUT_S, Session
 from broker_store.client.subscription import ALL, make_subscription
 from broker_store.formats.names import check_group, check_topic
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 MAX_COUNT = 32
 

@@ -61,11 +61,12 @@ from broker_store.client.session import (
 from broker_store.client.subscription import ALL, make_subscription
 from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic, retry_topic
-from broker_store.protocol import bodies
-from broker_store.protocol.bodies import ConsumerData, Heartbeat, LockRequest, MessageQueue, Subscription
+from broker_store.protocol import client_bodies, offset_bodies, route_bodies
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, LockRequest, Subscription
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
+from broker_store.protocol.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -405,7 +406,7 @@ class PushConsumer:
         for queue in wanted:
             await self._take(queue)
 
-    async def _members(self, topic: str, route: bodies.TopicRoute) -> list[str]:
+    async def _members(self, topic: str, route: route_bodies.TopicRoute) -> list[str]:
         """The client ids of the group, from the first of the topic's brokers that answers."""
         fields = write_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumer_group=self.group)
         failure: ClientError = NoRouteError(f"topic {topic} has no broker")
@@ -415,7 +416,11 @@ class PushConsumer:
                 code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
                 answer = await self._session.ask(lowest_address(broker), code, fields, accept=accept)
                 # An error here means that the broker knows no member yet.
-                return bodies.decode_consumer_list(answer.body) if answer.code == ResponseCode.SUCCESS else []
+                return (
+                    client_bodies.decode_consumer_list(answer.body)
+                    if answer.code == ResponseCode.SUCCESS
+                    else []
+                )
             except ClientError as error:
                 failure = error
         raise failure
@@ -473,14 +478,16 @@ class PushConsumer:
     # Locks of orderly consumers
 
     async def _lock(
-        self, topic: str, route: bodies.TopicRoute, mine: list[MessageQueue], wanted: list[MessageQueue]
+        self, topic: str, route: route_bodies.TopicRoute, mine: list[MessageQueue], wanted: list[MessageQueue]
     ) -> list[MessageQueue]:
         """Renew the locks of what we have, ask for those of what we want; which of the wanted we got."""
         locked: set[MessageQueue] = set()
         for broker in route.brokers:
             queues = tuple(queue for queue in mine if queue.broker_name == broker.broker_name)
             if queues:
-                body = bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, queues))
+                body = client_bodies.encode_lock_request(
+                    LockRequest(self._session.client_id, self.group, queues)
+                )
                 asked_s = time.monotonic()
                 try:
                     answer = await self._session.ask(
@@ -489,7 +496,7 @@ class PushConsumer:
                 except ClientError as error:
                     log.info("%s cannot lock queues of %s: %s", self.group, topic, error)
                     continue
-                granted = bodies.decode_locked(answer.body)
+                granted = client_bodies.decode_locked(answer.body)
                 locked |= granted
                 for queue in queues:
                     if queue in self._assigned:
@@ -504,7 +511,7 @@ class PushConsumer:
         return got
 
     async def _unlock(self, queue: MessageQueue) -> None:
-        body = bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, (queue,)))
+        body = client_bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, (queue,)))
         try:
             await self._session.tell(
                 await self._reader.address(queue), RequestCode.UNLOCK_BATCH_MQ, None, body
@@ -705,7 +712,7 @@ class PushConsumer:
         header = read_header(command.code, command.fields)
         if header.group != self.group:
             return
-        for queue, offset in bodies.decode_offset_table(command.body).items():
+        for queue, offset in offset_bodies.decode_offset_table(command.body).items():
             assigned = self._assigned.get(queue)
             if assigned is None:
                 continue

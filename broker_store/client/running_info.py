@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from broker_store.client.assigned_queue import AssignedQueue
 from broker_store.protocol import fastjson
-from broker_store.protocol.bodies import MessageQueue, Subscription
+from broker_store.protocol.client_bodies import Subscription
+from broker_store.protocol.message_queue import MessageQueue
 
 
 def encode(

@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError
 from broker_store.client.link import Link, open_link, split_address
 from broker_store.errors import BrokerStoreError, MisuseError
-from broker_store.protocol import bodies
-from broker_store.protocol.bodies import BrokerData, Heartbeat, TopicRoute
+from broker_store.protocol import client_bodies, route_bodies
+from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
+from broker_store.protocol.route_bodies import BrokerData, TopicRoute
 
 log = logging.getLogger(__name__)
 
@@ -266,7 +267,7 @@ class Session:
         if answer.code != ResponseCode.SUCCESS:
             self.routes.pop(topic, None)
             raise NoRouteError(f"no name server knows topic {topic}")
-        route = self.routes[topic] = bodies.decode_route(answer.body)
+        route = self.routes[topic] = route_bodies.decode_route(answer.body)
         if self._started and self._heartbeat is not None and not set(self.masters()) <= self._beaten:
             self.spawn(self.beat())
         return route
@@ -303,7 +304,7 @@ class Session:
         """Tell the brokers who we are."""
         if self._heartbeat is None:
             return
-        body = bodies.encode_heartbeat(self._heartbeat())
+        body = client_bodies.encode_heartbeat(self._heartbeat())
         addresses = self.masters()
         self._beaten &= set(addresses)
         await asyncio.gather(*(self._beat_one(address, body) for address in addresses))

@@ -6,7 +6,7 @@ import time
 
 from broker_store.errors import MisuseError
 from broker_store.formats.java_hash import java_hash
-from broker_store.protocol.bodies import Subscription
+from broker_store.protocol.client_bodies import Subscription
 
 ALL = "*"
 

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from broker_store.errors import FieldError, PeerError
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, Registrant, Routes
-from broker_store.protocol import bodies, fastjson
+from broker_store.protocol import fastjson, registration_body, route_bodies, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
@@ -149,7 +149,7 @@ class NameServer:
                     )
                 is_in_pieces = (
                     command.code == RequestCode.REGISTER_BROKER
-                    and len(command.body) > bodies.MAX_BODY_AT_ONCE
+                    and len(command.body) > registration_body.MAX_BODY_BYTES_PER_CALL
                 )
                 if not is_in_pieces and (too_many := fastjson.too_many(command.body)):
                     raise FieldError("body", len(command.body), too_many)
@@ -245,10 +245,12 @@ class NameServer:
 
     def _register_broker(self, command: Command, channel: Channel | None) -> Generator[Any, Any, Command]:
         header = read_header(command.code, command.fields)
-        if header.body_crc32 and header.body_crc32 != bodies.body_crc(command.body):
+        if header.body_crc32 and header.body_crc32 != registration_body.body_crc(command.body):
             return command.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         compressed = bool(header.compressed)
-        registration = yield from bodies.registration_in_steps(command.body, compressed, command.version)
+        registration = yield from registration_body.registration_in_steps(
+            command.body, compressed, command.version
+        )
         who = Registrant(
             header.cluster_name,
             header.broker_name,
@@ -268,7 +270,7 @@ class NameServer:
         yield from _empty(registration.topics)
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
-        body = bodies.encode_table(order) if order else b""
+        body = table_bodies.encode_table(order) if order else b""
         return command.answer(
             0, None, {name: value for name, value in fields.items() if value is not None}, body
         )
@@ -294,18 +296,18 @@ class NameServer:
     def _query_data_version(self, command: Command, channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
         self._check_own(_named_in(header), channel)
-        asked = bodies.decode_data_version(command.body)
+        asked = topic_bodies.decode_data_version(command.body)
         self.routes.heard(header.cluster_name, header.broker_addr, self._clock())
         known = self.routes.data_version(header.cluster_name, header.broker_addr)
         fields = {"changed": "false" if known == asked else "true"}
-        return command.answer(0, None, fields, bodies.encode_data_version(known) if known else b"")
+        return command.answer(0, None, fields, topic_bodies.encode_data_version(known) if known else b"")
 
     def _member_group(self, command: Command, _channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
         broker = self.routes.brokers.get(header.broker_name)
         if broker is None or broker.cluster != header.cluster_name:
-            broker = bodies.BrokerData(header.cluster_name, header.broker_name, {})
-        return command.answer(body=bodies.encode_member_group(broker))
+            broker = route_bodies.BrokerData(header.cluster_name, header.broker_name, {})
+        return command.answer(body=route_bodies.encode_member_group(broker))
 
     # Routes
 
@@ -318,10 +320,10 @@ class NameServer:
         if self._order_topics_in_routes:
             route = replace(route, order_conf=self._kv.get(ORDER_TOPIC_CONFIG, {}).get(header.topic))
         strict = command.version >= _STRICT_JSON_VERSION or bool(header.accept_standard_json_only)
-        return command.answer(body=bodies.encode_route(route, strict))
+        return command.answer(body=route_bodies.encode_route(route, strict))
 
     def _cluster_info(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=bodies.encode_cluster_info(self.routes.cluster_info()))
+        return command.answer(body=route_bodies.encode_cluster_info(self.routes.cluster_info()))
 
     def _wipe_write_perm(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         count = yield from self.routes.wipe_write_perm(read_header(command.code, command.fields).broker_name)
@@ -334,7 +336,7 @@ class NameServer:
     # Topics
 
     def _all_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
-        return command.answer(body=(yield from bodies.topic_list_in_steps(self.routes.topics)))
+        return command.answer(body=(yield from topic_bodies.topic_list_in_steps(self.routes.topics)))
 
     def _delete_topic(self, command: Command, _channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
@@ -343,7 +345,7 @@ class NameServer:
 
     def _register_topic(self, command: Command, channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
-        queues = bodies.decode_route(command.body).queues
+        queues = route_bodies.decode_route(command.body).queues
         if self.own is not None:
             self.own.check_topic((queue.broker_name for queue in queues), channel)
         self.routes.register_topic(header.topic, queues)
@@ -351,25 +353,25 @@ class NameServer:
 
     def _cluster_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_of_cluster(read_header(command.code, command.fields).cluster)
-        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
+        return command.answer(body=(yield from topic_bodies.topic_list_in_steps(topics)))
 
     def _system_topics(self, command: Command, _channel: Channel | None) -> Command:
         names, address = self.routes.system_names()
-        return command.answer(body=bodies.encode_topic_list(names, address))
+        return command.answer(body=topic_bodies.encode_topic_list(names, address))
 
     def _unit_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT)
-        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
+        return command.answer(body=(yield from topic_bodies.topic_list_in_steps(topics)))
 
     def _unit_sub_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT_SUB)
-        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
+        return command.answer(body=(yield from topic_bodies.topic_list_in_steps(topics)))
 
     def _unit_sub_ununit_topics(
         self, command: Command, _channel: Channel | None
     ) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT_SUB, UNIT)
-        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
+        return command.answer(body=(yield from topic_bodies.topic_list_in_steps(topics)))
 
     # The key-value table
 
@@ -408,7 +410,7 @@ class NameServer:
             return command.answer(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace:.255}"
             )
-        return command.answer(body=bodies.encode_table(table))
+        return command.answer(body=table_bodies.encode_table(table))
 
     def _replace_kv(self, changed: dict[str, dict[str, str]]) -> None:
         """Write the file before the table changes, so that what was answered still exists after a restart."""
@@ -424,14 +426,14 @@ class NameServer:
         )
 
     def _get_config(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=bodies.encode_properties(self._config))
+        return command.answer(body=table_bodies.encode_properties(self._config))
 
 
-def _empty(topics: dict[str, bodies.TopicConfig]) -> Generator[None, None, None]:
+def _empty(topics: dict[str, topic_bodies.TopicConfig]) -> Generator[None, None, None]:
     """Remove all topics, in steps: the end of a large table frees every entry of it in one call."""
     while topics:
         topics.popitem()
-        if len(topics) % bodies.TOPICS_AT_ONCE == 0:
+        if len(topics) % topic_bodies.TOPICS_PER_STEP == 0:
             yield
 
 

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt
 from broker_store.formats.config_json import DataVersion
-from broker_store.protocol.bodies import BrokerData, ClusterInfo, QueueData, Registration, TopicRoute
+from broker_store.protocol.registration_body import Registration
+from broker_store.protocol.route_bodies import BrokerData, ClusterInfo, QueueData, TopicRoute
 from broker_store.protocol.steps import finish
 
 DEFAULT_TIMEOUT_MS = 120_000

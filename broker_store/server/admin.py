@@ -27,13 +27,14 @@ from broker_store.formats import record
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.message_id import decode_offset_id
 from broker_store.formats.names import check_group, check_topic
-from broker_store.protocol import bodies, fastjson
-from broker_store.protocol.bodies import ConsumeOffsets, MessageQueue, QueueOffsets
+from broker_store.protocol import fastjson, offset_bodies, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.protocol.headers import read_header
+from broker_store.protocol.message_queue import MessageQueue
+from broker_store.protocol.offset_bodies import ConsumeOffsets, QueueOffsets
 from broker_store.server import runtime_info, topic_attributes
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
@@ -224,7 +225,7 @@ class Admin:
             for queue_id in range(config.queues)
         }
         return command.answer(
-            0, None, None, bodies.encode_topic_stats(queues, self._parts.statistics.put_rate(topic))
+            0, None, None, offset_bodies.encode_topic_stats(queues, self._parts.statistics.put_rate(topic))
         )
 
     def _queue_offsets(self, topic: str, queue_id: int) -> QueueOffsets:
@@ -234,7 +235,9 @@ class Admin:
         return QueueOffsets(max(0, low), max(0, high), max(0, last_ms))
 
     def system_topics(self, command: Command, channel: Channel) -> Command:
-        return command.answer(0, None, None, bodies.encode_topic_list(self._parts.topics.system_names()))
+        return command.answer(
+            0, None, None, topic_bodies.encode_topic_list(self._parts.topics.system_names())
+        )
 
     def _topic(self, topic: str) -> TopicConfig:
         config = self._parts.topics.get(topic)
@@ -357,7 +360,7 @@ class Admin:
             for topic in some:
                 offsets |= self.progress(group, topic)
         rate = self._parts.statistics.got_rate(group, header.topic or None)
-        return command.answer(0, None, None, bodies.encode_consume_stats(offsets, rate))
+        return command.answer(0, None, None, offset_bodies.encode_consume_stats(offsets, rate))
 
     def _topics_consumed(self, group: str) -> list[str]:
         """Topics the group has offsets of or subscribes to now."""
@@ -396,7 +399,9 @@ class Admin:
                         continue
                     progress = self.progress(groups[0].name, topic)
                     stats.append(
-                        bodies.consume_stats_json(progress, parts.statistics.got_rate(groups[0].name, topic))
+                        offset_bodies.consume_stats_json(
+                            progress, parts.statistics.got_rate(groups[0].name, topic)
+                        )
                     )
                     behind += sum(item.broker_offset - item.consumer_offset for item in progress.values())
             # As text at once: as values the statistics of 100,000 topics would take a hundred times the room.
@@ -443,7 +448,7 @@ class Admin:
         for queue, offset in offsets.items():
             self._parts.offsets.reset(header.group, queue.topic, queue.queue_id, offset)
         self._parts.pulls.reset(header.group, header.topic, [queue.queue_id for queue in offsets])
-        return command.answer(0, None, None, bodies.encode_offset_table(offsets))
+        return command.answer(0, None, None, offset_bodies.encode_offset_table(offsets))
 
     def new_offsets(
         self, topic: str, time_ms: int, queue_id: int = -1, offset: int | None = None
@@ -551,7 +556,7 @@ class Admin:
     def topics_of_group(self, command: Command, channel: Channel) -> Command:
         group = read_header(R.QUERY_TOPICS_BY_CONSUMER, command.fields).group
         topics = list(self._parts.offsets.of_group(group))
-        return command.answer(0, None, None, bodies.encode_topic_list(topics, self._parts.address))
+        return command.answer(0, None, None, topic_bodies.encode_topic_list(topics, self._parts.address))
 
     def subscription_of_group(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_SUBSCRIPTION_BY_CONSUMER, command.fields)
@@ -663,7 +668,7 @@ class Admin:
         """The settings that act, by Apache's names, one a line."""
         version = fastjson.dumps(DataVersion().to_json()).decode()
         return command.answer(
-            0, None, {"version": version}, bodies.encode_properties(self._parts.properties())
+            0, None, {"version": version}, table_bodies.encode_properties(self._parts.properties())
         )
 
     def refuse_config(self, command: Command, channel: Channel) -> Command:
@@ -673,7 +678,7 @@ class Admin:
         return command.answer(ResponseCode.NO_PERMISSION, remark)
 
     def runtime_info(self, command: Command, channel: Channel) -> Command:
-        return command.answer(0, None, None, bodies.encode_table(self.runtime_table()))
+        return command.answer(0, None, None, table_bodies.encode_table(self.runtime_table()))
 
     def runtime_table(self) -> dict[str, str]:
         """What `mqadmin brokerStatus` and `clusterList` show."""

@@ -12,11 +12,11 @@ from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
 from broker_store.excerpts import text_excerpt
 from broker_store.formats.names import check_group, check_topic
-from broker_store.protocol import bodies, fastjson
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol import client_bodies, fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
+from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel
@@ -39,7 +39,7 @@ class ClientHandlers:
         }
 
     def heartbeat(self, command: Command, channel: Channel) -> Command:
-        beat = bodies.decode_heartbeat(command.body)
+        beat = client_bodies.decode_heartbeat(command.body)
         self._check(beat)
         parts = self._parts
         for consumer in beat.consumers:
@@ -63,7 +63,7 @@ class ClientHandlers:
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
         return command.answer(0, None, fields)
 
-    def _check(self, beat: bodies.Heartbeat) -> None:
+    def _check(self, beat: client_bodies.Heartbeat) -> None:
         """Names, numbers and expressions, before anything is taken in."""
         if not 0 < len(beat.client_id) <= MAX_CLIENT_ID_CHARACTERS:
             raise FieldError("clientID", beat.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
@@ -100,10 +100,10 @@ class ClientHandlers:
             return command.answer(
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group:.120}", {}
             )
-        return command.answer(0, None, {}, bodies.encode_consumer_list(group.client_ids()))
+        return command.answer(0, None, {}, client_bodies.encode_consumer_list(group.client_ids()))
 
     def check_client(self, command: Command, channel: Channel) -> Command:
-        check = bodies.decode_client_check(command.body)
+        check = client_bodies.decode_client_check(command.body)
         subscription = check.subscription
         if not filters.is_tag_type(subscription.expression_type):
             remark = (

@@ -6,10 +6,10 @@ from __future__ import annotations
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.errors import FieldError
 from broker_store.formats.names import check_group
-from broker_store.protocol import bodies
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol import client_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel
@@ -30,7 +30,7 @@ class Locks:
         locked = self._parts.locks.lock(
             request.consumer_group, request.client_id, queues, self._parts.clock()
         )
-        body = bodies.encode_locked(
+        body = client_bodies.encode_locked(
             MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked
         )
         return command.answer(0, None, None, body)
@@ -40,8 +40,8 @@ class Locks:
         self._parts.locks.unlock(request.consumer_group, request.client_id, self._known_queues(request))
         return command.answer()
 
-    def _request(self, command: Command) -> bodies.LockRequest:
-        request = bodies.decode_lock_request(command.body)
+    def _request(self, command: Command) -> client_bodies.LockRequest:
+        request = client_bodies.decode_lock_request(command.body)
         check_group(request.consumer_group)
         if not 0 < len(request.client_id) <= MAX_CLIENT_ID_CHARACTERS:
             raise FieldError("clientId", request.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
@@ -53,7 +53,7 @@ class Locks:
             )
         return request
 
-    def _known_queues(self, request: bodies.LockRequest) -> list[tuple[str, int]]:
+    def _known_queues(self, request: client_bodies.LockRequest) -> list[tuple[str, int]]:
         """The queues of a request that exist here. A client asks for all it has in one request: one that an
         administrator took away must not cost it the others, and a lock on none would only fill the table."""
         topics = self._parts.topics

@@ -22,11 +22,11 @@ from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import Registrant
-from broker_store.protocol import bodies
-from broker_store.protocol.bodies import Registration as Served
+from broker_store.protocol import registration_body, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
+from broker_store.protocol.registration_body import Registration as Served
 from broker_store.server.parts import BrokerParts
 from broker_store.server.transport import Channel, connect
 from broker_store.turns import in_turns, steps_in_turns
@@ -109,7 +109,7 @@ class Registration:
             perm = (
                 config.perm if permission & PERM_READ_WRITE == PERM_READ_WRITE else config.perm & permission
             )
-            topics[config.name] = bodies.TopicConfig(
+            topics[config.name] = topic_bodies.TopicConfig(
                 config.name, config.read_queues, config.write_queues, perm, config.filter_type,
                 config.sys_flag, config.order, dict(config.attributes),
             )  # fmt: skip
@@ -127,7 +127,7 @@ class Registration:
             host, _, port = parts.address.rpartition(":")
             # Nobody listens there without replication, but name servers of Apache require the field.
             values |= {"ha_server_addr": f"{host}:{int(port) + 1}", "enable_acting_master": False}
-            values |= {"compressed": False, "body_crc32": bodies.body_crc(body)}
+            values |= {"compressed": False, "body_crc32": registration_body.body_crc(body)}
         return Command.request(int(code), write_header(code, **values), body)
 
     def is_connection(self, channel: Channel) -> bool:
@@ -139,7 +139,7 @@ class Registration:
     def registered(self, answer: Command) -> None:
         """Take over which topics the name server calls ordered."""
         if answer.body:
-            self._parts.topics.set_order(bodies.decode_table(answer.body))
+            self._parts.topics.set_order(table_bodies.decode_table(answer.body))
 
     # The name server in this process
 
@@ -267,7 +267,7 @@ class _Peer:
         self.registered_ms = self._parts.clock()
 
     def _body(self, configs: list[TopicConfig], version: DataVersion) -> bytes:
-        return bodies.encode_registration(self._registration.served(configs, version))
+        return registration_body.encode_registration(self._registration.served(configs, version))
 
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:

@@ -29,7 +29,7 @@ from pathlib import Path
 from websockets.asyncio.client import connect
 
 from broker_store.formats import config_json
-from broker_store.protocol import bodies, fastjson
+from broker_store.protocol import fastjson, registration_body, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
@@ -60,7 +60,7 @@ def fill(store: Path, topics: int = TOPICS, groups: int = GROUPS) -> None:
     directory.mkdir(parents=True)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
     names = [f"%RETRY%{name_of(number)}" if number % 10 == 0 else name_of(number) for number in range(topics)]
-    configs = {name: bodies.TopicConfig(name, 4, 4, 6).to_json() for name in names}
+    configs = {name: topic_bodies.TopicConfig(name, 4, 4, 6).to_json() for name in names}
     table = {f"many-{number:06d}": {"groupName": f"many-{number:06d}"} for number in range(groups)}
     offsets = {f"{name}@many-{number % groups:06d}": {0: number} for number, name in enumerate(names)}
     (directory / "topics.json").write_text(
@@ -250,7 +250,7 @@ class Visitor:
     def _make_topics(self) -> None:
         self._made += 1
         made = [
-            bodies.TopicConfig(f"list-{self._made}-{number}", 4, 4, 6).to_json()
+            topic_bodies.TopicConfig(f"list-{self._made}-{number}", 4, 4, 6).to_json()
             for number in range(NEW_TOPICS)
         ]
         self._ask(
@@ -296,10 +296,12 @@ class Visitor:
     def _registration(self) -> bytes:
         """The body of REGISTER_BROKER, made once: to write it takes a core that the broker needs."""
         topics = {
-            f"other-{number:05d}": bodies.TopicConfig(f"other-{number:05d}", 4, 4, 6)
+            f"other-{number:05d}": topic_bodies.TopicConfig(f"other-{number:05d}", 4, 4, 6)
             for number in range(OTHER_TOPICS)
         }
-        return bodies.encode_registration(bodies.Registration(config_json.DataVersion(0, 1, 1), topics))
+        return registration_body.encode_registration(
+            registration_body.Registration(config_json.DataVersion(0, 1, 1), topics)
+        )
 
     def _other_broker(self) -> None:
         body = self._registration
@@ -313,7 +315,7 @@ class Visitor:
             **values,
             "ha_server_addr": "127.0.0.1:11000",
             "compressed": False,
-            "body_crc32": bodies.body_crc(body),
+            "body_crc32": registration_body.body_crc(body),
         }
         port = int(self._nameserver.rpartition(":")[2])
         peer = Peer(port)

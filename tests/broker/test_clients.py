@@ -4,7 +4,7 @@ import pytest
 
 from broker_store.broker.clients import EXPIRED_AFTER_MS, Clients, TooManyClientsError
 from broker_store.broker.filters import FilterError
-from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from broker_store.broker.filters import FilterError, of_heartbeat, parse
 from broker_store.formats.java_hash import java_hash
-from broker_store.protocol import bodies
+from broker_store.protocol import client_bodies
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
@@ -30,7 +30,7 @@ def test_sql_is_kept_as_it_is_for_who_refuses_it():
 
 
 def test_a_heartbeats_subscription_has_its_own_hashes_computed_anew():
-    data = bodies.Subscription("t", "TagA", version=5, tags=frozenset({"lie"}), codes=frozenset({1}))
+    data = client_bodies.Subscription("t", "TagA", version=5, tags=frozenset({"lie"}), codes=frozenset({1}))
     subscription = of_heartbeat(data)
     assert (subscription.tag_codes, subscription.version) == ({java_hash("TagA")}, 5)
     assert subscription.to_json() == {

@@ -16,7 +16,7 @@ from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.samples import SampleFiles, maximum_of, minimum_of, position_of
 from broker_store.errors import DiskFullError
-from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import Clock, message, opened
 

@@ -5,8 +5,9 @@ import pytest
 from broker_store.client import Admin, Producer, PullConsumer, PushConsumer
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.errors import FormatError, NameError_, NotFoundError
-from broker_store.protocol.bodies import ConsumeOffsets, MessageQueue, decode_topic_stats
 from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.message_queue import MessageQueue
+from broker_store.protocol.offset_bodies import ConsumeOffsets, decode_topic_stats
 from tests.client.conftest import Inbox
 
 RETRY_POLICIES = (

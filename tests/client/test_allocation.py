@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.client.allocation import allocate
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
 

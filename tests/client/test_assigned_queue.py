@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker_store.client.assigned_queue import AssignedQueue, ReadAhead
 from broker_store.errors import MisuseError
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -12,9 +12,10 @@ from broker_store.formats import recall_handle
 from broker_store.formats.recall_handle import RecallHandle
 from broker_store.messages import PutStatus
 from broker_store.nameserver.routes import finish
-from broker_store.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRoute
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.message_queue import MessageQueue
+from broker_store.protocol.route_bodies import BrokerData, QueueData, TopicRoute
 from tests.client.conftest import Cluster, until
 
 

@@ -7,10 +7,10 @@ from broker_store.client import Admin, AnswerError, GiveUp, Producer, PushConsum
 from broker_store.client import push_consumer as module
 from broker_store.errors import MisuseError
 from broker_store.messages import PutStatus
-from broker_store.protocol import bodies, fastjson
-from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol import fastjson, offset_bodies
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.message_queue import MessageQueue
 from tests.client.conftest import Inbox, until
 
 
@@ -373,7 +373,7 @@ async def test_a_reset_that_is_sent_to_the_consumer_is_obeyed(cluster, producer,
     consumer = await consume(inbox)
     await inbox.next(3)
     fields = {"group": "g", "topic": "T", "timestamp": "0", "isForce": "true"}
-    body = bodies.encode_offset_table({queue(0): 1})
+    body = offset_bodies.encode_offset_table({queue(0): 1})
     consumer._session._answer_request(
         Command.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body, oneway=True), None
     )

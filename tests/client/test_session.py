@@ -6,7 +6,7 @@ from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError
 from broker_store.client.link import open_link
 from broker_store.client.session import Session, make_client_id, parse_nameservers
 from broker_store.errors import MisuseError
-from broker_store.protocol.bodies import Heartbeat
+from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from broker_store.server.transport import bind, listen

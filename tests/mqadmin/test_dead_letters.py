@@ -16,7 +16,7 @@ from broker_store.errors import MisuseError, NotFoundError
 from broker_store.formats import properties
 from broker_store.formats.names import check_topic, dead_letter_topic
 from broker_store.messages import Message
-from broker_store.protocol.bodies import QueueData, TopicRoute
+from broker_store.protocol.route_bodies import QueueData, TopicRoute
 from broker_store.rest.problems import Problem
 from mqadmin import audit, dead_letters, jobs
 from mqadmin.left_out import LeftOut, of_group, within

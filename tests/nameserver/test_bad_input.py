@@ -14,11 +14,13 @@ import json
 import pytest
 
 from broker_store.nameserver.handlers import NameServer
-from broker_store.protocol import bodies, headers
-from broker_store.protocol.bodies import QueueData, Registration, TopicConfig, TopicRoute
+from broker_store.protocol import headers, registration_body, route_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.registration_body import Registration
+from broker_store.protocol.route_bodies import QueueData, TopicRoute
+from broker_store.protocol.topic_bodies import TopicConfig
 from tests.nameserver.test_handlers import BROKER, SERVED, FakeChannel
 from tests.server.test_bad_input import (
     EXTREME_INTS,
@@ -35,7 +37,7 @@ from tests.server.test_bad_input import (
 
 REFUSED = {int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)}
 NOTHING_THERE = {int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.QUERY_NOT_FOUND)}
-REGISTRATION = bodies.encode_registration(
+REGISTRATION = registration_body.encode_registration(
     Registration(SERVED.data_version, SERVED.topics | {"New": TopicConfig("New", 4, 4, 6)})
 )
 NEW_BROKER = {
@@ -44,8 +46,8 @@ NEW_BROKER = {
     "clusterName": "DefaultCluster",
     "brokerId": "0",
 }
-ROUTE = bodies.encode_route(TopicRoute((QueueData("broker-a", 1, 1, 6),), ()))
-VERSION = bodies.encode_data_version(SERVED.data_version)
+ROUTE = route_bodies.encode_route(TopicRoute((QueueData("broker-a", 1, 1, 6),), ()))
+VERSION = topic_bodies.encode_data_version(SERVED.data_version)
 
 GOOD: dict[R, tuple[dict[str, str], bytes]] = {
     R.PUT_KV_CONFIG: ({"namespace": "N", "key": "new", "value": "v"}, b""),
@@ -87,7 +89,8 @@ class World:
         self.files, self.refused = [], []
         self.server = NameServer(lambda: 1000, persist=self.files.append)
         self.server.handle(
-            Command.request(R.REGISTER_BROKER, BROKER, bodies.encode_registration(SERVED)), FakeChannel()
+            Command.request(R.REGISTER_BROKER, BROKER, registration_body.encode_registration(SERVED)),
+            FakeChannel(),
         )
         self.server.handle(
             Command.request(R.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"}), FakeChannel()

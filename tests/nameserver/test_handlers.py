@@ -10,10 +10,12 @@ from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.kv_file import decoded
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import RegistrationRefused
-from broker_store.protocol import bodies
-from broker_store.protocol.bodies import QueueData, Registration, TopicConfig, TopicRoute
+from broker_store.protocol import fastjson, registration_body, route_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.registration_body import Registration
+from broker_store.protocol.route_bodies import QueueData, TopicRoute
+from broker_store.protocol.topic_bodies import TopicConfig
 from tests.support.wire_samples import sample
 
 BROKER = {
@@ -65,7 +67,7 @@ def server(clock, files):
 
 
 def register(server, channel=None, body=None, **fields):
-    body = bodies.encode_registration(SERVED) if body is None else body
+    body = registration_body.encode_registration(SERVED) if body is None else body
     return server.handle(Command.request(RequestCode.REGISTER_BROKER, BROKER | fields, body), channel)
 
 
@@ -85,15 +87,15 @@ def test_a_large_registration_is_made_and_freed_in_steps(clock, monkeypatch, nam
     server, made, in_thread, counts, failed = NameServer(clock), [], [], [], []
     count = 1_000
     topics = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(count)}
-    body = bodies.encode_registration(Registration(DataVersion(0, 1, 1), topics), compressed)
-    assert compressed or len(body) > bodies.MAX_BODY_AT_ONCE
-    steps_of = bodies.registration_in_steps
+    body = registration_body.encode_registration(Registration(DataVersion(0, 1, 1), topics), compressed)
+    assert compressed or len(body) > registration_body.MAX_BODY_BYTES_PER_CALL
+    steps_of = registration_body.registration_in_steps
 
     def watched_steps(*parts):
         made.append((yield from steps_of(*parts)))
         return made[-1]
 
-    monkeypatch.setattr(bodies, "registration_in_steps", watched_steps)
+    monkeypatch.setattr(registration_body, "registration_in_steps", watched_steps)
 
     def take(steps, done):
         answer = None
@@ -112,11 +114,11 @@ def test_a_large_registration_is_made_and_freed_in_steps(clock, monkeypatch, nam
     server.take_steps = take
     fields = BROKER | {"brokerName": name, "compressed": str(compressed).lower()}
     server.handle(Command.request(RequestCode.REGISTER_BROKER, fields, body), Writing())
-    pieces = count // bodies.TOPICS_AT_ONCE
+    pieces = count // topic_bodies.TOPICS_PER_STEP
     assert in_thread[0] and sum(in_thread) == 1, "compiled code reads it in a thread"
     assert counts[1 : pieces + 1] == [None] * pieces, "the topics are made in as many steps"
     freed = counts[-pieces:]
-    assert freed == [number * bodies.TOPICS_AT_ONCE for number in reversed(range(pieces))]
+    assert freed == [number * topic_bodies.TOPICS_PER_STEP for number in reversed(range(pieces))]
     assert made[0].topics == {} and bool(failed) == (name != "broker-a")
     assert len(server.routes.topics) == (count if name == "broker-a" else 0)
 
@@ -129,7 +131,7 @@ def test_a_body_is_bounded_but_for_a_registration(server):
         assert answer.code == 1 and str((256 << 10) + 1) in answer.remark and str(256 << 10) in answer.remark
     assert server.routes.topics == before
     large = {f"T{number:05d}": TopicConfig(f"T{number:05d}", 4, 4, 6) for number in range(2_000)}
-    body = bodies.encode_registration(Registration(DataVersion(0, 12, 1), large))
+    body = registration_body.encode_registration(Registration(DataVersion(0, 12, 1), large))
     assert (
         len(body) > 256 << 10
         and register(server, body=body).code == 0
@@ -176,9 +178,9 @@ def test_members_and_system_topics_are_listed(server):
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_broker_registers_plain_and_compressed_with_and_without_a_checksum(clock, compressed):
-    body = bodies.encode_registration(SERVED, compressed)
+    body = registration_body.encode_registration(SERVED, compressed)
     server = NameServer(clock)
-    crc = str(bodies.body_crc(body))
+    crc = str(registration_body.body_crc(body))
     assert register(server, body=body, compressed=str(compressed).lower(), bodyCrc32=crc).code == 0
     assert server.routes.route("TopicX").queues == (QueueData("broker-a", 4, 4, 6),)
     refused = register(server, body=body + b" ", compressed=str(compressed).lower(), bodyCrc32=crc)
@@ -219,7 +221,7 @@ def test_a_broker_goes_when_it_says_so_or_its_channel_closes(server):
 
 
 def test_data_versions_are_compared(server):
-    same = bodies.encode_data_version(SERVED.data_version)
+    same = topic_bodies.encode_data_version(SERVED.data_version)
     assert ask(server, 322, same, **BROKER).fields == {"changed": "false"}
     unknown = ask(server, 322, same, **BROKER | {"brokerAddr": "127.0.0.1:1"})
     assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
@@ -232,12 +234,12 @@ def test_write_permission_is_counted(server):
 
 def test_topics_are_listed_registered_and_deleted(server):
     route = TopicRoute((QueueData("broker-a", 1, 1, 6),), ())
-    assert ask(server, 217, bodies.encode_route(route), topic="New").code == 0
-    assert sorted(bodies.decode_topic_list(ask(server, 206).body)) == ["New", "TBW102", "TopicX"]
-    assert "New" in bodies.decode_topic_list(ask(server, 224, cluster="DefaultCluster").body)
-    assert bodies.decode_topic_list(ask(server, 224, cluster="none").body) == []
+    assert ask(server, 217, route_bodies.encode_route(route), topic="New").code == 0
+    assert sorted(topic_bodies.decode_topic_list(ask(server, 206).body)) == ["New", "TBW102", "TopicX"]
+    assert "New" in topic_bodies.decode_topic_list(ask(server, 224, cluster="DefaultCluster").body)
+    assert topic_bodies.decode_topic_list(ask(server, 224, cluster="none").body) == []
     assert ask(server, 216, topic="New").code == 0
-    assert "New" not in bodies.decode_topic_list(ask(server, 206).body)
+    assert "New" not in topic_bodies.decode_topic_list(ask(server, 206).body)
     for code in (311, 312, 313):
         assert ask(server, code).body == b'{"topicList":[]}'
 
@@ -267,19 +269,19 @@ def test_a_route_names_its_order_where_that_is_switched_on(clock, server):
     register(ordered)
     for one in (server, ordered):
         ask(one, 100, namespace="ORDER_TOPIC_CONFIG", key="TopicX", value="broker-a:4")
-    assert bodies.decode_route(ask(ordered, 105, topic="TopicX").body).order_conf == "broker-a:4"
+    assert route_bodies.decode_route(ask(ordered, 105, topic="TopicX").body).order_conf == "broker-a:4"
     assert b'"orderTopicConf":"broker-a:4"' in ask(ordered, 105, topic="TopicX", version=0).body
-    assert bodies.decode_route(ask(ordered, 105, topic="TBW102").body).order_conf is None
-    assert bodies.decode_route(ask(server, 105, topic="TopicX").body).order_conf is None
+    assert route_bodies.decode_route(ask(ordered, 105, topic="TBW102").body).order_conf is None
+    assert route_bodies.decode_route(ask(server, 105, topic="TopicX").body).order_conf is None
     ask(ordered, 102, namespace="ORDER_TOPIC_CONFIG", key="TopicX")
-    assert bodies.decode_route(ask(ordered, 105, topic="TopicX").body).order_conf is None
+    assert route_bodies.decode_route(ask(ordered, 105, topic="TopicX").body).order_conf is None
 
 
 def test_a_registration_may_take_topics_away_when_that_is_switched_on(clock):
     server = NameServer(clock, delete_topics_with_registration=True)
     register(server)
     fewer = Registration(DataVersion(0, 12, 5), {"TBW102": SERVED.topics["TBW102"]})
-    register(server, body=bodies.encode_registration(fewer))
+    register(server, body=registration_body.encode_registration(fewer))
     assert ask(server, 206).body == b'{"topicList":["TBW102"]}'
 
 
@@ -358,7 +360,7 @@ names = st.sampled_from([*BROKER, "topic", "cluster", "namespace", "key", "value
 @given(
     st.sampled_from(CODES),
     st.dictionaries(names, st.sampled_from(["true", "0", "a/b", "127.0.0.1:1", "x"]) | st.text(max_size=8)),
-    st.binary(max_size=40) | st.just(bodies.encode_registration(SERVED)),
+    st.binary(max_size=40) | st.just(registration_body.encode_registration(SERVED)),
 )
 def test_any_request_is_answered(code, fields, body):
     answer = NameServer(lambda: 0).handle(Command.request(code, fields, body, opaque=7))
@@ -385,9 +387,9 @@ def test_nobody_else_speaks_for_the_broker_of_the_name_servers_process(server, c
     server.refuse = lambda cause, **case: refused.append((cause, case["who"]))
     before = (server.routes.cluster_info(), server.routes.route("TopicX"), dict(server.routes.live))
     body = (
-        bodies.encode_registration(SERVED)
+        registration_body.encode_registration(SERVED)
         if code == 103
-        else bodies.encode_data_version(SERVED.data_version)
+        else topic_bodies.encode_data_version(SERVED.data_version)
         if code == 322
         else b""
     )
@@ -457,7 +459,7 @@ def test_a_master_is_welcome_beside_an_own_broker_that_is_its_slave(server):
 
 @pytest.mark.parametrize("code", [322, 217])
 def test_a_body_larger_than_a_request_needs_is_refused_before_it_is_read(server, monkeypatch, code):
-    monkeypatch.setattr(bodies.fastjson, "loads", lambda data: pytest.fail("the body was read"))
+    monkeypatch.setattr(fastjson, "loads", lambda data: pytest.fail("the body was read"))
     answer = ask(server, code, b"{0:[" + b"1," * (128 << 10) + b"1]}", **BROKER, topic="T")
     assert (answer.code, answer.remark) == (
         1,

@@ -13,7 +13,9 @@ from broker_store.nameserver.routes import (
     Routes,
     finish,
 )
-from broker_store.protocol.bodies import QueueData, Registration, TopicConfig
+from broker_store.protocol.registration_body import Registration
+from broker_store.protocol.route_bodies import QueueData
+from broker_store.protocol.topic_bodies import TopicConfig
 
 MASTER = Registrant("C", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
 SLAVE = Registrant("C", "broker-a", 1, "127.0.0.1:20911", enable_acting_master=False)

@@ -9,9 +9,10 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
-from broker_store.protocol import bodies, fastjson
-from broker_store.protocol.bodies import ConsumerData, Heartbeat, MessageQueue, Subscription
+from broker_store.protocol import client_bodies, fastjson, offset_bodies, table_bodies
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.protocol.command import Command
+from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.transport import RequestTimeout
 from tests.support.broker_harness import FakeChannel, Harness
 from tests.support.memory_store import MemoryStore
@@ -39,7 +40,9 @@ async def harness():
     data = ConsumerData("CG", subscriptions=(Subscription("TopicX", version=1),))
     harness.consumer = FakeChannel(53_534)
     await harness.ask(
-        34, bodies.encode_heartbeat(Heartbeat("127.0.0.1@1", ("PG",), (data,))), channel=harness.consumer
+        34,
+        client_bodies.encode_heartbeat(Heartbeat("127.0.0.1@1", ("PG",), (data,))),
+        channel=harness.consumer,
     )
     harness.consumer.answers.clear()
     return harness
@@ -104,7 +107,7 @@ async def test_all_topics_have_apaches_shape(harness):
 
 
 async def test_a_topics_statistics(harness):
-    stats = bodies.decode_topic_stats((await harness.ask(202, topic="TopicX")).body)
+    stats = offset_bodies.decode_topic_stats((await harness.ask(202, topic="TopicX")).body)
     assert stats[MessageQueue("TopicX", "broker-a", 1)] == (0, 1, harness.now_ms)
     assert stats[MessageQueue("TopicX", "broker-a", 0)] == (0, 0, 0)
     assert (await harness.ask(202, topic="Nope")).code == 17
@@ -171,11 +174,11 @@ async def test_a_group_may_be_forbidden_to_read_a_topic(harness):
 
 async def test_progress_of_a_group(harness):
     harness.parts.offsets.commit("CG", "TopicX", 1, 1)
-    stats = bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG")).body)
+    stats = offset_bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG")).body)
     assert stats[MessageQueue("TopicX", "broker-a", 1)] == (1, 1, harness.now_ms, 1)
     assert stats[MessageQueue("TopicX", "broker-a", 0)] == (0, 0, 0, 0)
-    assert bodies.decode_consume_stats((await harness.ask(208, consumerGroup="NOPE")).body) == {}
-    one = bodies.decode_consume_stats(
+    assert offset_bodies.decode_consume_stats((await harness.ask(208, consumerGroup="NOPE")).body) == {}
+    one = offset_bodies.decode_consume_stats(
         (await harness.ask(208, consumerGroup="CG", topicList="TopicX;Other;")).body
     )
     assert set(one) == set(stats)
@@ -195,7 +198,10 @@ async def test_offsets_are_reset_by_time_by_number_and_to_the_end(harness):
     async def offsets(**more):
         answer = await harness.ask(222, **(reset | more))
         return (
-            {queue.queue_id: offset for queue, offset in bodies.decode_offset_table(answer.body).items()}
+            {
+                queue.queue_id: offset
+                for queue, offset in offset_bodies.decode_offset_table(answer.body).items()
+            }
             if answer.code == 0
             else answer.code
         )
@@ -342,7 +348,7 @@ APACHE_RUNTIME_KEYS = frozenset(
 
 
 async def runtime(harness):
-    return bodies.decode_table((await harness.ask(28)).body)
+    return table_bodies.decode_table((await harness.ask(28)).body)
 
 
 async def test_the_runtime_table_has_every_key_of_apaches_broker(harness):

@@ -23,7 +23,7 @@ from broker_store.errors import DamagedStoreError, DiskFullError, StoreError
 from broker_store.formats import record
 from broker_store.messages import Message
 from broker_store.nameserver.handlers import NameServer
-from broker_store.protocol import bodies
+from broker_store.protocol import client_bodies, registration_body, route_bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server import keeper, registration
@@ -263,7 +263,7 @@ async def test_how_many_halves_wait_is_read_at_the_start_and_saved_at_the_end(br
 async def test_silent_clients_are_closed(brokers):
     broker = await brokers()
     channel = await dial(broker)
-    beat = bodies.encode_heartbeat(bodies.Heartbeat("c", ("PG",), ()))
+    beat = client_bodies.encode_heartbeat(client_bodies.Heartbeat("c", ("PG",), ()))
     await channel.request(Command.request(34, None, beat), 5)
     broker.parts.clock = lambda: clock() + 121_000
     broker._tick()
@@ -432,7 +432,7 @@ async def nameserver():
 
 def route_of(tables, topic):
     answer = tables.handle(Command.request(105, {"topic": topic}, version=479), None)
-    return bodies.decode_route(answer.body) if answer.code == 0 else None
+    return route_bodies.decode_route(answer.body) if answer.code == 0 else None
 
 
 @pytest.mark.parametrize(
@@ -528,7 +528,8 @@ async def test_another_process_cannot_take_the_name_of_the_broker_beside_its_nam
     host, port = nameserver.address.split(":")
     false = await connect(host, int(port), 5)
     claim = broker.parts.registration.command(
-        103, bodies.encode_registration(broker.parts.registration.served(broker.parts.topics.all()))
+        103,
+        registration_body.encode_registration(broker.parts.registration.served(broker.parts.topics.all())),
     )
     claim.fields["brokerAddr"] = "10.9.9.9:10911"
     answer = await false.request(claim, 5)

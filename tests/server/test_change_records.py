@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from broker_store.broker.topics import TopicConfig
+from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.own_broker import OwnBroker
-from broker_store.protocol import bodies
+from broker_store.protocol import registration_body, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
 from broker_store.server import audited_requests, change_records
@@ -351,7 +352,9 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
     claim = {"brokerName": "broker-a", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"}
     server.handle(
         Command.request(
-            103, claim, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))
+            103,
+            claim,
+            registration_body.encode_registration(registration_body.Registration(DataVersion(), {})),
         ),
         channel,
     )
@@ -359,7 +362,7 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
         Command.request(
             103,
             claim | {"brokerName": "b"},
-            bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {})),
+            registration_body.encode_registration(registration_body.Registration(DataVersion(), {})),
         ),
         channel,
     )
@@ -433,10 +436,10 @@ async def test_a_record_of_a_broker_that_leaves_says_whether_it_was_there():
         FakeChannel(),
         {"brokerName": "b", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"},
     )
-    registration = bodies.Registration(
-        bodies.DataVersion(), {name: bodies.TopicConfig(name, 4, 4) for name in ("T", "U")}
+    registration = registration_body.Registration(
+        DataVersion(), {name: topic_bodies.TopicConfig(name, 4, 4) for name in ("T", "U")}
     )
-    server.handle(Command.request(103, claim, bodies.encode_registration(registration)), channel)
+    server.handle(Command.request(103, claim, registration_body.encode_registration(registration)), channel)
     for code in (205, 327, 104, 104):
         server.handle(Command.request(code, claim), channel)
     wiped, added, left, absent = records

@@ -6,8 +6,9 @@ import pytest
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
-from broker_store.protocol import bodies
-from broker_store.protocol.bodies import ConsumerData, Heartbeat, LockRequest, MessageQueue, Subscription
+from broker_store.protocol import client_bodies
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, LockRequest, Subscription
+from broker_store.protocol.message_queue import MessageQueue
 from tests.support.broker_harness import FakeChannel, Harness
 from tests.support.wire_samples import sample
 
@@ -18,7 +19,7 @@ def heartbeat(
     data = ConsumerData(
         group, subscriptions=tuple(Subscription(topic, expression, version=1) for topic in topics)
     )
-    return bodies.encode_heartbeat(Heartbeat(client, producers, (data,), **options))
+    return client_bodies.encode_heartbeat(Heartbeat(client, producers, (data,), **options))
 
 
 async def test_a_heartbeat_is_answered_as_apaches_broker_does_and_tells_the_group():
@@ -40,7 +41,10 @@ async def test_everyone_of_a_group_hears_who_comes_and_goes():
     await harness.ask(34, heartbeat())
     await harness.ask(34, heartbeat("c2"), channel=other)
     assert [command.code for command in harness.channel.answers] == [40, 40]
-    assert bodies.decode_consumer_list((await harness.ask(38, consumerGroup="CG")).body) == ["c1", "c2"]
+    assert client_bodies.decode_consumer_list((await harness.ask(38, consumerGroup="CG")).body) == [
+        "c1",
+        "c2",
+    ]
     assert (
         await harness.ask(35, channel=other, clientID="c2", producerGroup="PG", consumerGroup="CG")
     ).code == 0
@@ -90,13 +94,13 @@ async def test_queues_are_locked_for_one_client():
     harness.parts.groups.find_or_create("CG")
     queue = MessageQueue("TopicX", "broker-a", 1)
     mine, others = (
-        bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2")
+        client_bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2")
     )
     assert (await harness.ask(41, mine)).body == sample("lock").body
-    assert bodies.decode_locked((await harness.ask(41, others)).body) == set()
+    assert client_bodies.decode_locked((await harness.ask(41, others)).body) == set()
     assert (await harness.ask(42, mine)).code == 0
-    assert bodies.decode_locked((await harness.ask(41, others)).body) == {queue}
-    unknown = bodies.encode_lock_request(LockRequest("c1", "NOPE", (queue,)))
+    assert client_bodies.decode_locked((await harness.ask(41, others)).body) == {queue}
+    unknown = client_bodies.encode_lock_request(LockRequest("c1", "NOPE", (queue,)))
     assert (await harness.ask(41, unknown)).code == 26
 
 
@@ -110,12 +114,14 @@ async def test_a_queue_that_is_not_there_costs_a_client_no_lock_on_the_others():
         MessageQueue("TopicX", "broker-a", -1),
         MessageQueue("Gone", "broker-a", 0),
     )
-    many = bodies.encode_lock_request(LockRequest("c1", "CG", (*absent, queue)))
-    assert bodies.decode_locked((await harness.ask(41, many)).body) == {queue}
+    many = client_bodies.encode_lock_request(LockRequest("c1", "CG", (*absent, queue)))
+    assert client_bodies.decode_locked((await harness.ask(41, many)).body) == {queue}
     assert (await harness.ask(42, many)).code == 0 and harness.parts.locks.owner(
         "CG", ("TopicX", 1), harness.now_ms
     ) is None
-    assert (await harness.ask(41, bodies.encode_lock_request(LockRequest("", "CG", (queue,))))).code == 29
+    assert (
+        await harness.ask(41, client_bodies.encode_lock_request(LockRequest("", "CG", (queue,))))
+    ).code == 29
 
 
 async def test_a_lock_that_its_client_does_not_renew_goes_to_who_asks_next():
@@ -124,7 +130,7 @@ async def test_a_lock_that_its_client_does_not_renew_goes_to_who_asks_next():
     harness.parts.groups.find_or_create("CG")
     queue = MessageQueue("TopicX", "broker-a", 1)
     mine, others = (
-        bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2")
+        client_bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2")
     )
     for later_ms, asks, gets in (
         (0, mine, {queue}),
@@ -134,7 +140,7 @@ async def test_a_lock_that_its_client_does_not_renew_goes_to_who_asks_next():
         (0, mine, set()),
     ):
         harness.now_ms += later_ms
-        assert bodies.decode_locked((await harness.ask(41, asks)).body) == gets
+        assert client_bodies.decode_locked((await harness.ask(41, asks)).body) == gets
 
 
 async def test_a_client_asks_whether_its_subscription_can_be_served():

@@ -19,7 +19,7 @@ from broker_store.config.name_server import NameServerSettings
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver import routes
 from broker_store.nameserver.handlers import NameServer
-from broker_store.protocol import bodies, fastjson
+from broker_store.protocol import fastjson, registration_body, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
@@ -329,7 +329,7 @@ async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables,
 async def test_all_tables_come_whole(tables):
     harness = await loaded(tables)
     answer = await ask(harness, R.GET_ALL_TOPIC_CONFIG)
-    _, found = bodies.decode_topic_table(answer.body)
+    _, found = topic_bodies.decode_topic_table(answer.body)
     assert (
         len(found) == len(harness.parts.topics) == int(answer.fields["totalTopicNum"])
         and found["t00042"].read_queue_nums == 4
@@ -379,9 +379,9 @@ def test_what_one_registration_costs_does_not_depend_on_how_many_topics_there_ar
     def taken_ms(count: int) -> float:
         table = routes.Routes()
         who = routes.Registrant("C", "broker-a", 0, "127.0.0.1:1")
-        served = {f"t{number}": bodies.TopicConfig(f"t{number}") for number in range(count)}
-        table.register(who, bodies.Registration(bodies.DataVersion(), served), None, 0)
-        piece = bodies.Registration(bodies.DataVersion(counter=1), dict(list(served.items())[:64]))
+        served = {f"t{number}": topic_bodies.TopicConfig(f"t{number}") for number in range(count)}
+        table.register(who, registration_body.Registration(DataVersion(), served), None, 0)
+        piece = registration_body.Registration(DataVersion(counter=1), dict(list(served.items())[:64]))
         times = []
         for _ in range(20):
             began = time.thread_time()
@@ -412,11 +412,17 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
     port = NameServerPort(nameserver, lambda: 1_000, NameServerSettings().scan_not_active_broker_interval)
     await port.start("127.0.0.1", 0)
     channel = await connect("127.0.0.1", port.listener.port, 5)
-    topics = {f"t{number:05d}": bodies.TopicConfig(f"t{number:05d}", 4, 4, 6) for number in range(count)}
-    body = bodies.encode_registration(bodies.Registration(DataVersion(0, 1, 1), topics))
+    topics = {
+        f"t{number:05d}": topic_bodies.TopicConfig(f"t{number:05d}", 4, 4, 6) for number in range(count)
+    }
+    body = registration_body.encode_registration(registration_body.Registration(DataVersion(0, 1, 1), topics))
     broker = {"broker_name": "b", "broker_addr": "127.0.0.1:1", "cluster_name": "C", "broker_id": 0}
     fields = write_header(
-        R.REGISTER_BROKER, **broker, ha_server_addr="", compressed=False, body_crc32=bodies.body_crc(body)
+        R.REGISTER_BROKER,
+        **broker,
+        ha_server_addr="",
+        compressed=False,
+        body_crc32=registration_body.body_crc(body),
     )
     asked = [
         Command.request(R.REGISTER_BROKER, fields, body), Command.request(R.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}), Command.request(R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
@@ -434,8 +440,8 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
             assert answer.code == 0, (command, answer)
             found[command.code] = answer
         assert (
-            len(bodies.decode_topic_list(found[R.GET_TOPICS_BY_CLUSTER].body))
-            == len(bodies.decode_topic_list(found[R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER].body))
+            len(topic_bodies.decode_topic_list(found[R.GET_TOPICS_BY_CLUSTER].body))
+            == len(topic_bodies.decode_topic_list(found[R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER].body))
             == count
         )
         assert found[R.WIPE_WRITE_PERM_OF_BROKER].fields["wipeTopicCount"] == str(count)

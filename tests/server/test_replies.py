@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.protocol import bodies
+from broker_store.protocol import client_bodies
 from broker_store.server.transport import RequestTimeout
 from tests.support.broker_harness import FakeChannel, Harness
 
@@ -13,7 +13,9 @@ PROPERTIES = "REPLY_TO_CLIENT\x01asker\x02CORRELATION_ID\x01c1\x02MSG_TYPE\x01re
 def harness_with_asker(**settings):
     harness, asker = Harness(**settings), FakeChannel(7)
     asker.reply = lambda command: command.answer()
-    harness.request(34, bodies.encode_heartbeat(bodies.Heartbeat("asker", ("PG",), ())), channel=asker)
+    harness.request(
+        34, client_bodies.encode_heartbeat(client_bodies.Heartbeat("asker", ("PG",), ())), channel=asker
+    )
     asker.answers.clear()
     return harness, asker
 

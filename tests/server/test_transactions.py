@@ -5,7 +5,7 @@ import pytest
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker_store.formats import record
 from broker_store.messages import PutStatus
-from broker_store.protocol import bodies
+from broker_store.protocol import client_bodies
 from broker_store.server.transactions import MOST_UNSENT_BYTES
 from tests.support.broker_harness import FakeChannel, Harness, turns
 
@@ -35,7 +35,9 @@ class Transactions(Harness):
         return await self.ask(37, **self.word(kind, **fields))
 
     def beat(self, channel=None, group: str = "PG"):
-        self.request(34, bodies.encode_heartbeat(bodies.Heartbeat("c", (group,), ())), channel=channel)
+        self.request(
+            34, client_bodies.encode_heartbeat(client_bodies.Heartbeat("c", (group,), ())), channel=channel
+        )
 
     def pass_ms(self, milliseconds: int):
         self.now_ms += milliseconds
