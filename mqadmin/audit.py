@@ -21,7 +21,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import problem_of
 from broker_store.server.change_records import ChangeRecord
 

@@ -78,7 +78,8 @@ from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import LOOPBACK_HOST, DamagedRecord, GetRequest, GetStatus, Message, damage_doubt
 from broker_store.protocol.command import VERSION
-from broker_store.rest.http import MAX_LIMIT, NewMessage
+from broker_store.rest.http import MAX_LIMIT
+from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem, problem_of_put
 from broker_store.server.admin import Admin
 from broker_store.server.produce import SENT

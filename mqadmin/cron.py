@@ -19,7 +19,7 @@ from redis import Redis
 from rq.cron import CronScheduler
 from rq.utils import now
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import audit, jobs, roles, schedules
 from mqadmin.schedules import PipelineSchedule

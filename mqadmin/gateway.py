@@ -12,7 +12,7 @@ import asyncio
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.rest.documents import messages_json
-from broker_store.rest.http import NewMessage
+from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import Repeats
 

@@ -47,8 +47,8 @@ from broker_store.client import ClientError
 from broker_store.errors import LookupNameError, MisuseError, NameError_
 from broker_store.formats import moment, names
 from broker_store.lab.experiment import MAX_MESSAGES, Experiment
+from broker_store.rest.callers import Caller
 from broker_store.rest.documents import time_text
-from broker_store.rest.http import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import children, dead_letters, exports, pipeline, run_file
 from mqadmin.left_out import LeftOut

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 
 
 def local_caller(scope: dict) -> Caller | None:

@@ -10,7 +10,7 @@ viewer.
 
 from __future__ import annotations
 
-from broker_store.rest.http import ROLES, Caller
+from broker_store.rest.callers import ROLES, Caller
 
 CHOICES = [(role, role) for role in ROLES]
 

@@ -15,8 +15,8 @@ from croniter import croniter
 from django.db import models
 from rq.cron import CronJob
 
+from broker_store.rest.callers import Caller
 from broker_store.rest.documents import time_text
-from broker_store.rest.http import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import pipeline
 

@@ -19,7 +19,7 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection, models
 from django.utils import timezone
 
-from broker_store.rest.http import Caller, TokenTable
+from broker_store.rest.callers import Caller, TokenTable
 from mqadmin import roles
 
 log = logging.getLogger(__name__)

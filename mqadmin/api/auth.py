@@ -16,7 +16,7 @@ from django.middleware.csrf import CsrfViewMiddleware
 from ninja.security import APIKeyCookie, HttpBearer
 from ninja.security.base import AuthBase
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import roles, tokens
 from mqadmin.local_socket import local_caller

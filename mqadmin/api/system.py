@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from broker_store import __version__
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin import audit, clusters, tokens

@@ -23,7 +23,7 @@ from broker_store.formats import record
 from broker_store.formats.names import check_topic
 from broker_store.messages import Message
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
-from broker_store.rest.http import NewMessage
+from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts

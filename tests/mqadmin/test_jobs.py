@@ -18,7 +18,7 @@ from django_rq.queues import get_queue_by_index
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import children, clusters, exports, jobs, web
 from tests.support import left_behind, stores

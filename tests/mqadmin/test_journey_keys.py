@@ -7,7 +7,7 @@ import threading
 
 from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.bytes import Place
-from broker_store.rest.http import NewMessage
+from broker_store.rest.new_messages import NewMessage
 from mqadmin.api import schemas
 from mqadmin.views.messages import page as view
 from mqadmin.views.store.journey.facts import journey_context

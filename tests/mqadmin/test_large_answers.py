@@ -19,7 +19,7 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.store import StoreSettings
 from broker_store.engine.store import MessageStore, wall_clock_ms
-from broker_store.rest.http import NewMessage
+from broker_store.rest.new_messages import NewMessage
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from mqadmin import clusters, web

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from rq.job import JobStatus
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from mqadmin import audit, children, jobs
 
 ADMIN = Caller("user:the-admin", "admin")

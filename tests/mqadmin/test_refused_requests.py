@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from mqadmin import tokens, web
 from mqadmin.asgi import KeptThreads
 from tests.support.http_client import ask

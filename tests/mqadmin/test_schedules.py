@@ -8,7 +8,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from rq.utils import now
 
-from broker_store.rest.http import Caller
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import audit, cron, jobs, schedules, tokens
 from mqadmin.schedules import PipelineSchedule

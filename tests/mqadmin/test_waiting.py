@@ -11,7 +11,7 @@ from broker_store.broker.topics import SCHEDULE_TOPIC
 from broker_store.formats import properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
-from broker_store.rest.http import NewMessage
+from broker_store.rest.new_messages import NewMessage
 from mqadmin import live, waiting
 from tests.mqadmin.test_clusters import _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster

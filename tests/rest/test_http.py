@@ -10,8 +10,9 @@ import threading
 
 import pytest
 
-from broker_store.rest import http
-from broker_store.rest.http import Caller, HotRoutes, TokenTable
+from broker_store.rest import callers, http, new_messages
+from broker_store.rest.callers import Caller, TokenTable
+from broker_store.rest.http import HotRoutes
 from broker_store.rest.problems import Problem
 
 GOOD = "mq_good"
@@ -44,7 +45,7 @@ class World:
         self.tokens = TokenTable()
         self.now = 1_000.0
         self.tokens.replace(
-            {_digest(f"{GOOD}_{role}"): (Caller(f"token:{role}", role), 0) for role in http.ROLES}
+            {_digest(f"{GOOD}_{role}"): (Caller(f"token:{role}", role), 0) for role in callers.ROLES}
         )
         self.behind = []
         self.up = True
@@ -121,7 +122,7 @@ async def test_one_message_and_a_list_reach_the_gateway_as_they_were_sent():
     assert (status, answer) == (200, {"queue_offset": "0"})
     topic, (message,) = world.gateway.sent[0]
     assert topic == "orders"
-    assert message == http.NewMessage(b"hi", "T", ("a", "b"), {"p": "q"}, 3, 7)
+    assert message == new_messages.NewMessage(b"hi", "T", ("a", "b"), {"p": "q"}, 3, 7)
     status, answer = await world.ask(
         "POST", TOPIC + "/messages", b'[{"body":"x"},{"body":"AAE=","body_encoding":"base64"}]'
     )
@@ -296,7 +297,7 @@ async def test_who_goes_away_in_the_middle_gets_no_answer_and_stores_nothing():
         (b'{"body":"x","colour":"red"}', "colour"),
         (
             b'{"body":"x","properties":{'
-            + b",".join(b'"%d":"v"' % number for number in range(http.MAX_PROPERTIES + 1))
+            + b",".join(b'"%d":"v"' % number for number in range(new_messages.MAX_PROPERTIES + 1))
             + b"}}",
             "properties",
         ),
@@ -311,14 +312,18 @@ async def test_wrong_messages_are_refused_with_the_field_that_is_wrong(body, fie
     status, answer = await world.ask("POST", TOPIC + "/messages", body)
     assert status in (400, 422)
     if field:
-        assert answer["errors"][0]["field"] == field and len(answer["errors"]) <= http.MAX_WRONG
+        assert (
+            answer["errors"][0]["field"] == field and len(answer["errors"]) <= new_messages.MAX_WRONG_FIELDS
+        )
     assert world.gateway.sent == []
 
 
 async def test_a_large_body_is_read_in_a_thread_and_a_short_one_is_not(monkeypatch):
-    read, threads = http.read_messages, []
+    read, threads = new_messages.read_messages, []
     monkeypatch.setattr(
-        http, "read_messages", lambda body: (threads.append(threading.current_thread()), read(body))[1]
+        http,
+        "read_messages",
+        lambda body: (threads.append(threading.current_thread()), read(body))[1],
     )
     world = World()
     for length in (10, http.MAX_BYTES_ON_LOOP):
@@ -344,7 +349,7 @@ MIB = 1 << 20
     ids=["lists", "objects", "numbers", "names", "behind a long text"],
 )
 async def test_a_body_of_very_many_values_is_refused_before_they_are_read(body, monkeypatch):
-    monkeypatch.setattr(http.orjson, "loads", lambda body: pytest.fail("it was read"))
+    monkeypatch.setattr(new_messages.orjson, "loads", lambda body: pytest.fail("it was read"))
     world = World()
     status, answer = await world.ask("POST", TOPIC + "/messages", body)
     assert (status, answer["code"]) == (413, "too_large") and "50000 values" in answer["detail"]
@@ -361,7 +366,7 @@ async def test_a_body_of_very_many_values_is_refused_before_they_are_read(body, 
 )
 def test_what_stands_in_texts_is_no_value(text):
     body = json.dumps([{"body": text, "tag": "a"}, {"body": ","}]).encode()
-    assert [message.body.decode() for message in http.read_messages(body)[0]] == [text, ","]
+    assert [message.body.decode() for message in new_messages.read_messages(body)[0]] == [text, ","]
 
 
 @pytest.mark.parametrize(
@@ -443,7 +448,7 @@ async def test_null_is_as_a_field_that_is_left_out():
         TOPIC + "/messages",
         b'[{"body":"x","tag":null,"keys":null,"properties":null,"queue_id":null},{"body":"x","keys":""}]',
     )
-    assert status == 200 and world.gateway.sent[0][1] == [http.NewMessage(b"x")] * 2
+    assert status == 200 and world.gateway.sent[0][1] == [new_messages.NewMessage(b"x")] * 2
 
 
 @pytest.mark.parametrize(
@@ -478,5 +483,5 @@ async def test_colons_within_texts_are_no_names(body):
         json.dumps({"body": body, "properties": {"a:b": "c:d", '":"': '"a":"b"'}}).encode(),
     )
     assert status == 200 and world.gateway.sent[0][1] == [
-        http.NewMessage(body.encode(), properties={"a:b": "c:d", '":"': '"a":"b"'})
+        new_messages.NewMessage(body.encode(), properties={"a:b": "c:d", '":"': '"a":"b"'})
     ]

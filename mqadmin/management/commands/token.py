@@ -3,7 +3,7 @@
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
-from broker_store.rest.http import ROLES, Caller
+from broker_store.rest.callers import ROLES, Caller
 from broker_store.rest.problems import Problem
 from mqadmin import tokens
 from mqadmin.api.system import token_facts

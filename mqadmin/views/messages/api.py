@@ -11,7 +11,7 @@ from ninja import Query, Router
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
-from broker_store.rest import http
+from broker_store.rest import callers, http, new_messages
 from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
@@ -48,7 +48,7 @@ SEND_BODY = {
                         {
                             "type": "array",
                             "minItems": 1,
-                            "maxItems": http.MAX_MESSAGES,
+                            "maxItems": new_messages.MAX_MESSAGES,
                             "items": {"$ref": "#/components/schemas/NewMessage"},
                         },
                     ]
@@ -68,7 +68,7 @@ async def send_messages(request: HttpRequest, topic: str):
     nothing is stored again. With a token or over the local socket this route is served before Django and
     costs a twentieth.
     """
-    caller: http.Caller = request.auth
+    caller: callers.Caller = request.auth
     if not caller.may("operator"):  # a send leaves no audit record, so its refusal leaves none either
         raise Problem("forbidden", f"{caller.name} is {caller.role}; sending needs operator")
     http.announced_length(request.headers.get("Content-Length", "").encode() or None)
