@@ -18,64 +18,19 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from itertools import islice
-from json.decoder import scanstring  # type: ignore[attr-defined]  # the stubs leave it out
-from typing import Any, NoReturn, TypeAlias
+from typing import Any
 
 from broker_store.errors import FieldError
+from broker_store.protocol.fastjson_reader import PieceReader
+from broker_store.protocol.fastjson_references import References
+from broker_store.protocol.fastjson_values import MAX_DEPTH, ObjectKey, containers
 from broker_store.protocol.framing import strict_loads
 
 try:
     import orjson
 except ImportError:
     orjson = None  # type: ignore[assignment]  # the client must work without it
-
-# The deepest body that any client sends has 6 levels.
-MAX_DEPTH = 64
-# Steps of all different references of one body. A body with 50,000 references to queues of one table has
-# 100,000.
-MAX_STEPS = 200_000
-# What references may stand for: Apache shares queues, offsets and brokers, objects of at most 10 members.
-NODES_PER_REFERENCE = 16
-MIN_NODES = 10_000
-
-_NUMBER = re.compile(r"-?\d{1,19}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?(?![\d.])", re.ASCII)
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_CONSTANTS = {"true": True, "false": False, "null": None}
 _escape = json.encoder.encode_basestring
-
-# What holds other values. Keys are texts, ints or ObjectKeys, and members are of any kind.
-Container: TypeAlias = dict[Any, Any] | list[Any]
-
-
-class ObjectKey:
-    """An object that stands as a key: immutable, hashable, equal by content.
-
-    `key["queueId"]` and `key.get("queueId")` read a member.
-    """
-
-    __slots__ = ("_hash", "members")
-
-    def __init__(self, members: dict[str, object]):
-        self.members = tuple(sorted(members.items()))
-        self._hash = hash(self.members)
-
-    def __getitem__(self, name: str) -> object:
-        for member, value in self.members:
-            if member == name:
-                return value
-        raise KeyError(name)
-
-    def get(self, name: str, default: object = None) -> object:
-        return next((value for member, value in self.members if member == name), default)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectKey) and self.members == other.members
-
-    def __repr__(self) -> str:
-        return f"ObjectKey({dict(self.members)!r})"
 
 
 def loads(data: bytes) -> object:
@@ -94,7 +49,7 @@ def _read(data: bytes, follows: bool) -> object:
             value = orjson.loads(data) if orjson else strict_loads(data)
         except ValueError:
             value = _read_dialect(bytes(data).decode())
-        return _References(value).resolved() if follows and b'"$ref"' in data else value
+        return References(value).resolved() if follows and b'"$ref"' in data else value
     except RecursionError:
         raise _wrong(data, "fewer levels") from None
     except (ValueError, TypeError, IndexError, KeyError) as error:
@@ -128,10 +83,6 @@ def too_many(data: bytes) -> str:
     )
 
 
-# The most of a text that is read by one call into compiled code, which keeps every other thread from running.
-_MAX_AT_ONCE = 4_096
-
-
 def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
     """What `loads` gives, read for a thread: no call into compiled code takes long, so the other threads go
     on.
@@ -140,8 +91,8 @@ def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
     what else is large is read letter by letter. Raises FieldError.
     """
     try:
-        value = _PieceReader(data.decode(), tables).read()
-        return _References(value).resolved() if b'"$ref"' in data else value
+        value = PieceReader(data.decode(), tables).read()
+        return References(value).resolved() if b'"$ref"' in data else value
     except RecursionError:
         raise _wrong(data, "fewer levels") from None
     except (ValueError, TypeError, IndexError, KeyError) as error:
@@ -188,7 +139,7 @@ def _with_keys(value: Any, mark: str, depth: int) -> Any:
     """The value with its marked keys restored, in place but for the objects that have some."""
     if depth > MAX_DEPTH:
         raise ValueError(f"deeper than {MAX_DEPTH} levels")
-    for place, child in _containers(value):
+    for place, child in containers(value):
         value[place] = _with_keys(child, mark, depth + 1)
     if isinstance(value, dict) and any(name[:1] == mark for name in value):
         return {_key_of(name[1:]) if name[:1] == mark else name: member for name, member in value.items()}
@@ -206,280 +157,6 @@ def _wrong(data: bytes, want: str) -> FieldError:
     return FieldError("body", bytes(data[:50]), want)
 
 
-class _Reader:
-    """A recursive descent over the text."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    def read(self) -> object:
-        value, at = self._value(self._skip(0), 0)
-        if at != len(self.text):
-            raise ValueError(f"something behind the value at {at}")
-        self.text.encode()
-        return value
-
-    def _skip(self, at: int) -> int:
-        blanks = _BLANKS.match(self.text, at)
-        assert blanks is not None  # the pattern also matches no blank
-        return blanks.end()
-
-    def _value(self, at: int, depth: int) -> tuple[object, int]:
-        """The value that starts at `at` and the place behind it and its blanks."""
-        if depth > MAX_DEPTH:
-            raise ValueError(f"deeper than {MAX_DEPTH} levels")
-        text = self.text
-        first = text[at : at + 1]
-        if first == '"':
-            value, at = scanstring(text, at + 1, True)
-            value.encode()  # a lone surrogate is no text
-        elif first == "{":
-            value, at = self._object(at + 1, depth)
-        elif first == "[":
-            value, at = self._array(at + 1, depth)
-        elif match := _NUMBER.match(text, at):
-            value, at = _number(match.group()), match.end()
-        else:
-            for name, constant in _CONSTANTS.items():
-                if text.startswith(name, at):
-                    value, at = constant, at + len(name)
-                    break
-            else:
-                raise ValueError(f"no value at {at}")
-        return value, self._skip(at)
-
-    def _object(self, at: int, depth: int) -> tuple[dict[Any, Any], int]:
-        text = self.text
-        members: dict[str | int | ObjectKey, object] = {}
-        at = self._skip(at)
-        if text[at : at + 1] == "}":
-            return members, at + 1
-        while True:
-            key, at = self._value(at, depth + 1)
-            if isinstance(key, dict):
-                key = ObjectKey(key)
-            elif type(key) is not str and type(key) is not int:
-                raise ValueError(f"no key before {at}")
-            if text[at : at + 1] != ":":
-                raise ValueError(f"no colon at {at}")
-            members[key], at = self._value(self._skip(at + 1), depth + 1)
-            if text[at : at + 1] == "}":
-                return members, at + 1
-            at = self._comma(at)
-
-    def _array(self, at: int, depth: int) -> tuple[list[Any], int]:
-        text = self.text
-        values: list[object] = []
-        at = self._skip(at)
-        if text[at : at + 1] == "]":
-            return values, at + 1
-        while True:
-            value, at = self._value(at, depth + 1)
-            values.append(value)
-            if text[at : at + 1] == "]":
-                return values, at + 1
-            at = self._comma(at)
-
-    def _comma(self, at: int) -> int:
-        if self.text[at : at + 1] != ",":
-            raise ValueError(f"no comma at {at}")
-        return self._skip(at + 1)
-
-
-class _PieceReader(_Reader):
-    """Reads the members of tables, and of the outermost object, each by one call where they are short."""
-
-    def __init__(self, text: str, tables: frozenset[str]):
-        super().__init__(text)
-        self._tables = tables
-        self._scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]  # the stubs leave it out
-        self._is_table = True
-
-    def _object(self, at: int, depth: int) -> tuple[dict[Any, Any], int]:
-        if not self._is_table:
-            return super()._object(at, depth)
-        text = self.text
-        members: dict[str, object] = {}
-        at = self._skip(at)
-        if text[at : at + 1] == "}":
-            return members, at + 1
-        while True:
-            if text[at : at + 1] != '"':
-                raise ValueError(f"no name at {at}")
-            name, at = scanstring(text, at + 1, True)
-            name.encode()
-            at = self._skip(at)
-            if text[at : at + 1] != ":":
-                raise ValueError(f"no colon at {at}")
-            members[name], at = self._member(name, self._skip(at + 1), depth + 1)
-            at = self._skip(at)
-            if text[at : at + 1] == "}":
-                return members, at + 1
-            at = self._comma(at)
-
-    def _member(self, name: str, at: int, depth: int) -> tuple[object, int]:
-        is_table = name in self._tables
-        if not is_table:
-            piece = self.text[at : at + _MAX_AT_ONCE]
-            try:
-                value, end = self._scan(piece, 0)
-                if end < len(piece):  # a number that ends with the piece may go on
-                    if "\\u" in piece[:end]:
-                        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is no text
-                    return value, at + end
-            except (StopIteration, ValueError):
-                pass  # it is long, or in the dialect
-        self._is_table = is_table
-        try:
-            return self._value(at, depth)
-        finally:
-            self._is_table = True
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _number(text: str) -> int | float:
-    if text.lstrip("-").isdigit():
-        return int(text)
-    return float(text)
-
-
-class _References:
-    """Replaces each `{"$ref": path}` in a value by what the path leads to.
-
-    Each path is followed once, and what all references bring is counted: a small body cannot stand for a
-    large value.
-    """
-
-    def __init__(self, root: Any):
-        self.root = root
-        self._key_texts: dict[int, dict[str | int, ObjectKey]] = {}
-        self._found: dict[str, object] = {}
-        self._steps_left = MAX_STEPS
-        self._references = self._written = 0
-        self._sizes: dict[int, tuple[int, int] | None] = {}
-
-    def resolved(self) -> object:
-        if (path := _reference(self.root)) is not None:
-            raise ValueError(f"references lead in a circle: {path:.60}")
-        self._replace_in(self.root)
-        if self._references:
-            most = self._written + NODES_PER_REFERENCE * self._references + MIN_NODES
-            self._size(self.root, most)
-        return self.root
-
-    def _replace_in(self, value: Any) -> None:
-        self._written += len(value) if isinstance(value, dict | list) else 0
-        for place, child in _containers(value):
-            path = _reference(child)
-            if path is None:
-                self._replace_in(child)
-            else:
-                self._references += 1
-                value[place] = self._follow(path, 0)
-
-    def _follow(self, path: str, hops: int) -> object:
-        if path in self._found:
-            return self._found[path]
-        if hops > MAX_DEPTH:
-            raise ValueError(f"references lead in a circle: {path:.60}")
-        steps = _steps(path)
-        self._steps_left -= len(steps)
-        if self._steps_left < 0:
-            raise ValueError(f"references of more than {MAX_STEPS} steps in one body")
-        value = self.root
-        for step in steps:
-            value = self._member(value, step)
-            onward = _reference(value)
-            if onward is not None:
-                value = self._follow(onward, hops + 1)
-        self._found[path] = value
-        return value
-
-    def _size(self, value: Container, most: int) -> tuple[int, int]:
-        """(the values below a value with each reference written out, their levels); ValueError above the
-        bounds."""
-        key = id(value)
-        if key in self._sizes:
-            known = self._sizes[key]
-            if known is None:
-                raise ValueError("a reference leads to what contains it")
-            return known
-        self._sizes[key] = None
-        nodes, levels = len(value), 0
-        for _place, child in _containers(value):
-            below, deep = self._size(child, most)
-            nodes += below
-            levels = max(levels, deep)
-            if nodes > most or levels >= MAX_DEPTH:
-                raise ValueError(f"references that stand for more than {most} values or {MAX_DEPTH} levels")
-        self._sizes[key] = nodes, levels + 1
-        return nodes, levels + 1
-
-    def _member(self, value: object, step: str | int) -> object:
-        if isinstance(value, list) and isinstance(step, int):
-            return value[step]
-        if not isinstance(value, dict):
-            raise ValueError(f"a reference into a {type(value).__name__}")
-        if step in value:
-            return value[step]
-        if isinstance(step, str) and step.isdigit() and int(step) in value:
-            return value[int(step)]
-        # An object as a key appears as its Java text.
-        texts = self._key_texts.get(id(value))
-        if texts is None:
-            texts = {_java_text(key): key for key in value if isinstance(key, ObjectKey)}
-            self._key_texts[id(value)] = texts
-        return value[texts[step]]
-
-
-def _containers(value: object) -> list[tuple[Any, Container]]:
-    """(place, member) of each member that is an object or an array."""
-    if isinstance(value, dict):
-        return [pair for pair in value.items() if type(pair[1]) is dict or type(pair[1]) is list]
-    if isinstance(value, list):
-        return [pair for pair in enumerate(value) if type(pair[1]) is dict or type(pair[1]) is list]
-    return []
-
-
-def _reference(value: object) -> str | None:
-    if isinstance(value, dict) and len(value) == 1 and isinstance(path := value.get("$ref"), str):
-        return path
-    return None
-
-
-def _java_text(key: ObjectKey) -> str:
-    topic, broker, queue = key.get("topic"), key.get("brokerName"), key.get("queueId")
-    return f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue}]"
-
-
-_STEP = re.compile(r"\.((?:[^.\[\\]++|\\.)*+)|\[(-?\d{1,10})\]", re.ASCII | re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-
-
-def _steps(path: str) -> list[str | int]:
-    """`$.a.b[0]` as ["a", "b", 0]; a backslash takes the next letter as it is."""
-    if not path.startswith("$") or len(path) > 4096:
-        raise ValueError(f"an unknown reference {path:.60}")
-    steps: list[str | int] = []
-    at = 1
-    while at < len(path):
-        match = _STEP.match(path, at)
-        if match is None:
-            raise ValueError(f"an unknown reference {path:.60}")
-        name, number = match.groups()
-        steps.append(_ESCAPED.sub(r"\1", name) if number is None else int(number))
-        at = match.end()
-        if len(steps) > MAX_DEPTH:
-            raise ValueError(f"a reference of more than {MAX_DEPTH} steps")
-    return steps
-
-
-# Writing
-
-
 def dumps(value: object) -> bytes:
     """The value as fastjson would write it; keys may be text, int or ObjectKey."""
     if orjson:
@@ -495,7 +172,7 @@ def dumps(value: object) -> bytes:
 
 
 # Entries of a table that are written by one call.
-_ENTRIES_AT_ONCE = 128
+_ENTRIES_PER_CALL = 128
 
 
 def dumps_table(head: dict[str, object], name: str, entries: Iterable[tuple[str, object]]) -> bytes:
@@ -503,7 +180,7 @@ def dumps_table(head: dict[str, object], name: str, entries: Iterable[tuple[str,
     thread: piece by piece."""
     pieces = []
     entries = iter(entries)
-    while some := dict(islice(entries, _ENTRIES_AT_ONCE)):
+    while some := dict(islice(entries, _ENTRIES_PER_CALL)):
         pieces.append(dumps(some)[1:-1])
     written = dumps(head)[:-1]
     return b"".join((written, b"," if head else b"", dumps(name), b":{", b",".join(pieces), b"}}"))

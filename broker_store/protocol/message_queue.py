@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_store.errors import FieldError
-from broker_store.protocol.fastjson import ObjectKey
+from broker_store.protocol.fastjson_values import ObjectKey
 from broker_store.protocol.members import Members, read_int, read_text
 
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.errors import FieldError
-from broker_store.protocol import fastjson
-from broker_store.protocol.fastjson import ObjectKey, dumps, dumps_strict, loads
+from broker_store.protocol import fastjson, fastjson_reader, fastjson_references
+from broker_store.protocol.fastjson import dumps, dumps_strict, loads
+from broker_store.protocol.fastjson_values import ObjectKey
 from tests.support.wire_samples import all_samples
 
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
@@ -100,8 +101,8 @@ def test_references_as_apache_writes_them_are_within_the_bounds():
 
 def test_a_reference_that_stands_in_many_places_is_followed_once(monkeypatch):
     parsed = []
-    steps = fastjson._steps
-    monkeypatch.setattr(fastjson, "_steps", lambda path: parsed.append(path) or steps(path))
+    steps = fastjson_references.read_steps
+    monkeypatch.setattr(fastjson_references, "read_steps", lambda path: parsed.append(path) or steps(path))
     chain = {f"k{n}": {"$ref": f"$.k{n + 1}"} for n in range(50)} | {"k50": [1]}
     value = loads(json.dumps({"refs": [{"$ref": "$.k0"}] * 500, **chain}).encode())
     assert value["refs"][499] == [1]
@@ -109,7 +110,7 @@ def test_a_reference_that_stands_in_many_places_is_followed_once(monkeypatch):
 
 
 def test_the_steps_of_all_references_of_a_body_are_bounded(monkeypatch):
-    monkeypatch.setattr(fastjson, "MAX_STEPS", 20)
+    monkeypatch.setattr(fastjson_references, "MAX_STEPS", 20)
     body = {"a": [[n] for n in range(11)], "refs": [{"$ref": f"$.a[{n}]"} for n in range(10)]}
     assert loads(json.dumps(body).encode())["refs"][9] == [9]
     body["refs"].append({"$ref": "$.a[10]"})
@@ -249,7 +250,7 @@ def test_a_table_is_written_in_pieces(count):
     b'{"a,0:1":{0:"{1:2}"}}', b'{"x":"\\"{0:","y":{ 0 : 1 , -2 : { {"q":1, "t":"a}:"} : 3 } }}', b'{0:"\xee\x80\x80","\\ue001":1}', b'{{}:1}', b'{0:1,"0":2}',
 ])  # fmt: skip
 def test_the_dialect_is_read_as_letter_by_letter(body, json_library):
-    assert loads(body) == fastjson._Reader(body.decode()).read()
+    assert loads(body) == fastjson_reader.Reader(body.decode()).read()
 
 
 def test_the_dialect_is_read_by_one_match_for_each_key_that_is_none_of_json(monkeypatch):
@@ -271,4 +272,4 @@ def test_the_dialect_is_read_by_one_match_for_each_key_that_is_none_of_json(monk
 @given(values)
 def test_the_dialect_reader_agrees_with_the_reader_of_letters(value):
     data = dumps(value)
-    assert fastjson._read_dialect(data.decode()) == fastjson._Reader(data.decode()).read()
+    assert fastjson._read_dialect(data.decode()) == fastjson_reader.Reader(data.decode()).read()

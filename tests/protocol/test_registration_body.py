@@ -7,11 +7,7 @@ import pytest
 
 from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
-from broker_store.protocol import (
-    fastjson,
-    registration_body,
-    topic_bodies,
-)
+from broker_store.protocol import fastjson, registration_body, topic_bodies
 from broker_store.protocol.registration_body import Registration
 from broker_store.protocol.topic_bodies import TopicConfig
 
