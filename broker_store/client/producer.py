@@ -19,16 +19,15 @@ when it may.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import random
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Self
+from typing import Self
 
 from broker_store.client import tracing
+from broker_store.client.batches import BatchPart, make_batches
 from broker_store.client.errors import (
     AnswerError,
     ClientError,
@@ -47,46 +46,33 @@ from broker_store.client.message import (
     encode_properties,
     outgoing,
 )
-from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, RequestHandler, Session, local_address
+from broker_store.client.queue_choice import (
+    ANYWHERE,
+    AUTO_CREATE_TOPIC,
+    DEFAULT_QUEUE_NUMS,
+    Place,
+    QueueChoice,
+    make_place,
+)
+from broker_store.client.receipts import STATUS_NAMES, make_receipt, traced_region
+from broker_store.client.replies import CORRELATION, MESSAGE_TYPE, REPLY_TO_CLIENT, TIME_TO_LIVE, Replies
+from broker_store.client.session import REQUEST_TIMEOUT_S, RequestHandler, Session, local_address
 from broker_store.errors import BrokerStoreError, FormatError, MisuseError
 from broker_store.formats import properties as property_format
-from broker_store.formats import recall_handle, record
-from broker_store.formats.java_hash import java_hash
-from broker_store.formats.names import check_group, check_topic
-from broker_store.formats.record import StoredMessage
-from broker_store.messages import LOOPBACK_HOST
+from broker_store.formats import recall_handle
+from broker_store.formats.names import check_group
 from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.headers import read_header, write_header
+from broker_store.protocol.headers import write_header
 from broker_store.protocol.message_queue import MessageQueue
-from broker_store.protocol.route_bodies import TopicRoute
 
 log = logging.getLogger(__name__)
-
-AUTO_CREATE_TOPIC = "TBW102"
-DEFAULT_QUEUE_NUMS = 4
-PERM_WRITE = 2
-PERM_INHERIT = 1
 ATTEMPTS = 3
 # What send_many puts into one request: larger ones only hold up what else goes over the connection.
 BATCH_BYTES = 1 << 20
 # Before the same broker is tried again.
 RETRY_PAUSE_S = 0.1
-
-# Properties of a request and its reply.
-CORRELATION = "CORRELATION_ID"
-REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
-TIME_TO_LIVE = "TTL"
-MESSAGE_TYPE = "MSG_TYPE"
-
-# Stored, though not confirmed as far as the broker's settings ask; the message has its place.
-STATUS_NAMES = {
-    int(ResponseCode.SUCCESS): "SEND_OK",
-    int(ResponseCode.FLUSH_DISK_TIMEOUT): "FLUSH_DISK_TIMEOUT",
-    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): "FLUSH_SLAVE_TIMEOUT",
-    int(ResponseCode.SLAVE_NOT_AVAILABLE): "SLAVE_NOT_AVAILABLE",
-}
 # Java's list (docs/spec/store-behaviour.md section 15), and FLOW_CONTROL, which says the same as SYSTEM_BUSY.
 _WORTH_ANOTHER_TRY = {
     ResponseCode.SYSTEM_BUSY,
@@ -99,17 +85,6 @@ _WORTH_ANOTHER_TRY = {
     ResponseCode.GO_AWAY,
     ResponseCode.FLOW_CONTROL,
 }
-
-
-class Place(NamedTuple):
-    """Where a message is to go; whatever is None is chosen by the producer."""
-
-    queue_id: int | None = None
-    broker_name: str | None = None
-    ordering_key: str | None = None
-
-
-ANYWHERE = Place()
 
 
 class Producer:
@@ -130,6 +105,7 @@ class Producer:
     ):
         self.group = check_group(group)
         self._timeout = timeout
+        self._replies = Replies()
         self._session = Session(
             nameservers,
             client_id=client_id,
@@ -137,6 +113,7 @@ class Producer:
             heartbeat=self._heartbeat,
             handlers=self._handlers(),
         )
+        self._choice = QueueChoice(self._session)
         self._keys = UniqueKeys(local_address())
         self._tracer = (
             tracing.Tracer(
@@ -145,10 +122,6 @@ class Producer:
             if trace
             else None
         )
-        self._turns: dict[str, itertools.count[int]] = {}
-        self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
-        self._provisional: dict[str, TopicRoute] = {}
-        self._requests: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -173,7 +146,7 @@ class Producer:
 
     def _handlers(self) -> dict[int, RequestHandler]:
         """What brokers may ask, by code."""
-        return {int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT): self._on_reply}
+        return {int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT): self._replies.on_reply}
 
     # Sending
 
@@ -203,7 +176,7 @@ class Producer:
         unique_key = self._keys.make()
         encoded = encode_properties(message, unique_key)
         return await self._send(
-            topic, message, encoded, unique_key, _place(queue_id, broker_name, ordering_key), timeout
+            topic, message, encoded, unique_key, make_place(queue_id, broker_name, ordering_key), timeout
         )
 
     async def _send(
@@ -227,10 +200,10 @@ class Producer:
             sys_flag,
         )
         fields = answer.fields or {}
-        receipt = _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
+        receipt = make_receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
         if self._tracer is not None:
             kind = tracing.HALF if sys_flag else tracing.DELAYED if message.waits else tracing.NORMAL
-            self._tracer.sent(receipt, message, began_ms, kind, _traced_region(fields))
+            self._tracer.sent(receipt, message, began_ms, kind, traced_region(fields))
         return receipt
 
     async def send_counted(
@@ -274,7 +247,7 @@ class Producer:
             raise MisuseError(
                 f"a batch of {size} bytes, at most {MAX_BODY_BYTES} can be sent; send_many cuts it"
             )
-        return await self._send_parts(topic, parts, _place(queue_id, broker_name, ordering_key), timeout)
+        return await self._send_parts(topic, parts, make_place(queue_id, broker_name, ordering_key), timeout)
 
     async def send_many(
         self,
@@ -293,10 +266,10 @@ class Producer:
         A batch is stored whole or not. When one fails behind others PartlySent is raised, whose `receipts`
         are those of the messages before it. Raises ClientError, MisuseError, NameError_.
         """
-        place = _place(queue_id, broker_name, ordering_key)
+        place = make_place(queue_id, broker_name, ordering_key)
         receipts: list[SendReceipt] = []
         try:
-            for parts in _batches(map(self._batch_part, messages), min(batch_bytes, MAX_BODY_BYTES)):
+            for parts in make_batches(map(self._batch_part, messages), min(batch_bytes, MAX_BODY_BYTES)):
                 receipts += await self._send_parts(topic, parts, place, timeout)
         except BrokerStoreError as error:
             if not receipts:
@@ -304,7 +277,7 @@ class Producer:
             raise PartlySent(topic, receipts, error) from error
         return receipts
 
-    def _batch_part(self, message: Outgoing | bytes) -> _Part:
+    def _batch_part(self, message: Outgoing | bytes) -> BatchPart:
         if not isinstance(message, Outgoing):
             message = Outgoing(message)
         if message.waits:
@@ -313,14 +286,14 @@ class Producer:
                 "send it alone"
             )
         unique_key = self._keys.make()
-        return _Part(
+        return BatchPart(
             message,
             unique_key,
             encode_batch_part(bytes(message.body), encode_properties(message, unique_key)),
         )
 
     async def _send_parts(
-        self, topic: str, parts: list[_Part], place: Place, timeout: float | None
+        self, topic: str, parts: list[BatchPart], place: Place, timeout: float | None
     ) -> list[SendReceipt]:
         began_ms = _now_ms()
         body = b"".join(part.encoded for part in parts)
@@ -331,12 +304,12 @@ class Producer:
         offset_message_ids = fields.get("msgId", "").split(",")
         offset_message_ids += [""] * (len(parts) - len(offset_message_ids))
         receipts = [
-            _receipt(answer, fields, queue, part.unique_key, offset_message_ids[number], number)
+            make_receipt(answer, fields, queue, part.unique_key, offset_message_ids[number], number)
             for number, part in enumerate(parts)
         ]
         if self._tracer is not None:
             for receipt, part in zip(receipts, parts, strict=True):
-                self._tracer.sent(receipt, part.message, began_ms, tracing.NORMAL, _traced_region(fields))
+                self._tracer.sent(receipt, part.message, began_ms, tracing.NORMAL, traced_region(fields))
         return receipts
 
     async def send_oneway(
@@ -356,7 +329,9 @@ class Producer:
         message = outgoing(body, tag, keys, properties)
         unique_key = self._keys.make()
         encoded = encode_properties(message, unique_key)
-        queue, address = await self._choose(topic, _place(queue_id, broker_name, ordering_key), None)
+        queue, address = await self._choice.choose(
+            topic, make_place(queue_id, broker_name, ordering_key), None
+        )
         fields = self._fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
         await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
         return unique_key
@@ -375,7 +350,7 @@ class Producer:
             raise MisuseError(
                 f"{error}; a handle stands in the receipt of a message sent with delay_s or deliver_at"
             ) from None
-        _, addresses = await self._writable_queues(topic)
+        _, addresses = await self._choice.writable(topic)
         if broker_name not in addresses:
             raise NoRouteError(
                 f"the message lies on broker {broker_name}, which is not in the route of topic {topic}"
@@ -414,8 +389,7 @@ class Producer:
         }
         await self.queues(topic)
         await self._session.be_known()
-        future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
-        self._requests[correlation] = future
+        future = self._replies.expect(correlation)
         try:
             async with asyncio.timeout(timeout):
                 await self.send(
@@ -434,7 +408,7 @@ class Producer:
                 f"nobody replied to the request in topic {topic} within {timeout:g} s"
             ) from None
         finally:
-            del self._requests[correlation]
+            self._replies.forget(correlation)
 
     async def reply(self, message: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> None:
         """Answer a message that was sent by `request`. Raises MisuseError for another one, ClientError when
@@ -459,17 +433,9 @@ class Producer:
             RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout
         )
 
-    def _on_reply(self, command: Command) -> Command:
-        fields = command.fields or {}
-        pairs = property_format.decode(fields.get("properties", ""))
-        waiting = self._requests.get(pairs.get(CORRELATION, ""))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(ReceivedMessage(_pushed(fields, command.body), ""))
-        return command.answer()
-
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to."""
-        return list((await self._writable_queues(topic))[0])
+        return list((await self._choice.writable(topic))[0])
 
     async def _deliver(
         self,
@@ -486,7 +452,7 @@ class Producer:
         deadline = time.monotonic() + timeout
         avoid = None
         for attempt in range(1, ATTEMPTS + 1):
-            queue, address = await self._choose(topic, place, avoid)
+            queue, address = await self._choice.choose(topic, place, avoid)
             if queue.broker_name == avoid:
                 await asyncio.sleep(RETRY_PAUSE_S)
             left = deadline - time.monotonic()
@@ -505,7 +471,7 @@ class Producer:
                 log.info("attempt %d: %s", attempt, error)
                 avoid = queue.broker_name
                 if isinstance(error, ConnectionLost):
-                    await self._refetch(topic)
+                    await self._choice.refetch(topic)
         raise AssertionError("the last attempt returns or raises")
 
     def _fields(self, code: int, queue: MessageQueue, properties: str, sys_flag: int = 0) -> dict[str, str]:
@@ -527,187 +493,6 @@ class Producer:
             "n": queue.broker_name,
         }
 
-    # Where to
-
-    async def _choose(self, topic: str, place: Place, avoid: str | None) -> tuple[MessageQueue, str]:
-        """The next queue in turn, or the one asked for, and its broker's address. Raises NoRouteError."""
-        queues, addresses = await self._writable_queues(topic)
-        queue_id, broker_name, ordering_key = place
-        if ordering_key is not None:
-            # Absolute as Java has it, whose remainder has the sign of the hash.
-            queue = sorted(queues)[abs(java_hash(ordering_key)) % len(queues)]
-            return queue, addresses[queue.broker_name]
-        if queue_id is not None or broker_name is not None:
-            queues = [
-                q for q in queues if queue_id in (None, q.queue_id) and broker_name in (None, q.broker_name)
-            ]
-            if not queues:
-                raise NoRouteError(
-                    f"topic {topic} has no writable queue {queue_id} on {broker_name or 'any broker'}"
-                )
-            if broker_name is None:
-                queues = queues[:1]
-        elif avoid is not None:
-            queues = [queue for queue in queues if queue.broker_name != avoid] or queues
-        turn = self._turns.get(topic)
-        if turn is None:
-            turn = self._turns[topic] = itertools.count(random.randrange(1 << 16))
-        queue = queues[next(turn) % len(queues)]
-        return queue, addresses[queue.broker_name]
-
-    async def _writable_queues(self, topic: str) -> tuple[list[MessageQueue], dict[str, str]]:
-        route = self._session.routes.get(topic) or self._provisional.get(topic)
-        if route is None:
-            route = await self._find_route(topic)
-        known = self._writable.get(topic)
-        if known is None or known[0] is not route:
-            known = self._writable[topic] = (route, *_writable(topic, route))
-        if not known[1]:
-            self._session.routes.pop(topic, None)
-            raise NoRouteError(f"no broker takes messages for topic {topic}")
-        return known[1], known[2]
-
-    async def _find_route(self, topic: str) -> TopicRoute:
-        check_topic(topic)
-        try:
-            return await self._session.fetch_route(topic)
-        except NoRouteError:
-            return await self._creating_route(topic)
-
-    async def _creating_route(self, topic: str) -> TopicRoute:
-        """The route of TBW102 as far as it can create topics; kept until the topic has its own."""
-        try:
-            default = await self._session.route(AUTO_CREATE_TOPIC)
-        except NoRouteError:
-            raise NoRouteError(f"no name server knows topic {topic}, and no broker creates topics") from None
-        queues = tuple(
-            queue._replace(write_queue_nums=min(queue.write_queue_nums, DEFAULT_QUEUE_NUMS))
-            for queue in default.queues
-            if queue.perm & PERM_INHERIT
-        )
-        route = self._provisional[topic] = TopicRoute(queues, default.brokers)
-        self._session.spawn(self._await_own_route(topic))
-        return route
-
-    async def _await_own_route(self, topic: str) -> None:
-        """Ask for the topic's own route until it is there or nobody has created it for a minute."""
-        for pause_s in (0.5, 1, 2, 4, 8, 15, 30):
-            await asyncio.sleep(pause_s)
-            try:
-                await self._session.fetch_route(topic)
-                break
-            except ClientError:
-                continue
-        self._provisional.pop(topic, None)
-
-    async def _refetch(self, topic: str) -> None:
-        """The broker may be gone: see where the topic is now; what was known stays when nobody can tell."""
-        try:
-            await self._session.fetch_route(topic)
-        except ClientError as error:
-            log.info("no new route: %s", error)
-
-
-def _place(queue_id: int | None, broker_name: str | None, ordering_key: str | None) -> Place:
-    if ordering_key is not None and not (queue_id is None and broker_name is None):
-        raise MisuseError("ordering_key chooses the queue; give it or queue_id and broker_name")
-    return Place(queue_id, broker_name, ordering_key)
-
-
-class _Part(NamedTuple):
-    """A message of a batch."""
-
-    message: Outgoing
-    unique_key: str
-    encoded: bytes
-
-
-def _batches(parts: Iterable[_Part], limit: int) -> Iterator[list[_Part]]:
-    """As many parts at a time as fit into the limit, at least one."""
-    batch: list[_Part] = []
-    size = 0
-    for part in parts:
-        part_bytes = len(part.encoded)
-        if part_bytes > MAX_BODY_BYTES:
-            raise MisuseError(
-                f"a message of {part_bytes} bytes with its properties does not fit into a batch, at "
-                f"most {MAX_BODY_BYTES} do; send it alone"
-            )
-        if batch and size + part_bytes > limit:
-            yield batch
-            batch, size = [], 0
-        batch.append(part)
-        size += part_bytes
-    if batch:
-        yield batch
-
-
-def _traced_region(fields: Mapping[str, str]) -> str | None:
-    """The region that a broker names in its answer; None when it wants no traces."""
-    return (
-        None
-        if fields.get(property_format.TRACE_ON) == "false"
-        else fields.get(property_format.MESSAGE_REGION)
-    )
-
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[str, str]]:
-    addresses = {b.broker_name: b.addresses[MASTER_ID] for b in route.brokers if MASTER_ID in b.addresses}
-    queues = [
-        MessageQueue(topic, data.broker_name, queue_id)
-        for data in route.queues
-        if data.perm & PERM_WRITE and data.broker_name in addresses
-        for queue_id in range(min(data.write_queue_nums, 1024))
-    ]
-    return queues, addresses
-
-
-def _pushed(fields: Mapping[str, str], body: bytes) -> StoredMessage:
-    """The message of a push, whose header has the fields of a record and no place in a log."""
-    header = read_header(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields)
-    return StoredMessage(
-        size=0,
-        magic=record.MAGIC_V1,
-        body_crc=record.body_crc(body),
-        queue_id=header.queue_id,
-        flag=header.flag,
-        queue_offset=-1,
-        log_offset=-1,
-        sys_flag=header.sys_flag,
-        born_timestamp=header.born_timestamp,
-        born_host=LOOPBACK_HOST,
-        store_timestamp=header.store_timestamp,
-        store_host=LOOPBACK_HOST,
-        reconsume_times=header.reconsume_times or 0,
-        prepared_transaction_offset=0,
-        body=body,
-        topic=header.topic,
-        raw_properties=(header.properties or "").encode(),
-    )
-
-
-def _receipt(
-    answer: Command,
-    fields: Mapping[str, str],
-    queue: MessageQueue,
-    message_id: str,
-    offset_message_id: str,
-    number: int,
-) -> SendReceipt:
-    queue_id = int(fields.get("queueId", queue.queue_id))
-    queue_offset = int(fields.get("queueOffset", -1))
-    status = STATUS_NAMES[int(answer.code)]
-    return SendReceipt(
-        queue.topic,
-        queue.broker_name,
-        queue_id,
-        queue_offset + number,
-        message_id,
-        offset_message_id,
-        status,
-        fields.get("recallHandle"),
-    )

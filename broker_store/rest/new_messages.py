@@ -15,9 +15,7 @@ from typing import Any
 
 import orjson
 
-from broker_store.rest.problems import (
-    Problem,
-)
+from broker_store.rest.problems import Problem
 
 MAX_VALUES = 50_000  # in a body
 MAX_PROPERTIES = 8_191  # of a message: 32,767 bytes of properties, and the shortest takes four

@@ -217,7 +217,7 @@ async def test_another_broker_is_asked_when_one_answers_with_a_code_of_javas_lis
     producer._session.routes["T"] = TopicRoute(
         queues, tuple(BrokerData("C", name, {0: f"127.0.0.1:{port}"}) for name, port in (("a", 1), ("b", 2)))
     )
-    producer._turns["T"] = iter([0, 0])
+    producer._choice._turns["T"] = iter([0, 0])
 
     async def ask(address, request, fields=None, body=b"", **more):
         if address.endswith(":1"):
@@ -323,7 +323,7 @@ async def test_a_broker_that_does_not_answer_ends_the_send_in_time(cluster, prod
 
 async def test_a_topic_that_was_just_created_gets_its_own_route(cluster, producer):
     await producer.send("T", b"x")
-    assert "T" in producer._provisional
+    assert "T" in producer._choice._provisional
     await producer._session.fetch_route("T")
     cluster.parts.topics.put(_wider(cluster))
     await producer._session.fetch_route("T")
@@ -358,7 +358,7 @@ async def test_a_request_gets_the_reply_of_who_consumes_it(cluster, producer):
 async def test_a_request_that_nobody_answers_ends_in_time(producer):
     with pytest.raises(RequestTimeout, match="nobody replied"):
         await producer.request("Prices", b"AAPL", timeout=0.2)
-    assert producer._requests == {}
+    assert producer._replies._requests == {}
 
 
 async def test_only_a_request_can_be_replied_to(cluster, producer):
