@@ -30,54 +30,47 @@ out again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
-import functools
-import inspect
 import logging
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Self
 
 from broker_store.client import running_info, tracing
-from broker_store.client.allocation import allocate
 from broker_store.client.assigned_queue import AssignedQueue, ReadAhead
+from broker_store.client.assignment import Assignment
+from broker_store.client.consumer_places import ConsumerPlaces
 from broker_store.client.errors import ClientError, NoRouteError
 from broker_store.client.giving_back import TO_DEAD_LETTERS, GivingBack
+from broker_store.client.handler_calls import HandlerCalls
 from broker_store.client.handling import GiveUp, Handler, RetryLater
+from broker_store.client.loops import LoopTasks, Messages
 from broker_store.client.message import ReceivedMessage, UniqueKeys, decode_messages, milliseconds
 from broker_store.client.places import Places
 from broker_store.client.producer import Producer
-from broker_store.client.pulling import PullStatus, QueueReader, readable_queues
+from broker_store.client.pulling import PullStatus, QueueReader
 from broker_store.client.session import (
     REQUEST_TIMEOUT_S,
     RequestHandler,
     Session,
     local_address,
-    lowest_address,
 )
 from broker_store.client.subscription import ALL, make_subscription
+from broker_store.client.tasks import Task, give_back_level
 from broker_store.errors import BrokerStoreError, MisuseError
-from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic, retry_topic
-from broker_store.protocol import client_bodies, offset_bodies, route_bodies
-from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, LockRequest, Subscription
+from broker_store.formats.names import check_group, check_topic, retry_topic
+from broker_store.protocol import offset_bodies
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.headers import read_header, write_header
+from broker_store.protocol.headers import read_header
 from broker_store.protocol.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
 
 CLUSTERING, BROADCASTING = "clustering", "broadcasting"
-REBALANCE_INTERVAL_S = 20.0
-# While a topic has no route yet, or a queue could not be taken.
-REBALANCE_SOON_S = 1.0
 COMMIT_INTERVAL_S = 5.0
 PULL_WAIT_MS = 15_000
-# A broker forgets a lock after 60 s; it is renewed with each rebalance.
-LOCK_LIFE_S = 30.0
 ORDERLY_PAUSE_S = 1.0
 FAILURE_PAUSES_S = (0.1, 0.3, 1.0)
 # A broker that answers "nothing" at once does not hold pulls; it is not asked in a spin.
@@ -135,8 +128,6 @@ class PushConsumer:
         self._concurrency = concurrency
         self._max_retries = max_retries
         self._read_ahead = read_ahead or ReadAhead()
-        self._places = places
-        self._place_of: dict[str, int] = {}
         self._subscriptions: dict[str, Subscription] = {}
         handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_members_changed,
@@ -149,6 +140,20 @@ class PushConsumer:
             nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=handlers
         )
         self._reader = QueueReader(self._session, group)
+        self._places = ConsumerPlaces(
+            self._reader, group, places, consume_from, broadcasting=self.broadcasting
+        )
+        self._assignment = Assignment(
+            self._session,
+            self._reader,
+            group,
+            self._subscriptions,
+            self._places,
+            self._read_ahead,
+            self._read,
+            orderly=orderly,
+            broadcasting=self.broadcasting,
+        )
         make_id = UniqueKeys(local_address()).make
         self._tracer = (
             tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), make_id, group)
@@ -156,21 +161,11 @@ class PushConsumer:
             else None
         )
         self._giving_back = GivingBack(self._session, self._reader, group, max_retries)
-        self._assigned: dict[MessageQueue, AssignedQueue] = {}
         # None wakes a loop that waits, when the consumer closes.
-        self._work: asyncio.Queue[_Task | None] = asyncio.Queue(concurrency)
-        # What loops are working on, by the identity of the message.
-        self._in_hand: dict[int, _Task] = {}
+        self._work: asyncio.Queue[Task | None] = asyncio.Queue(concurrency)
+        self._loops = LoopTasks(self._work, self._tracer, self._conclude)
         self._started = False
-        self._handler: Handler | None = None
-        self._handler_is_async = False
-        # asyncio's own threads are few on a small machine, and others' as well. None is started before it is
-        # needed.
-        self._threads = ThreadPoolExecutor(concurrency, f"handler of {group}")
-        self._rebalance_wanted = asyncio.Event()
-        self._rebalancing = asyncio.Lock()
-        self._settled = False
-        self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._calls = HandlerCalls(group, concurrency, self._tracer)
         self._background: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._started_ms = 0
@@ -183,7 +178,7 @@ class PushConsumer:
         self._subscriptions[check_topic(topic)] = make_subscription(topic, tags)
         if self._background:
             self._session.spawn(self._session.beat())
-            self._rebalance_wanted.set()
+            self._assignment.wanted.set()
         return self
 
     async def start(self, handler: Handler | None = None) -> PushConsumer:
@@ -197,16 +192,12 @@ class PushConsumer:
         if not self._subscriptions:
             raise MisuseError("a consumer needs a subscription before it starts")
         self._started = True
-        self._handler = handler
-        self._handler_is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
-        )
+        self._calls.set_handler(handler)
         self._started_ms = _now_ms()
         if not self.broadcasting:
             retry = retry_topic(self.group)
             self._subscriptions[retry] = make_subscription(retry)
-        elif self._places is not None:
-            self._place_of = dict(self._places.load())
+        self._places.load()
         self._session.start()
         for topic in self._subscriptions:
             try:
@@ -217,8 +208,8 @@ class PushConsumer:
         spawn = self._session.spawn
         if not self.orderly and handler is not None:
             self._workers = [spawn(self._work_on()) for _ in range(self._concurrency)]
-        await self._rebalance()
-        self._background = [spawn(self._keep_balanced()), spawn(self._keep_committed())]
+        await self._assignment.rebalance()
+        self._background = [spawn(self._assignment.keep_balanced()), spawn(self._keep_committed())]
         return self
 
     async def __aenter__(self) -> Self:
@@ -235,22 +226,23 @@ class PushConsumer:
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._assignment.closed = self._loops.closed = True
         for task in self._background:
             task.cancel()
-        mine = list(self._assigned.values())
+        mine = list(self._assignment.queues.values())
         for assigned in mine:
-            self._drop(assigned)
-        self._end_loops()
-        if self._releases:
-            await asyncio.wait(self._releases.values(), timeout=timeout)
+            self._assignment.drop(assigned)
+        if self._started and self._calls.handler is None:
+            self._loops.end()
+        if self._assignment.releases:
+            await asyncio.wait(self._assignment.releases.values(), timeout=timeout)
         for task in self._workers:
             task.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._calls.close()
         # A handler that did not end in time must not take with it what others of its queue have done.
         for assigned in mine:
-            await self._commit(assigned)
-        self._save_places()
+            await self._places.commit(assigned)
+        self._places.save()
         if self._tracer is not None:
             await self._tracer.close()
         await self._giving_back.close()
@@ -261,89 +253,32 @@ class PushConsumer:
     # Loops
 
     def __aiter__(self) -> Messages:
-        return Messages(self)
+        return Messages(self._next_task, self._loops.settle)
 
     async def ack(self, message: ReceivedMessage) -> None:
         """A message of an `async for` is consumed, before the loop asks for the next one. Raises
         MisuseError."""
-        await self._settle(self._task_of(message), None)
+        await self._loops.settle(self._loops.task_of(message), None)
 
     async def retry(self, message: ReceivedMessage, level: int = 0, *, after_s: float | None = None) -> None:
         """Have a message of an `async for` come again; the arguments are RetryLater's. Raises MisuseError."""
-        await self._settle(self._task_of(message), RetryLater(level, after_s=after_s))
+        await self._loops.settle(self._loops.task_of(message), RetryLater(level, after_s=after_s))
 
     async def give_up(self, message: ReceivedMessage) -> None:
         """Have a message of an `async for` go to the dead letters. Raises MisuseError."""
-        await self._settle(self._task_of(message), GiveUp())
+        await self._loops.settle(self._loops.task_of(message), GiveUp())
 
-    def _task_of(self, message: ReceivedMessage) -> _Task:
-        task = self._in_hand.get(id(message))
-        if task is None:
-            raise MisuseError(
-                f"{message!r} is in no loop's hands: ack, retry and give_up are for a message of "
-                f"`async for`, once"
-            )
-        return task
-
-    async def _next_task(self) -> _Task | None:
-        """What a loop is to work on; None when the consumer has closed."""
+    async def _next_task(self) -> Task | None:
         if not self._started:
             await self.start()
-        elif self._handler is not None:
+        elif self._calls.handler is not None:
             raise MisuseError("this consumer was started with a handler, which gets its messages")
-        while not self._closed:
-            task = await self._work.get()
-            if task is None:
-                break
-            if task.assigned.dropped:
-                task.let_go()
-                continue
-            if task.outcome is None:
-                task.assigned.begin_handling()
-            self._in_hand[id(task.message)] = task
-            if self._tracer is not None:
-                task.handled = self._tracer.handed(task.message)
-            return task
-        self._wake_loop()
-        return None
-
-    async def _settle(self, task: _Task, problem: Exception | None) -> None:
-        """A loop is done with a message. Does nothing the second time."""
-        if self._in_hand.pop(id(task.message), None) is None:
-            return
-        if self._tracer is not None:
-            self._tracer.handled(task.message, task.handled, _return_code(problem))
-        if task.outcome is not None:
-            task.outcome.set_result(problem)
-            return
-        try:
-            await self._conclude(task, problem)
-        finally:
-            task.assigned.end_handling()
-
-    def _end_loops(self) -> None:
-        """Let go what loops have or could have got, and wake those that wait."""
-        if self._started and self._handler is None:
-            while not self._work.empty():
-                task = self._work.get_nowait()
-                if task is not None:
-                    task.let_go()
-            for task in self._in_hand.values():
-                if task.outcome is None:
-                    task.assigned.end_handling()
-                task.let_go()
-            self._in_hand.clear()
-            self._wake_loop()
-
-    def _wake_loop(self) -> None:
-        """One loop ends and wakes the next; when there is no room for this, something else wakes it."""
-        with contextlib.suppress(asyncio.QueueFull):
-            self._work.put_nowait(None)
+        return await self._loops.next()
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this consumer reads at the moment."""
-        return sorted(self._assigned)
+        return sorted(self._assignment.queues)
 
     def _heartbeat(self) -> Heartbeat:
         data = ConsumerData(
@@ -360,165 +295,6 @@ class PushConsumer:
             return "CONSUME_FROM_TIMESTAMP"
         return f"CONSUME_FROM_{self._consume_from.upper()}_OFFSET"
 
-    # Sharing queues out
-
-    async def _keep_balanced(self) -> None:
-        while True:
-            wait_s = REBALANCE_INTERVAL_S if self._settled else REBALANCE_SOON_S
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._rebalance_wanted.wait()
-            except TimeoutError:
-                pass
-            self._rebalance_wanted.clear()
-            await self._rebalance()
-
-    async def _rebalance(self) -> None:
-        """Take the queues that are ours, leave those that are not. What cannot be found out changes
-        nothing."""
-        async with self._rebalancing:
-            self._settled = True
-            for topic in list(self._subscriptions):
-                try:
-                    await self._rebalance_topic(topic)
-                except BrokerStoreError as error:
-                    self._settled = False
-                    log.info("%s cannot share out %s: %s", self.group, topic, error)
-
-    async def _rebalance_topic(self, topic: str) -> None:
-        route = self._session.routes.get(topic) or await self._session.fetch_route(topic)
-        queues = readable_queues(topic, route)
-        if self.broadcasting:
-            mine = queues
-        else:
-            members = await self._members(topic, route)
-            if self._session.client_id not in members:
-                await self._session.beat()
-                self._settled = False
-                return
-            mine = allocate(queues, members, self._session.client_id)
-        for queue, assigned in list(self._assigned.items()):
-            if queue.topic == topic and queue not in mine:
-                self._drop(assigned)
-        wanted = [queue for queue in mine if queue not in self._assigned]
-        if self.orderly and not self.broadcasting:
-            wanted = await self._lock(topic, route, mine, wanted)
-        for queue in wanted:
-            await self._take(queue)
-
-    async def _members(self, topic: str, route: route_bodies.TopicRoute) -> list[str]:
-        """The client ids of the group, from the first of the topic's brokers that answers."""
-        fields = write_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumer_group=self.group)
-        failure: ClientError = NoRouteError(f"topic {topic} has no broker")
-        for broker in route.brokers:
-            try:
-                accept = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
-                code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-                answer = await self._session.ask(lowest_address(broker), code, fields, accept=accept)
-                # An error here means that the broker knows no member yet.
-                return (
-                    client_bodies.decode_consumer_list(answer.body)
-                    if answer.code == ResponseCode.SUCCESS
-                    else []
-                )
-            except ClientError as error:
-                failure = error
-        raise failure
-
-    async def _take(self, queue: MessageQueue) -> None:
-        """Begin to read a queue at the group's place."""
-        if queue in self._releases:
-            self._settled = False  # we are still leaving it
-            return
-        assigned = AssignedQueue(queue, await self._first_offset(queue), self._read_ahead)
-        if self._closed:
-            return
-        assigned.locked_until_s = time.monotonic() + LOCK_LIFE_S
-        self._assigned[queue] = assigned
-        assigned.task = self._session.spawn(self._read(assigned))
-        log.info("%s reads %s from %d", self.group, queue, assigned.next_offset)
-
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        if self.broadcasting:
-            place = self._place_of.get(_place_name(queue))
-        else:
-            place = await self._reader.committed(queue)
-        if place is not None and place >= 0:
-            return place
-        if queue.topic.startswith(RETRY_PREFIX):
-            return 0
-        if self._consume_from == "last":
-            return await self._reader.max_offset(queue)
-        if isinstance(self._consume_from, int):
-            return await self._reader.offset_by_time(queue, self._consume_from)
-        return await self._reader.min_offset(queue)
-
-    def _drop(self, assigned: AssignedQueue) -> None:
-        """Stop handing a queue out, and give it up once what is being handled has ended."""
-        self._assigned.pop(assigned.queue, None)
-        assigned.drop()
-        release = self._releases[assigned.queue] = self._session.spawn(self._release(assigned))
-        release.add_done_callback(lambda _: self._releases.pop(assigned.queue))
-
-    async def _release(self, assigned: AssignedQueue) -> None:
-        # Nobody else reads the queue while its lock is ours, or as long as we are in the group; otherwise the
-        # next reader begins now, at what was committed, and must not be set back later by what ends here.
-        ours = self._closed or (self.orderly and not self.broadcasting)
-        if not ours:
-            await self._commit(assigned)
-        await assigned.idle.wait()
-        if assigned.task is not None:
-            assigned.task.cancel()
-            await asyncio.gather(assigned.task, return_exceptions=True)
-        if ours:
-            await self._commit(assigned)
-        if self.orderly and not self.broadcasting:
-            await self._unlock(assigned.queue)
-
-    # Locks of orderly consumers
-
-    async def _lock(
-        self, topic: str, route: route_bodies.TopicRoute, mine: list[MessageQueue], wanted: list[MessageQueue]
-    ) -> list[MessageQueue]:
-        """Renew the locks of what we have, ask for those of what we want; which of the wanted we got."""
-        locked: set[MessageQueue] = set()
-        for broker in route.brokers:
-            queues = tuple(queue for queue in mine if queue.broker_name == broker.broker_name)
-            if queues:
-                body = client_bodies.encode_lock_request(
-                    LockRequest(self._session.client_id, self.group, queues)
-                )
-                asked_s = time.monotonic()
-                try:
-                    answer = await self._session.ask(
-                        lowest_address(broker), RequestCode.LOCK_BATCH_MQ, None, body
-                    )
-                except ClientError as error:
-                    log.info("%s cannot lock queues of %s: %s", self.group, topic, error)
-                    continue
-                granted = client_bodies.decode_locked(answer.body)
-                locked |= granted
-                for queue in queues:
-                    if queue in self._assigned:
-                        # A lock that is another's by now ends at once; one that nobody answered for lasts as
-                        # long as it would.
-                        self._assigned[queue].locked_until_s = (
-                            asked_s + LOCK_LIFE_S if queue in granted else 0.0
-                        )
-        got = [queue for queue in wanted if queue in locked]
-        if len(got) < len(wanted):
-            self._settled = False
-        return got
-
-    async def _unlock(self, queue: MessageQueue) -> None:
-        body = client_bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, (queue,)))
-        try:
-            await self._session.tell(
-                await self._reader.address(queue), RequestCode.UNLOCK_BATCH_MQ, None, body
-            )
-        except ClientError as error:
-            log.info("%s could not unlock %s: %s", self.group, queue, error)
-
     # Reading
 
     async def _read(self, assigned: AssignedQueue) -> None:
@@ -529,7 +305,7 @@ class PushConsumer:
             await assigned.room.wait()
             generation = assigned.generation
             if self.orderly and not self.broadcasting and time.monotonic() > assigned.locked_until_s:
-                self._rebalance_wanted.set()
+                self._assignment.wanted.set()
                 await asyncio.sleep(ORDERLY_PAUSE_S)
                 continue
             asked_s = time.monotonic()
@@ -564,7 +340,7 @@ class PushConsumer:
             if self.orderly:
                 await self._handle_in_order(assigned, message)
             else:
-                await self._work.put(_Task(assigned, message))
+                await self._work.put(Task(assigned, message))
 
     # Handling
 
@@ -575,51 +351,17 @@ class PushConsumer:
                 continue
             task.assigned.begin_handling()
             try:
-                await self._conclude(task, await self._handle(task.message))
+                await self._conclude(task, await self._calls.call(task.message))
             finally:
                 task.assigned.end_handling()
 
-    async def _handle(self, message: ReceivedMessage) -> Exception | None:
-        """None when the message is consumed, else why not."""
-        if self._tracer is None:
-            return await self._call_handler(message)
-        handled = self._tracer.handed(message)
-        problem = await self._call_handler(message)
-        self._tracer.handled(message, handled, _return_code(problem))
-        return problem
-
-    async def _call_handler(self, message: ReceivedMessage) -> Exception | None:
-        """What the handler raised. It is its own business, and logged."""
-        handler = self._handler
-        assert handler is not None  # a consumer without one puts its messages into a loop's hands
-        try:
-            if self._handler_is_async:
-                outcome = handler(message)
-            else:
-                call = functools.partial(contextvars.copy_context().run, handler, message)
-                outcome = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-            if inspect.isawaitable(outcome):
-                await outcome
-        except (RetryLater, GiveUp) as wish:
-            log.info(
-                "%s: the handler wants %r %s",
-                self.group,
-                message,
-                "given up" if isinstance(wish, GiveUp) else wish,
-            )
-            return wish
-        except Exception as error:
-            log.warning("%s: the handler failed on %r", self.group, message, exc_info=True)
-            return error
-        return None
-
-    async def _conclude(self, task: _Task, problem: Exception | None) -> None:
+    async def _conclude(self, task: Task, problem: Exception | None) -> None:
         """What follows from handling a message of a concurrent consumer."""
-        if problem is None or self.broadcasting or await self._give_back(task, _level(problem)):
+        if problem is None or self.broadcasting or await self._give_back(task, give_back_level(problem)):
             task.assigned.last_consume_ms = _now_ms()
             task.assigned.finish(task.message)
 
-    async def _give_back(self, task: _Task, level: int) -> bool:
+    async def _give_back(self, task: Task, level: int) -> bool:
         """Have a message come again, tried until a broker agrees or the queue is not ours any more.
 
         While none does, the message stays unfinished, so the group's place does not move beyond it.
@@ -638,16 +380,18 @@ class PushConsumer:
     async def _handle_in_order(self, assigned: AssignedQueue, message: ReceivedMessage) -> None:
         """Handle one message, again and again until it is consumed, given up, or the queue is not ours any
         more."""
-        task = _Task(assigned, message)
+        task = Task(assigned, message)
         while not assigned.dropped:
             if not self.broadcasting and time.monotonic() > assigned.locked_until_s:
-                self._rebalance_wanted.set()
+                self._assignment.wanted.set()
                 await asyncio.sleep(ORDERLY_PAUSE_S)
                 continue
             assigned.begin_handling()
             try:
                 problem = await (
-                    self._handle(message) if self._handler is not None else self._handle_in_loop(task)
+                    self._calls.call(message)
+                    if self._calls.handler is not None
+                    else self._handle_in_loop(task)
                 )
                 done = problem is None or self.broadcasting
                 if not done and self._is_hopeless(message, problem):
@@ -662,7 +406,7 @@ class PushConsumer:
             pause_s = problem.after_s if isinstance(problem, RetryLater) else None
             await asyncio.sleep(ORDERLY_PAUSE_S if pause_s is None else pause_s)
 
-    async def _handle_in_loop(self, task: _Task) -> Exception | None:
+    async def _handle_in_loop(self, task: Task) -> Exception | None:
         """What the loop makes of a message that must be done with before the next of its queue."""
         task.outcome = asyncio.get_running_loop().create_future()
         await self._work.put(task)
@@ -678,34 +422,15 @@ class PushConsumer:
     async def _keep_committed(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_INTERVAL_S)
-            for assigned in list(self._assigned.values()):
-                await self._commit(assigned)
-            self._save_places()
-
-    async def _commit(self, assigned: AssignedQueue) -> None:
-        """Keep the place of a queue; a failure is made good by the next commit."""
-        place = assigned.place
-        if place == assigned.committed:
-            return
-        if self.broadcasting:
-            self._place_of[_place_name(assigned.queue)] = place
-            assigned.committed = place
-            return
-        try:
-            await self._reader.commit(assigned.queue, place)
-            assigned.committed = place
-        except BrokerStoreError as error:
-            log.info("%s cannot commit %s: %s", self.group, assigned.queue, error)
-
-    def _save_places(self) -> None:
-        if self.broadcasting and self._places is not None:
-            self._places.save(dict(self._place_of))
+            for assigned in list(self._assignment.queues.values()):
+                await self._places.commit(assigned)
+            self._places.save()
 
     # What brokers ask
 
     def _on_members_changed(self, command: Command) -> None:
         if read_header(command.code, command.fields).consumer_group == self.group:
-            self._rebalance_wanted.set()
+            self._assignment.wanted.set()
 
     async def _on_reset(self, command: Command) -> None:
         """Somebody set the group's place: what is being read is let go, and read again from there."""
@@ -713,11 +438,11 @@ class PushConsumer:
         if header.group != self.group:
             return
         for queue, offset in offset_bodies.decode_offset_table(command.body).items():
-            assigned = self._assigned.get(queue)
+            assigned = self._assignment.queues.get(queue)
             if assigned is None:
                 continue
             assigned.move(offset)
-            await self._commit(assigned)
+            await self._places.commit(assigned)
             if assigned.idle.is_set() and assigned.task is not None:
                 # The pull that waits at the old place need not be waited for.
                 assigned.task.cancel()
@@ -725,7 +450,9 @@ class PushConsumer:
 
     def _on_status(self, command: Command) -> Command:
         header = read_header(command.code, command.fields)
-        places = {queue: a.place for queue, a in self._assigned.items() if queue.topic == header.topic}
+        places = {
+            queue: a.place for queue, a in self._assignment.queues.items() if queue.topic == header.topic
+        }
         return command.answer(body=running_info.encode_places(places))
 
     def _on_running_info(self, command: Command) -> Command:
@@ -737,77 +464,22 @@ class PushConsumer:
             "PROP_NAMESERVER_ADDR": ";".join(self._session.nameservers),
             "PROP_THREADPOOL_CORE_SIZE": str(self._concurrency),
         }
-        body = running_info.encode(properties, self._subscriptions.values(), self._assigned.values())
+        body = running_info.encode(properties, self._subscriptions.values(), self._assignment.queues.values())
         return command.answer(body=body)
 
     async def _on_consume_directly(self, command: Command) -> Command:
         """An administrator wants this message handled here and now."""
         header = read_header(command.code, command.fields)
-        if self._handler is None:
+        if self._calls.handler is None:
             return command.answer(
                 ResponseCode.SYSTEM_ERROR, "this consumer is a loop, which takes its messages itself"
             )
         messages = decode_messages(command.body, header.broker_name or "")
         started_ms = _now_ms()
-        consumed = bool(messages) and await self._handle(messages[0]) is None
+        consumed = bool(messages) and await self._calls.call(messages[0]) is None
         return command.answer(
             body=running_info.encode_consumed(consumed, self.orderly, _now_ms() - started_ms)
         )
-
-
-class Messages:
-    """The messages of a consumer for one `async for`; several loops share them."""
-
-    def __init__(self, consumer: PushConsumer):
-        self._consumer = consumer
-        self._task: _Task | None = None
-
-    def __aiter__(self) -> Messages:
-        return self
-
-    async def __anext__(self) -> ReceivedMessage:
-        if self._task is not None:
-            task, self._task = self._task, None
-            await self._consumer._settle(task, None)
-        self._task = await self._consumer._next_task()
-        if self._task is None:
-            raise StopAsyncIteration
-        return self._task.message
-
-
-class _Task:
-    """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop
-    makes of it."""
-
-    __slots__ = ("assigned", "handled", "message", "outcome")
-
-    def __init__(self, assigned: AssignedQueue, message: ReceivedMessage):
-        self.assigned, self.message = assigned, message
-        self.outcome: asyncio.Future[Exception | None] | None = None
-        self.handled: tracing.Handled | None = None
-
-    def let_go(self) -> None:
-        """It is not handled here; whoever waits need not."""
-        if self.outcome is not None and not self.outcome.done():
-            self.outcome.set_result(RetryLater())
-
-
-def _level(problem: Exception) -> int:
-    """How a message that was not consumed is given back."""
-    if isinstance(problem, GiveUp):
-        return TO_DEAD_LETTERS
-    return problem.level if isinstance(problem, RetryLater) else 0
-
-
-def _return_code(problem: Exception | None) -> int:
-    """What a trace says of it, by Java's numbers."""
-    if problem is None:
-        return tracing.CONSUMED
-    return tracing.TO_COME_AGAIN if isinstance(problem, (RetryLater, GiveUp)) else tracing.FAILED
-
-
-def _place_name(queue: MessageQueue) -> str:
-    return f"{queue.topic}@{queue.broker_name}@{queue.queue_id}"
 
 
 def _now_ms() -> int:

@@ -144,7 +144,7 @@ async def test_a_loop_that_waits_may_be_given_up_and_taken_up_again(producer, co
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(messages), 0.05)
         await send(producer, 1)
-        consumer._rebalance_wanted.set()
+        consumer._assignment.wanted.set()
         assert (await anext(messages)).body == b"0"
 
 
@@ -155,11 +155,11 @@ async def test_a_queue_that_goes_to_another_member_is_not_handed_to_the_loop(pro
         assert (await anext(messages)).body == b"0"
         (assigned,) = [
             assigned
-            for queue, assigned in consumer._assigned.items()
+            for queue, assigned in consumer._assignment.queues.items()
             if (queue.topic, queue.queue_id) == ("T", 0)
         ]
         await until(consumer._work.full)
-        consumer._drop(assigned)
+        consumer._assignment.drop(assigned)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(messages), 0.05)
 

@@ -3,7 +3,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker_store.client import Admin, AnswerError, GiveUp, Producer, PushConsumer, RetryLater, giving_back
+from broker_store.client import (
+    Admin,
+    AnswerError,
+    GiveUp,
+    Producer,
+    PushConsumer,
+    RetryLater,
+    assignment,
+    giving_back,
+)
 from broker_store.client import push_consumer as module
 from broker_store.errors import MisuseError
 from broker_store.messages import PutStatus
@@ -229,10 +238,10 @@ async def test_a_message_that_cannot_be_given_back_holds_the_groups_place(
     cluster.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
     consumer = await consume(inbox, concurrency=1)
     await inbox.next()
-    assert consumer._assigned[queue(0)].place == 0
+    assert consumer._assignment.queues[queue(0)].place == 0
     cluster.store.refuse = None
     await inbox.next(2)
-    await until(lambda: consumer._assigned[queue(0)].place == 3)
+    await until(lambda: consumer._assignment.queues[queue(0)].place == 3)
 
 
 async def test_orderly_messages_are_handled_one_by_one_and_a_failed_one_before_the_next(
@@ -248,7 +257,7 @@ async def test_orderly_messages_are_handled_one_by_one_and_a_failed_one_before_t
 
 
 async def test_an_orderly_queue_is_read_only_with_its_lock(cluster, producer, consume, monkeypatch):
-    monkeypatch.setattr(module, "REBALANCE_SOON_S", 0.01)
+    monkeypatch.setattr(assignment, "REBALANCE_SOON_S", 0.01)
     await send(producer, 1)
     other = {
         "clientId": "somebody else",
@@ -296,8 +305,12 @@ async def test_an_orderly_queue_whose_lock_is_anothers_is_not_read_on(cluster, p
     await inbox.next()
     assert cluster.parts.locks.unlock("g", consumer._session.client_id, [("T", 0)]) is None
     assert cluster.parts.locks.lock("g", "somebody else", [("T", 0)], cluster.clock()) == [("T", 0)]
-    await consumer._rebalance()
-    assert consumer._assigned[queue(0)].locked_until_s == 0 < consumer._assigned[queue(1)].locked_until_s
+    await consumer._assignment.rebalance()
+    assert (
+        consumer._assignment.queues[queue(0)].locked_until_s
+        == 0
+        < consumer._assignment.queues[queue(1)].locked_until_s
+    )
     await send(producer, 1, 1, queue_id=0)
     await send(producer, 1, 2, queue_id=1)
     assert [message.body for message in await inbox.next()] == [b"2"]
@@ -364,7 +377,7 @@ async def test_a_place_set_by_an_administrator_is_gone_on_from(cluster, producer
         await admin.reset_offset("g", "T", 0)
         await send(producer, 1, 3, queue_id=0)
         assert sorted(message.body for message in await inbox.next(4)) == [b"0", b"1", b"2", b"3"]
-    await until(lambda: consumer._assigned[queue(0)].place == 4)
+    await until(lambda: consumer._assignment.queues[queue(0)].place == 4)
 
 
 async def test_a_reset_that_is_sent_to_the_consumer_is_obeyed(cluster, producer, consume):
@@ -387,7 +400,7 @@ async def test_an_administrator_can_look_at_a_consumer_and_have_it_handle_a_mess
     inbox = Inbox()
     consumer = await consume(inbox)
     await inbox.next()
-    await until(lambda: consumer._assigned[queue(0)].place == 1)
+    await until(lambda: consumer._assignment.queues[queue(0)].place == 1)
     client = {"consumerGroup": "g", "clientId": consumer._session.client_id}
     async with Admin(cluster.nameservers) as admin:
         info = await admin.ask(cluster.address, RequestCode.GET_CONSUMER_RUNNING_INFO, client)
@@ -467,13 +480,13 @@ async def test_a_queue_that_goes_to_another_is_committed_at_once_and_not_set_bac
     stuck = Stuck(b"2")
     consumer = await consume(stuck)
     await until(lambda: len(stuck.handled) == 2)
-    consumer._drop(consumer._assigned[queue(3)])
+    consumer._assignment.drop(consumer._assignment.queues[queue(3)])
     # Though it still handles a message, the next reader begins behind what it has done, and may be further by
     # the end.
     await until(lambda: cluster.parts.offsets.query("g", "T", 3) == 2)
     cluster.parts.offsets.commit("g", "T", 3, 9)
     stuck.go_on.set()
-    await until(lambda: len(stuck.handled) == 3 and not consumer._releases)
+    await until(lambda: len(stuck.handled) == 3 and not consumer._assignment.releases)
     assert cluster.parts.offsets.query("g", "T", 3) == 9
 
 

@@ -1,0 +1,42 @@
+"""A message that is being handled, and the results of handling."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_store.client import tracing
+from broker_store.client.assigned_queue import AssignedQueue
+from broker_store.client.giving_back import TO_DEAD_LETTERS
+from broker_store.client.handling import GiveUp, RetryLater
+from broker_store.client.message import ReceivedMessage
+
+
+class Task:
+    """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop
+    makes of it."""
+
+    __slots__ = ("assigned", "handled", "message", "outcome")
+
+    def __init__(self, assigned: AssignedQueue, message: ReceivedMessage):
+        self.assigned, self.message = assigned, message
+        self.outcome: asyncio.Future[Exception | None] | None = None
+        self.handled: tracing.Handled | None = None
+
+    def let_go(self) -> None:
+        """It is not handled here; whoever waits need not."""
+        if self.outcome is not None and not self.outcome.done():
+            self.outcome.set_result(RetryLater())
+
+
+def give_back_level(problem: Exception) -> int:
+    """How a message that was not consumed is given back."""
+    if isinstance(problem, GiveUp):
+        return TO_DEAD_LETTERS
+    return problem.level if isinstance(problem, RetryLater) else 0
+
+
+def return_code(problem: Exception | None) -> int:
+    """What a trace says of it, by Java's numbers."""
+    if problem is None:
+        return tracing.CONSUMED
+    return tracing.TO_COME_AGAIN if isinstance(problem, (RetryLater, GiveUp)) else tracing.FAILED
