@@ -1,8 +1,8 @@
 """An asyncio client for this broker and Apache's: it needs nothing but Python.
 
-Producer sends, TransactionProducer when a local transaction is done; PullConsumer reads where it is told to;
+Producer sends, TransactionProducer when a local transaction is done; PullConsumer reads at given offsets;
 PushConsumer shares topics with the other members of its group and calls a function for each message; Admin
-asks and changes.
+reads and changes settings.
 """
 
 from broker_store.client.admin import Admin

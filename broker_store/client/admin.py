@@ -59,7 +59,7 @@ class Admin:
         return route_bodies.decode_cluster_info(answer.body)
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """What a broker says about itself, by Apache's names."""
+        """Return the runtime information of a broker, by Apache's names."""
         answer = await self._session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return table_bodies.decode_table(answer.body)
 
@@ -83,7 +83,7 @@ class Admin:
         return sorted(topic_bodies.decode_topic_list(answer.body))
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where a topic is now. Raises NoRouteError."""
+        """Return the route of a topic, asked now. Raises NoRouteError."""
         return await self._session.fetch_route(topic)
 
     async def create_topic(
@@ -174,7 +174,7 @@ class Admin:
         return table
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, ConsumeOffsets]:
-        """How far a group is in each queue."""
+        """Return how far a group is in each queue."""
         fields = write_header(RequestCode.GET_CONSUME_STATS, consumer_group=group, topic=topic)
         stats: dict[MessageQueue, ConsumeOffsets] = {}
         for address in await self._masters_of_group(group, topic):
@@ -183,7 +183,7 @@ class Admin:
         return dict(sorted(stats.items()))
 
     async def consumer_connections(self, group: str, address: str) -> dict[str, Any] | None:
-        """Who consumes for a group at one broker, as Apache's JSON has it; None when nobody is online."""
+        """Return the consumers of a group at one broker in Apache's JSON, None when no consumer is online."""
         fields = write_header(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumer_group=group)
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         accept = (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE)
@@ -277,7 +277,7 @@ class Admin:
             await self._session.ask(nameserver, RequestCode.PUT_KV_CONFIG, fields)
 
     async def get_config(self, namespace: str, key: str) -> str | None:
-        """What the name servers keep for a key; None when there is nothing. Raises ClientError."""
+        """Return the value of a key at the name servers, None when there is none. Raises ClientError."""
         fields = write_header(RequestCode.GET_KV_CONFIG, namespace=namespace, key=key)
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answer = await self._session.ask_nameserver(RequestCode.GET_KV_CONFIG, fields, accept=accept)

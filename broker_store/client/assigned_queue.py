@@ -1,7 +1,7 @@
 """One queue that a push consumer reads, and which of its messages are not finished.
 
-The group's place is the lowest message that is not finished: what is behind it may be done already and comes
-again after a crash, nothing is ever skipped. No I/O, no clock.
+The group's place is the lowest message that is not finished. Later messages may be finished already; they are
+delivered again after a crash. No message is skipped. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class AssignedQueue:
         self._see_room()
 
     def finish(self, message: ReceivedMessage) -> None:
-        """A message is done with: consumed, or given back."""
+        """Remove a message that was consumed or given back."""
         if self._unfinished.pop(message.queue_offset, None) is not None:
             self.unfinished_bytes -= message.record.size
             self._see_room()
@@ -99,7 +99,7 @@ class AssignedQueue:
             self.idle.set()
 
     def move(self, offset: int) -> None:
-        """The group's place was set: read on there, and forget what was read before."""
+        """Continue reading at an offset that was set; drop the messages read before."""
         self.generation += 1
         self._unfinished.clear()
         self.unfinished_bytes = 0

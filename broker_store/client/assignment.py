@@ -76,8 +76,8 @@ class Assignment:
             await self.rebalance()
 
     async def rebalance(self) -> None:
-        """Take the queues that are ours, leave those that are not. What cannot be found out changes
-        nothing."""
+        """Take the queues that are ours and drop the others. A topic keeps its queues when its members or its
+        route are not known."""
         async with self._rebalancing:
             self._settled = True
             for topic in list(self._subscriptions):
@@ -112,7 +112,7 @@ class Assignment:
             await self._take(queue)
 
     async def _members(self, topic: str, route: route_bodies.TopicRoute) -> list[str]:
-        """The client ids of the group, from the first of the topic's brokers that answers."""
+        """Return the client ids of the group, from the first of the topic's brokers that answers."""
         fields = write_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumer_group=self._group)
         failure: ClientError = NoRouteError(f"topic {topic} has no broker")
         for broker in route.brokers:
@@ -120,7 +120,7 @@ class Assignment:
                 accept = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
                 code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
                 answer = await self._session.ask(lowest_address(broker), code, fields, accept=accept)
-                # An error here means that the broker knows no member yet.
+                # An error means that the broker has no member of the group yet.
                 return (
                     client_bodies.decode_consumer_list(answer.body)
                     if answer.code == ResponseCode.SUCCESS
@@ -131,9 +131,9 @@ class Assignment:
         raise failure
 
     async def _take(self, queue: MessageQueue) -> None:
-        """Begin to read a queue at the group's place."""
+        """Start reading a queue at the group's place."""
         if queue in self.releases:
-            self._settled = False  # we are still leaving it
+            self._settled = False  # its last reader has not ended
             return
         assigned = AssignedQueue(queue, await self._places.first_offset(queue), self._read_ahead)
         if self.closed:
@@ -144,15 +144,15 @@ class Assignment:
         log.info("%s reads %s from %d", self._group, queue, assigned.next_offset)
 
     def drop(self, assigned: AssignedQueue) -> None:
-        """Stop handing a queue out, and give it up once what is being handled has ended."""
+        """Stop reading a queue; commit and unlock it after its running handlers have ended."""
         self.queues.pop(assigned.queue, None)
         assigned.drop()
         release = self.releases[assigned.queue] = self._session.spawn(self._release(assigned))
         release.add_done_callback(lambda _: self.releases.pop(assigned.queue))
 
     async def _release(self, assigned: AssignedQueue) -> None:
-        # Nobody else reads the queue while its lock is ours, or as long as we are in the group; otherwise the
-        # next reader begins now, at what was committed, and must not be set back later by what ends here.
+        # No other consumer reads the queue while we hold its lock or are in the group. Otherwise the next
+        # reader starts now at the committed offset, and a later commit from here must not move it back.
         ours = self.closed or (self._orderly and not self._broadcasting)
         if not ours:
             await self._places.commit(assigned)

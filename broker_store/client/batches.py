@@ -18,7 +18,7 @@ class BatchPart(NamedTuple):
 
 
 def make_batches(parts: Iterable[BatchPart], limit: int) -> Iterator[list[BatchPart]]:
-    """As many parts at a time as fit into the limit, at least one."""
+    """Return lists of as many parts as fit into `limit` bytes, at least one part each."""
     batch: list[BatchPart] = []
     size = 0
     for part in parts:

@@ -34,7 +34,7 @@ from broker_store.protocol.message_queue import MessageQueue
 
 
 class _Client(Protocol):
-    """What the clients of broker_store.client have in common."""
+    """The methods that the clients of broker_store.client have in common."""
 
     async def __aenter__(self) -> object: ...
 
@@ -152,7 +152,7 @@ class Half:
 
     @property
     def receipt(self) -> SendReceipt:
-        """Where the half is stored."""
+        """The receipt of the stored half."""
         return self._half.receipt
 
     @property
@@ -277,7 +277,7 @@ class PushConsumer(_Blocking[push_consumer.PushConsumer]):
         async def following() -> ReceivedMessage | None:
             return await anext(messages, None)
 
-        # Called anew for each message until the consumer closes.
+        # Called again for each message until the consumer closes.
         return iter(lambda: self._run(following()), None)
 
 

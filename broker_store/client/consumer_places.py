@@ -57,7 +57,7 @@ class ConsumerPlaces:
         return await self._reader.min_offset(queue)
 
     async def commit(self, assigned: AssignedQueue) -> None:
-        """Keep the place of a queue; a failure is made good by the next commit."""
+        """Commit the place of a queue. After a failure the next commit includes it."""
         place = assigned.place
         if place == assigned.committed:
             return

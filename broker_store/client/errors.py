@@ -34,7 +34,7 @@ class ConnectionLost(ClientError, ConnectionError):
 
 
 class NoRouteError(ClientError):
-    """Nobody knows where the topic is."""
+    """No name server has a route of the topic."""
 
 
 class AnswerError(ClientError):

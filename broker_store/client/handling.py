@@ -13,7 +13,7 @@ Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
 class RetryLater(Exception):
     """Raised by a handler: bring the message again, and this is no failure worth a traceback.
 
-    A concurrent consumer looks at `level`: 0 for the broker's own growing steps, else the delay level (3 is
+    A concurrent consumer uses `level`: 0 for the broker's own growing steps, else the delay level (3 is
     10 s, 18 is 2 h, unless the broker's settings say otherwise). An orderly consumer, which tries again on
     the spot, pauses for `after_s` seconds, one when it is None.
     """

@@ -60,7 +60,7 @@ class LoopTasks:
         return None
 
     async def settle(self, task: Task, problem: Exception | None) -> None:
-        """A loop is done with a message. Does nothing the second time."""
+        """Conclude a message that a loop has handled. Does nothing the second time."""
         if self._in_hand.pop(id(task.message), None) is None:
             return
         if self._tracer is not None:
@@ -87,7 +87,7 @@ class LoopTasks:
         self._wake()
 
     def _wake(self) -> None:
-        """One loop ends and wakes the next; when there is no room for this, something else wakes it."""
+        """Wake one loop, which ends and wakes the next. A full queue has a task that wakes it."""
         with contextlib.suppress(asyncio.QueueFull):
             self._work.put_nowait(None)
 

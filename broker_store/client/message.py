@@ -66,13 +66,14 @@ class Outgoing:
 
     @property
     def waits(self) -> bool:
-        """Whether it is kept back for a time."""
+        """Return whether the message is delivered later."""
         return not (self.delay_level is None and self.delay_s is None and self.deliver_at is None)
 
 
 @dataclass(slots=True, frozen=True)
 class SendReceipt:
-    """Where a message is. `status` is SEND_OK, or says what a replica or disk had not confirmed in time.
+    """The place of a sent message. `status` is SEND_OK, or says what a replica or disk had not confirmed in
+    time.
 
     `message_id` is the unique key that this producer made (Apache's msgId); `offset_message_id` names the
     broker and the place in its log (Apache's offsetMsgId). A message that waits for its time lies elsewhere
@@ -91,7 +92,7 @@ class SendReceipt:
 
     @property
     def queue(self) -> MessageQueue:
-        """Where it is stored."""
+        """The queue in which the message is stored."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
@@ -245,7 +246,7 @@ class ReceivedMessage:
 
     @property
     def queue(self) -> MessageQueue:
-        """Where it was read from."""
+        """The queue from which the message was read."""
         return MessageQueue(self.record.topic, self.broker_name, self.record.queue_id)
 
     @property
@@ -255,12 +256,12 @@ class ReceivedMessage:
 
     @property
     def tag(self) -> str | None:
-        """What consumers filter by."""
+        """The tag, by which consumers filter."""
         return self.record.tags
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What it can be looked up by."""
+        """The keys by which the message is found."""
         return self.record.keys
 
     @property
@@ -291,7 +292,7 @@ class ReceivedMessage:
 
     @property
     def attempt(self) -> int:
-        """How often this group was handed it, this time included: 1 at first."""
+        """Return how often this group was handed it, this time included: 1 at first."""
         return self.record.reconsume_times + self.retries_here + 1
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ class Places(Protocol):
     quick."""
 
     def load(self) -> Mapping[str, int]:
-        """What was saved last, nothing before the first time."""
+        """Return the places saved last, none before the first time."""
 
     def save(self, places: Mapping[str, int]) -> None:
         """Keep these; they are all."""

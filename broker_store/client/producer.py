@@ -3,17 +3,17 @@
     async with Producer("127.0.0.1:9876", "my-group") as producer:
         receipt = await producer.send("Orders", b"...", tag="paid", keys=["order-7"])
 
-        answer = await producer.request("Prices", b"AAPL")        # waits for whoever consumes it
+        answer = await producer.request("Prices", b"AAPL")        # waits for the consumer's reply
         ...
-        await producer.reply(message, b"171.3")                   # and this is how that one answers
+        await producer.reply(message, b"171.3")                   # the consumer sends it like this
 
 Without a queue the messages go round all writable queues of the topic; those with one `ordering_key` go to
 one queue, where an orderly consumer handles them in the order of their sends (await each before the next). A
 send whose fate is not known (timeout, lost connection) is tried again within its time, so a message may be
 stored twice and its two copies have the same id: consumers must expect that of any at-least-once system. A
 send that was refused is tried again, at another broker if there is one, when its code is among those that
-Apache's Java client tries again. A topic nobody knows is sent to where TBW102 is, whose broker creates it
-when it may.
+Apache's Java client tries again. Messages of a topic without a route are sent to the brokers of TBW102,
+which create the topic if they are allowed to.
 """
 
 from __future__ import annotations
@@ -68,13 +68,15 @@ from broker_store.protocol.headers import write_header
 from broker_store.protocol.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
-ATTEMPTS = 3
-# What send_many puts into one request: larger ones only hold up what else goes over the connection.
+
+MAX_ATTEMPTS = 3
+# Of one request of send_many. Larger requests only delay the other requests of the connection.
 BATCH_BYTES = 1 << 20
-# Before the same broker is tried again.
+# Pause before the same broker is tried again.
 RETRY_PAUSE_S = 0.1
-# Java's list (docs/spec/store-behaviour.md section 15), and FLOW_CONTROL, which says the same as SYSTEM_BUSY.
-_WORTH_ANOTHER_TRY = {
+# Java's list (docs/spec/store-behaviour.md section 15), and FLOW_CONTROL, which means the same as
+# SYSTEM_BUSY.
+_RETRIED_CODES = {
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SYSTEM_ERROR,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -131,11 +133,11 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to beat; connections are made when they are needed."""
+        """Start the heartbeats; connections are made when they are needed."""
         self._session.start()
 
     async def close(self) -> None:
-        """Say goodbye to the brokers and end. Idempotent."""
+        """Unregister at the brokers and close the connections. Idempotent."""
         if self._tracer is not None:
             await self._tracer.close()
         await self._session.unregister(producer_group=self.group)
@@ -145,7 +147,7 @@ class Producer:
         return Heartbeat(self._session.client_id, producers=(self.group,))
 
     def _handlers(self) -> dict[int, RequestHandler]:
-        """What brokers may ask, by code."""
+        """Return the handlers of requests that brokers send, by request code."""
         return {int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT): self._replies.on_reply}
 
     # Sending
@@ -234,7 +236,7 @@ class Producer:
         broker_name: str | None = None,
         timeout: float | None = None,
     ) -> list[SendReceipt]:
-        """Send several messages as one: all are stored, one behind the other in one queue, or none.
+        """Send several messages as one: all are stored, one after the other in one queue, or none.
 
         Their sum must fit into one message's size; `send_many` has no such bound. None may wait for a time.
         Raises ClientError, MisuseError, NameError_.
@@ -263,7 +265,7 @@ class Producer:
         """Send as many messages as there are in batches of at most `batch_bytes`, one after the other;
         `timeout` is for each.
 
-        A batch is stored whole or not. When one fails behind others PartlySent is raised, whose `receipts`
+        A batch is stored whole or not. When one fails after others PartlySent is raised, whose `receipts`
         are those of the messages before it. Raises ClientError, MisuseError, NameError_.
         """
         place = make_place(queue_id, broker_name, ordering_key)
@@ -376,7 +378,7 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> ReceivedMessage:
-        """Send a message and wait, at most `timeout` seconds, for the reply of whoever consumes it.
+        """Send a message and wait, at most `timeout` seconds, for the reply of its consumer.
 
         Raises ClientError, RequestTimeout among them, MisuseError, NameError_.
         """
@@ -412,29 +414,29 @@ class Producer:
 
     async def reply(self, message: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> None:
         """Answer a message that was sent by `request`. Raises MisuseError for another one, ClientError when
-        who asked is not reached."""
+        its producer is not reached."""
         known = message.properties
         cluster, correlation, client = (
             known.get(name) for name in (property_format.CLUSTER, CORRELATION, REPLY_TO_CLIENT)
         )
         if not (cluster and correlation and client):
             raise MisuseError(f"{message!r} asks for no reply: it was not sent by request()")
-        told = {
+        reply_properties = {
             MESSAGE_TYPE: "reply",
             CORRELATION: correlation,
             REPLY_TO_CLIENT: client,
             TIME_TO_LIVE: known.get(TIME_TO_LIVE, "0"),
         }
-        encoded = encode_properties(Outgoing(body, properties=told), self._keys.make())
+        encoded = encode_properties(Outgoing(body, properties=reply_properties), self._keys.make())
         topic = f"{cluster}_REPLY_TOPIC"
-        # The broker that holds the request is the one that knows who asked.
+        # Only the broker that holds the request has the connection of its producer.
         place = Place(broker_name=message.broker_name or None)
         await self._deliver(
             RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout
         )
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that messages of a topic can be sent to."""
+        """Return the queues that messages of a topic can be sent to."""
         return list((await self._choice.writable(topic))[0])
 
     async def _deliver(
@@ -448,10 +450,10 @@ class Producer:
         sys_flag: int = 0,
         counted: Mapping[str, str] | None = None,
     ) -> tuple[Command, MessageQueue]:
-        """Try until somebody has stored it, the time is over, or no further try can help."""
+        """Try until a broker has stored it, the time is over, or no further try can help."""
         deadline = time.monotonic() + timeout
         avoid = None
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             queue, address = await self._choice.choose(topic, place, avoid)
             if queue.broker_name == avoid:
                 await asyncio.sleep(RETRY_PAUSE_S)
@@ -465,8 +467,8 @@ class Producer:
                 )
                 return answer, queue
             except ClientError as error:
-                final = attempt == ATTEMPTS or time.monotonic() >= deadline
-                if final or (isinstance(error, AnswerError) and error.code not in _WORTH_ANOTHER_TRY):
+                final = attempt == MAX_ATTEMPTS or time.monotonic() >= deadline
+                if final or (isinstance(error, AnswerError) and error.code not in _RETRIED_CODES):
                     raise
                 log.info("attempt %d: %s", attempt, error)
                 avoid = queue.broker_name
@@ -475,8 +477,8 @@ class Producer:
         raise AssertionError("the last attempt returns or raises")
 
     def _fields(self, code: int, queue: MessageQueue, properties: str, sys_flag: int = 0) -> dict[str, str]:
-        """The header of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, written straight in wire letters for
-        speed."""
+        """Return the header fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE by their short wire names, which
+        is faster than `write_header`."""
         return {
             "a": self.group,
             "b": queue.topic,

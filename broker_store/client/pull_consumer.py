@@ -69,13 +69,13 @@ class PullConsumer:
 
         Raises ClientError, FieldError and FormatError when the answer makes no sense.
         """
-        # The version 0 tells the broker to take the expression as it is given here.
+        # With version 0 the broker uses the expression of this request.
         return await self._reader.pull(
             queue, offset, make_subscription(queue.topic, tags, 0), max_count, wait_ms
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on; None when it never read this queue."""
+        """Return the committed offset of the group, None when it never read this queue."""
         return await self._reader.committed(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
@@ -83,13 +83,13 @@ class PullConsumer:
         await self._reader.commit(queue, offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first message that is still there."""
+        """Return the offset of the first message that is still there."""
         return await self._reader.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """One behind the last message."""
+        """Return the offset of the last message plus one."""
         return await self._reader.max_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that time or later."""
+        """Return the offset of the first message stored at that time or later."""
         return await self._reader.offset_by_time(queue, timestamp_ms)

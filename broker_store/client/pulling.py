@@ -30,7 +30,7 @@ MAX_QUEUES = 1024
 
 
 class PullStatus(Enum):
-    """What became of a pull; in each case go on at `next_offset`."""
+    """The result of a pull; the next pull is at `next_offset`."""
 
     FOUND = int(ResponseCode.SUCCESS)
     NO_NEW_MESSAGE = int(ResponseCode.PULL_NOT_FOUND)
@@ -40,8 +40,8 @@ class PullStatus(Enum):
 
 @dataclass(slots=True, frozen=True)
 class PullResult:
-    """What a pull found, and the bounds of the queue at that time (`max_offset` is one behind the last
-    message)."""
+    """The messages of a pull, and the bounds of the queue at that time (`max_offset` is that of the last
+    message plus one)."""
 
     status: PullStatus
     messages: list[ReceivedMessage]
@@ -125,11 +125,11 @@ class QueueReader:
         return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """One behind the last message."""
+        """Return the offset of the last message plus one."""
         return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue)
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that time or later."""
+        """Return the offset of the first message stored at that time or later."""
         return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=timestamp_ms)
 
     async def _ask_offset(self, code: int, queue: MessageQueue, **more: int) -> int:
@@ -137,7 +137,7 @@ class QueueReader:
         return _offset((await self._session.ask(await self.address(queue), code, fields)).fields)
 
     async def address(self, queue: MessageQueue) -> str:
-        """The broker of a queue. Raises NoRouteError, ClientError."""
+        """Return the address of the broker of a queue. Raises NoRouteError, ClientError."""
         return self._session.broker_address(await self._session.route(queue.topic), queue.broker_name)
 
 

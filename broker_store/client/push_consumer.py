@@ -21,7 +21,7 @@ In a loop nothing is raised to the consumer: `retry` and `give_up` say the same,
 done before the next one is asked for. What a loop left by `break` or an exception was working on is not
 consumed; it is handed out again, to this group's next member, when this one has closed.
 
-How it works: a task shares the queues out anew every 20 s and when the broker says that the group has
+How it works: a task shares the queues out again every 20 s and when the broker says that the group has
 changed; a task a queue reads ahead (long polling); `concurrency` workers call the handler. Places are
 committed every 5 s, when a queue goes to another consumer, and at the end. What ends without that is handed
 out again.
@@ -89,8 +89,8 @@ class PushConsumer:
     functions still in at most so many threads.
     `max_retries`: how often a message comes again before it goes to the dead letters. None: as often as the
     group's settings at the broker say (16), or without end for an orderly consumer, as in Java.
-    `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: it begins anew
-    each time. `read_ahead`: how much of a queue is taken before it is handled.
+    `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: each start
+    begins at `consume_from`. `read_ahead`: how much of a queue is taken before it is handled.
     `timeout`: seconds for one request to a broker.
     `trace`: write records of each message that was handled to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
     """
@@ -219,10 +219,10 @@ class PushConsumer:
         await self.close()
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Leave the group: stop reading, let running handlers end, commit, say goodbye. Idempotent.
+        """Leave the group: stop reading, let running handlers end, commit, unregister. Idempotent.
 
-        After `timeout` seconds handlers that still run are left behind: their messages are not consumed and
-        come again.
+        After `timeout` seconds handlers that still run are not waited for. Their messages are not consumed
+        and are delivered again.
         """
         if self._closed:
             return
@@ -256,7 +256,7 @@ class PushConsumer:
         return Messages(self._next_task, self._loops.settle)
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """A message of an `async for` is consumed, before the loop asks for the next one. Raises
+        """Conclude a message of an `async for` as consumed, before the loop asks for the next one. Raises
         MisuseError."""
         await self._loops.settle(self._loops.task_of(message), None)
 
@@ -356,7 +356,7 @@ class PushConsumer:
                 task.assigned.end_handling()
 
     async def _conclude(self, task: Task, problem: Exception | None) -> None:
-        """What follows from handling a message of a concurrent consumer."""
+        """Finish a message of a concurrent consumer, or give it back."""
         if problem is None or self.broadcasting or await self._give_back(task, give_back_level(problem)):
             task.assigned.last_consume_ms = _now_ms()
             task.assigned.finish(task.message)
@@ -407,7 +407,7 @@ class PushConsumer:
             await asyncio.sleep(ORDERLY_PAUSE_S if pause_s is None else pause_s)
 
     async def _handle_in_loop(self, task: Task) -> Exception | None:
-        """What the loop makes of a message that must be done with before the next of its queue."""
+        """Return the result of a loop for a message that must be concluded before the next of its queue."""
         task.outcome = asyncio.get_running_loop().create_future()
         await self._work.put(task)
         return await task.outcome
@@ -433,7 +433,7 @@ class PushConsumer:
             self._assignment.wanted.set()
 
     async def _on_reset(self, command: Command) -> None:
-        """Somebody set the group's place: what is being read is let go, and read again from there."""
+        """Continue at the place that an administrator set for the group; messages read before are dropped."""
         header = read_header(command.code, command.fields)
         if header.group != self.group:
             return
@@ -468,7 +468,7 @@ class PushConsumer:
         return command.answer(body=body)
 
     async def _on_consume_directly(self, command: Command) -> Command:
-        """An administrator wants this message handled here and now."""
+        """Handle the message of an administrator's request now, and answer the result."""
         header = read_header(command.code, command.fields)
         if self._calls.handler is None:
             return command.answer(

@@ -29,7 +29,7 @@ PERM_INHERIT = 1
 
 
 class Place(NamedTuple):
-    """Where a message is to go; whatever is None is chosen by the producer."""
+    """Queue or broker of a message; the producer chooses what is None."""
 
     queue_id: int | None = None
     broker_name: str | None = None
@@ -49,11 +49,14 @@ class QueueChoice:
         self._provisional: dict[str, TopicRoute] = {}
 
     async def choose(self, topic: str, place: Place, avoid: str | None) -> tuple[MessageQueue, str]:
-        """The next queue in turn, or the one asked for, and its broker's address. Raises NoRouteError."""
+        """Return the next queue in turn, or the one asked for, and its broker's address.
+
+        Raises NoRouteError.
+        """
         queues, addresses = await self.writable(topic)
         queue_id, broker_name, ordering_key = place
         if ordering_key is not None:
-            # Absolute as Java has it, whose remainder has the sign of the hash.
+            # As in Java: the absolute value of a remainder that has the sign of the hash.
             queue = sorted(queues)[abs(java_hash(ordering_key)) % len(queues)]
             return queue, addresses[queue.broker_name]
         if queue_id is not None or broker_name is not None:
@@ -98,7 +101,8 @@ class QueueChoice:
             return await self._creating_route(topic)
 
     async def _creating_route(self, topic: str) -> TopicRoute:
-        """The route of TBW102 as far as it can create topics; kept until the topic has its own."""
+        """Return the route of TBW102 without queues that create no topics. It is used until the topic has its
+        own."""
         try:
             default = await self._session.route(AUTO_CREATE_TOPIC)
         except NoRouteError:
@@ -113,7 +117,7 @@ class QueueChoice:
         return route
 
     async def _await_own_route(self, topic: str) -> None:
-        """Ask for the topic's own route until it is there or nobody has created it for a minute."""
+        """Ask for the topic's own route until there is one, for at most a minute."""
         for pause_s in (0.5, 1, 2, 4, 8, 15, 30):
             await asyncio.sleep(pause_s)
             try:
@@ -124,7 +128,7 @@ class QueueChoice:
         self._provisional.pop(topic, None)
 
     async def refetch(self, topic: str) -> None:
-        """The broker may be gone: see where the topic is now; what was known stays when nobody can tell."""
+        """Fetch the route of a topic whose broker may be gone. The known route stays if the fetch fails."""
         try:
             await self._session.fetch_route(topic)
         except ClientError as error:
@@ -132,6 +136,7 @@ class QueueChoice:
 
 
 def make_place(queue_id: int | None, broker_name: str | None, ordering_key: str | None) -> Place:
+    """Return the place of a send. Raises MisuseError when an ordering key and a queue are given."""
     if ordering_key is not None and not (queue_id is None and broker_name is None):
         raise MisuseError("ordering_key chooses the queue; give it or queue_id and broker_name")
     return Place(queue_id, broker_name, ordering_key)

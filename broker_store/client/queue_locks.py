@@ -17,7 +17,7 @@ from broker_store.protocol.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
 
-# A broker forgets a lock after 60 s; it is renewed with each rebalance.
+# A broker drops a lock after 60 s. Each rebalance renews it.
 LOCK_LIFE_S = 30.0
 
 
@@ -57,8 +57,8 @@ class QueueLocks:
                 locked |= granted
                 for queue in queues:
                     if queue in assigned:
-                        # A lock that is another's by now ends at once; one that nobody answered for lasts as
-                        # long as it would.
+                        # A lock that the broker refused has ended. A lock whose broker did not answer keeps
+                        # its end.
                         assigned[queue].locked_until_s = asked_s + LOCK_LIFE_S if queue in granted else 0.0
         return locked
 

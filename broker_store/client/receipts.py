@@ -10,7 +10,8 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
 
-# Stored, though not confirmed as far as the broker's settings ask; the message has its place.
+# All of these mean that the message is stored. The last three mean that it is not yet confirmed as the
+# broker's settings demand.
 STATUS_NAMES = {
     int(ResponseCode.SUCCESS): "SEND_OK",
     int(ResponseCode.FLUSH_DISK_TIMEOUT): "FLUSH_DISK_TIMEOUT",
@@ -20,7 +21,7 @@ STATUS_NAMES = {
 
 
 def traced_region(fields: Mapping[str, str]) -> str | None:
-    """The region that a broker names in its answer; None when it wants no traces."""
+    """Return the region that a broker names in its answer, None when it wants no traces."""
     return (
         None
         if fields.get(property_format.TRACE_ON) == "false"
@@ -36,6 +37,7 @@ def make_receipt(
     offset_message_id: str,
     number: int,
 ) -> SendReceipt:
+    """Return the receipt of message `number` of a request that a broker answered."""
     queue_id = int(fields.get("queueId", queue.queue_id))
     queue_offset = int(fields.get("queueOffset", -1))
     status = STATUS_NAMES[int(answer.code)]

@@ -47,7 +47,7 @@ class Replies:
 
 
 def _pushed(fields: Mapping[str, str], body: bytes) -> StoredMessage:
-    """The message of a push, whose header has the fields of a record and no place in a log."""
+    """Return the message of a pushed reply. Its header has the fields of a record, but no place in a log."""
     header = read_header(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields)
     return StoredMessage(
         size=0,

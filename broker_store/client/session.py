@@ -2,8 +2,8 @@
 
 Producer, consumers and Admin each own a session. It opens a link to a server when it is first needed and
 again after it ended; it asks the name servers one after another until one answers, and stays with that one;
-it fetches the routes in use anew every 30 s and after a broker could not be reached; it tells all brokers of
-those routes every 30 s who it is, and at once when a new broker comes into sight.
+it fetches the routes in use again every 30 s and after a broker could not be reached; it sends a heartbeat to
+all brokers of those routes every 30 s, and at once to a broker that is new.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ def local_address() -> str:
 
 
 class Session:
-    """`heartbeat` gives what to tell brokers, None for nothing. `handlers` answer what brokers ask, by
-    code."""
+    """A session with name servers and brokers.
+
+    `heartbeat` returns the heartbeat for brokers; None: none is sent. `handlers` answer requests of brokers,
+    by code.
+    """
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class Session:
                 log.info("%s: %s", self.client_id, error)
 
     async def unregister(self, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Tell all brokers that were told of us that we go; who cannot be reached will notice by itself."""
+        """Unregister at all brokers that got a heartbeat. One that is not reached sees the connection end."""
         header = dict(client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group)
         fields = write_header(RequestCode.UNREGISTER_CLIENT, **header)
         asked = (
@@ -163,7 +166,7 @@ class Session:
                 link = await open_link(address, self._answer_request, CONNECT_TIMEOUT_S)
                 self._links[address] = link
                 if address in self._beaten:
-                    # It may be another process than the one we told who we are.
+                    # It may be another process than the one that got our heartbeat.
                     self._beaten.discard(address)
                     self.spawn(self.beat())
         return link
@@ -215,7 +218,7 @@ class Session:
         raise failure
 
     def _answer_request(self, command: Command, link: Link) -> None:
-        """A broker asks us something."""
+        """Answer a request of a broker."""
         handler = self._handlers.get(command.code)
         if handler is None:
             remark = f" request type {command.code} not supported"
@@ -242,12 +245,13 @@ class Session:
     # Routes
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where a topic is, from memory or a name server. Raises NoRouteError, ClientError."""
+        """Return the route of a topic, from memory or a name server. Raises NoRouteError, ClientError."""
         known = self.routes.get(topic)
         return known if known is not None else await self.fetch_route(topic)
 
     async def fetch_route(self, topic: str) -> TopicRoute:
-        """Where a topic is, asked now; many callers at once ask once. Raises NoRouteError, ClientError."""
+        """Return the route of a topic, asked now; concurrent callers share one request. Raises NoRouteError,
+        ClientError."""
         lookup = self._lookups.get(topic)
         if lookup is None:
             lookup = self._lookups[topic] = self.spawn(self._look_up(topic))
@@ -296,12 +300,12 @@ class Session:
         raise NoRouteError(f"no broker {broker_name} is in the route")
 
     async def be_known(self) -> None:
-        """Beat now unless every broker in use was told of us."""
+        """Send a heartbeat now unless every broker in use got one."""
         if not set(self.masters()) <= self._beaten:
             await self.beat()
 
     async def beat(self) -> None:
-        """Tell the brokers who we are."""
+        """Send a heartbeat to the brokers in use."""
         if self._heartbeat is None:
             return
         body = client_bodies.encode_heartbeat(self._heartbeat())

@@ -12,8 +12,8 @@ from broker_store.client.message import ReceivedMessage
 
 
 class Task:
-    """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop
-    makes of it."""
+    """A message to be handled. `outcome` is a future if the reader of an orderly queue waits for the result
+    of a loop."""
 
     __slots__ = ("assigned", "handled", "message", "outcome")
 
@@ -23,20 +23,20 @@ class Task:
         self.handled: tracing.Handled | None = None
 
     def let_go(self) -> None:
-        """It is not handled here; whoever waits need not."""
+        """Complete the outcome of a message that is not handled here, so that it is delivered again."""
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_result(RetryLater())
 
 
 def give_back_level(problem: Exception) -> int:
-    """How a message that was not consumed is given back."""
+    """Return the delay level at which a message that was not consumed is given back."""
     if isinstance(problem, GiveUp):
         return TO_DEAD_LETTERS
     return problem.level if isinstance(problem, RetryLater) else 0
 
 
 def return_code(problem: Exception | None) -> int:
-    """What a trace says of it, by Java's numbers."""
+    """Return the result of handling as Java's number in a trace."""
     if problem is None:
         return tracing.CONSUMED
     return tracing.TO_COME_AGAIN if isinstance(problem, (RetryLater, GiveUp)) else tracing.FAILED

@@ -13,8 +13,8 @@ there is the word `null`. Its first field is the kind:
 formats/traces.py reads them.
 
 Records go to RMQ_SYS_TRACE_TOPIC, those of a topic together, at most 100 in a message, whose keys are the ids
-and keys of what they tell of. They are sent in the background; a trace is no reason to hold up or fail what
-it tells of, so records that find no room, and those that no broker takes, are counted in the log and lost.
+and keys of the traced messages. They are sent in the background. A trace must not delay or fail the traced
+message, so records that find no room, and those that no broker takes, are counted in the log and lost.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Tracer:
     def sent(
         self, receipt: SendReceipt, message: Outgoing, began_ms: int, kind: int, region: str | None
     ) -> None:
-        """A broker has the message; without a region it wants no traces."""
+        """Record that a broker has the message; without a region it wants no traces."""
         if region is None:
             return
         fields = (
@@ -99,7 +99,7 @@ class Tracer:
         committed: bool,
         from_check: bool,
     ) -> None:
-        """The word for a half was given."""
+        """Record that a half was committed or rolled back."""
         state = "COMMIT_MESSAGE" if committed else "ROLLBACK_MESSAGE"
         fields = (
             "EndTransaction",
@@ -119,13 +119,13 @@ class Tracer:
         self._add(topic, fields, (unique_key, *message.keys))
 
     def recalled(self, topic: str, unique_key: str) -> None:
-        """A broker will drop a message that waits."""
+        """Record that a broker will drop a message that waits."""
         self._add(
             topic, ("Recall", _now_ms(), DEFAULT_REGION, self._group, topic, unique_key, True), (unique_key,)
         )
 
     def handed(self, message: ReceivedMessage) -> Handled | None:
-        """A handler gets the message; None when its broker wants no traces."""
+        """Return the state of a message that a handler gets, None when its broker wants no traces."""
         pairs = message.properties
         if pairs.get(properties.TRACE_ON) == "false":
             return None
@@ -139,7 +139,7 @@ class Tracer:
         return handled
 
     def handled(self, message: ReceivedMessage, handled: Handled | None, code: int) -> None:
-        """The handler has ended."""
+        """Record that the handler has ended."""
         if handled is None:
             return
         now_ms = _now_ms()

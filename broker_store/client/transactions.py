@@ -1,16 +1,16 @@
 """Sends messages that are shown only when a local transaction is done.
 
-    def check(message):                      # asked when a word got lost, also after a restart of this
-                                             program
+    def check(message):                      # called when an outcome got lost, also after a restart of
+                                             this program
         return orders.is_paid(message.keys[0])   # True: show it, False: forget it, None: ask again later
 
     async with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
         async with producer.transaction("Paid", b"...", keys=["order-7"]):
             orders.pay(7)
 
-The message is stored as a half first, which nobody sees. When the block ends it is committed, when it raises
-it is rolled back. A word that does not reach the broker is no error: the broker asks `check` until it has
-one.
+The message is stored as a half first, which no consumer gets. When the block ends it is committed, when it
+raises it is rolled back. An outcome that does not reach the broker is no error: the broker asks `check` until
+it has one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ log = logging.getLogger(__name__)
 
 # Questions that are being answered, as many as Java's client holds (checkRequestHoldMax). What comes beyond
 # is asked again by the broker.
-MOST_HELD = 2_000
+MAX_HELD = 2_000
 
 Check = Callable[[ReceivedMessage], bool | None | Awaitable[bool | None]]
 
 
 class Half:
-    """A message that waits for its word. `receipt` says where it is stored; its topic is not the one it will
+    """A message that waits for its outcome. `receipt` has its place; its topic is not the one it will
     appear in."""
 
     def __init__(self, producer: TransactionProducer, topic: str, receipt: SendReceipt, message: Outgoing):
@@ -71,7 +71,7 @@ class Half:
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages wait for a transaction. `check(message)` tells what became of one: a
+    """A producer whose messages wait for a transaction. `check(message)` returns the outcome of one: a
     coroutine function, or a plain one, which runs in a thread.
 
     The other arguments are Producer's.
@@ -198,8 +198,8 @@ class TransactionProducer(Producer):
         return await verdict if inspect.isawaitable(verdict) else verdict
 
     async def _asked(self, command: Command) -> None:
-        """The broker wants to know what became of a half."""
-        if self._held >= MOST_HELD:
+        """Answer a broker's check of a half."""
+        if self._held >= MAX_HELD:
             if not self._is_full:
                 log.warning(
                     "check has not answered %d questions yet: others are passed over, the broker "
@@ -213,8 +213,8 @@ class TransactionProducer(Producer):
             await self._answer(command)
         finally:
             self._held -= 1
-            if self._held <= MOST_HELD // 2:
-                self._is_full = False  # told again only then: a check that is slow throughout is told of once
+            if self._held <= MAX_HELD // 2:
+                self._is_full = False  # logged again only then: a check that is always slow is logged once
 
     async def _answer(self, command: Command) -> None:
         try:

@@ -94,7 +94,7 @@ def int_keys(value: object, what: str) -> dict[int, object]:
 
 
 def write(value: object) -> str:
-    """The text of a file in the layout of 5.5.0: tabs, no blank behind a colon, no line end, None left out of
+    """The text of a file in the layout of 5.5.0: tabs, no blank after a colon, no line end, None left out of
     objects.
 
     Entries keep the order of the dict; Apache writes the fields of an object in alphabetical order and the
@@ -115,7 +115,7 @@ def write_table(head: Mapping[str, object], name: str, entries: Iterable[tuple[s
 def table_pieces(
     head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]]
 ) -> Iterator[bytes]:
-    """What `write_table` joins, at most ENTRIES_PER_PIECE entries in each."""
+    """Return what `write_table` joins, at most ENTRIES_PER_PIECE entries in each."""
     members = "".join(f"\n\t{_key(key)}:{_text(item, 2)}," for key, item in head.items())
     yield f"{{{members}\n\t{_key(name)}:{{".encode()
     entries = iter(entries)
@@ -140,7 +140,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _text(value: object, depth: int) -> str:
-    """The text of a value whose members stand behind `depth` tabs."""
+    """The text of a value whose members stand after `depth` tabs."""
     if type(value) is str:
         return encode_basestring(value)
     if type(value) is int:

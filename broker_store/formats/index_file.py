@@ -83,7 +83,7 @@ class IndexGeometry:
 
 
 def is_name(name: str) -> bool:
-    """Whether a file of the index may be called so: yyyyMMddHHmmssSSS."""
+    """Return whether a file of the index may be called so: yyyyMMddHHmmssSSS."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
@@ -140,12 +140,12 @@ def key_hash(key_text: str) -> int:
 
 
 def key_text(topic: str, key: str) -> str:
-    """What is hashed for a key of a topic."""
+    """Return what is hashed for a key of a topic."""
     return f"{topic}{KEY_SEPARATOR}{key}"
 
 
 def tag_text(topic: str, tags: str) -> str:
-    """What is hashed for the tag of a message."""
+    """Return what is hashed for the tag of a message."""
     return f"{topic}{KEY_SEPARATOR}{TAGS_MARK}{KEY_SEPARATOR}{tags}"
 
 

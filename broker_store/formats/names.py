@@ -37,7 +37,7 @@ def check_stored_topic(name: str) -> str:
 
 
 def is_stored_topic(name: str) -> bool:
-    """Whether `check_stored_topic` takes the name."""
+    """Return whether `check_stored_topic` takes the name."""
     try:
         check_stored_topic(name)
     except NameError_:
@@ -69,7 +69,7 @@ def in_words(error: NameError_) -> str:
 
 
 def sentence_in_words(sentence: str) -> str:
-    """Return what a client was told, for people: the regular expression of Apache's sentence in words."""
+    """Return an error sentence for people: Apache's regular expression is replaced by words."""
     return sentence.replace(_ALLOWED_OF_APACHE, _ALLOWED_IN_WORDS)
 
 

@@ -1,7 +1,7 @@
 """The properties string of a message: `name \\x01 value \\x02`, repeated (docs/spec/store-format.md section
 2.3).
 
-The order carries no meaning. Apache writes a \\x02 behind every pair; some old clients leave out the last
+The order carries no meaning. Apache writes a \\x02 after every pair; some old clients leave out the last
 one, so it is never relied upon. Reading is as lenient as Apache's: what is no pair is dropped, of two equal
 names the last wins. Text is UTF-8; bytes that are not come out as replacement characters, as they do from
 Apache's decoder.
@@ -67,7 +67,7 @@ def encode(pairs: Mapping[str, str | None]) -> bytes:
     text = "".join([f"{name}\x01{value}\x02" for name, value in told])
     is_plain = text.count("\x01") == text.count("\x02") == len(told)
     if not is_plain or "\x01\x02" in text or "\x02\x01" in text or text[:1] == "\x01":
-        text = "".join([_pair(name, value) for name, value in told])  # tells which of them cannot be
+        text = "".join([_pair(name, value) for name, value in told])  # raises for the pair that cannot be
     return text.encode("utf-8", "replace")
 
 
@@ -117,7 +117,7 @@ def any_of(names: Iterable[str]) -> re.Pattern[bytes]:
 
 
 def append(encoded: bytes, more: bytes) -> bytes:
-    """`more` behind `encoded`, with a \\x02 between them when the first does not end with one
+    """Return `more` after `encoded`, with a \\x02 between them when the first does not end with one
     (docs/spec/store-format.md section 2.6)."""
     if encoded and more and not encoded.endswith(b"\x02"):
         return encoded + b"\x02" + more

@@ -40,7 +40,7 @@ class QueueUnit(NamedTuple):
 
     @property
     def is_data(self) -> bool:
-        """Whether Apache would take the unit for data (a pre-blank one passes too)."""
+        """Return whether Apache would take the unit for data (a pre-blank one passes too)."""
         return self.log_offset >= 0 and self.size > 0
 
     @property

@@ -15,7 +15,7 @@ and the blank.
 
 Up to the body everything is fixed once the two IPv6 bits of the sys flag are known, so there are four tables.
 A record states its own length three times over (total, sum of parts, place of the next) and its own place;
-`decode` checks all of them before it believes anything, because recovery meets torn and stale bytes.
+`decode` checks all of them before it uses any of them, because recovery meets torn and stale bytes.
 
 A file ends in a blank: the rest of the file as total size, BLANK_MAGIC, and nothing more. So 8 bytes are
 always left.
@@ -177,12 +177,12 @@ class StoredMessage:
 
     @property
     def is_queued(self) -> bool:
-        """Whether the record has a unit in its queue: prepared and rolled back ones have none."""
+        """Return whether the record has a unit in its queue: prepared and rolled back ones have none."""
         return self.transaction_type in (TRANSACTION_NONE, TRANSACTION_COMMIT)
 
     @property
     def is_indexed(self) -> bool:
-        """Whether the record's keys are in the index: all but those rolled back."""
+        """Return whether the record's keys are in the index: all but those rolled back."""
         return self.transaction_type != TRANSACTION_ROLLBACK
 
     @property
@@ -203,7 +203,7 @@ def record_crc_pair(record_before: bytes) -> bytes:
 
 
 def has_record_crc(raw_properties: bytes) -> bool:
-    """Whether properties end with the pair; one in the middle was copied from another message and says
+    """Return whether properties end with the pair; one in the middle was copied from another message and says
     nothing."""
     return (
         raw_properties[-RECORD_CRC_BYTES:].startswith(RECORD_CRC_BEGIN)
@@ -223,7 +223,7 @@ def encode_blank(size: int) -> bytes:
 
 
 def record_size(message: Message) -> int:
-    """How many bytes `encode` will make of a message."""
+    """Return how many bytes `encode` will make of a message."""
     topic_bytes = len(message.topic.encode())
     _, fixed = _sys_flag_and_layout(message)
     return (

@@ -5,8 +5,8 @@ Apache's are the first seven longs of the page (docs/spec/store-format.md sectio
 The same 56 bytes answer GET_TIMER_CHECK_POINT.
 
 Apache's flush position is older than its queue offset: what lies between is found by reading the log's end.
-Ours were true at one moment, so that the log can be cut there. A seal behind the seven longs says that the
-page is ours: Apache's broker does not touch it, and it fits no other seven longs.
+Ours were true at one moment, so that the log can be cut there. A seal after the seven longs marks the
+page as ours: Apache's broker does not touch it, and it fits no other seven longs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def decode(buffer: ReadBuffer) -> TimerCheck:
 
 
 def is_sealed(buffer: ReadBuffer) -> bool:
-    """Whether this broker wrote the longs that now stand there."""
+    """Return whether this broker wrote the longs that now stand there."""
     if len(buffer) < LAYOUT.size + SEALED.size:
         return False
     return SEALED.unpack(buffer, LAYOUT.size) == (SEAL_MAGIC, zlib.crc32(buffer[: LAYOUT.size]))

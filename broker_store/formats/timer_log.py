@@ -60,7 +60,7 @@ class TimerUnit(NamedTuple):
 
     @property
     def is_data(self) -> bool:
-        """Whether this can be a unit at all; zeros and a blank are not."""
+        """Return whether this can be a unit at all; zeros and a blank are not."""
         return (
             self.unit_size == SIZE
             and bool(self.magic & DEFAULT)
@@ -71,13 +71,13 @@ class TimerUnit(NamedTuple):
 
     @property
     def rolls(self) -> bool:
-        """Whether its message goes back to the timer topic, because its time lies beyond the wheel's
+        """Return whether its message goes back to the timer topic, because its time lies beyond the wheel's
         window."""
         return bool(self.magic & ROLL)
 
     @property
     def deletes(self) -> bool:
-        """Whether its message only names another that shall not be delivered."""
+        """Return whether its message only names another that shall not be delivered."""
         return bool(self.magic & DELETE) and not self.rolls
 
 
@@ -97,7 +97,7 @@ def encode_blank(left: int) -> bytes:
 
 
 def needs_next_file(left: int) -> bool:
-    """Whether a file with `left` bytes left takes no further unit."""
+    """Return whether a file with `left` bytes left takes no further unit."""
     return left < SIZE + BLANK.size
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 _RECORD_END = "\x02"
 _FIELD_END = "\x01"
-# In the order in which they happen to a message, where times do not tell.
+# In the order in which they happen to a message, where times are equal.
 _KINDS = ("sent", "ended", "recalled", "handed", "consumed")
 # How a listener returned, by Java's ConsumeReturnType.
 _RETURNS = {
@@ -62,7 +62,7 @@ def decode(body: bytes) -> list[TraceEvent]:
 
 
 def in_order(events: Iterable[TraceEvent]) -> list[TraceEvent]:
-    """Events by their time; what a consumer said without one stands behind its delivery."""
+    """Return events by their time; those of a consumer without a time follow its delivery."""
     events = list(events)
     handed = {event.request_id: event.at_ms or 0 for event in events if event.kind == "handed"}
     return sorted(

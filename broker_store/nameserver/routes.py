@@ -10,7 +10,7 @@ a broker that is silent for its timeout, or whose connection ends, disappears fr
 
 Pure: no socket, no clock. Times are milliseconds and are passed in; a channel is any object, compared by
 identity, or None for a broker in the same process. A registration that is refused changes nothing (in
-Apache's it leaves an empty entry behind).
+Apache's it leaves an empty entry).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RegistrationRefused(PeerError):
 
 
 class Registrant(NamedTuple):
-    """Who registers. `enable_acting_master` None is a broker from before version 5."""
+    """The broker that registers. `enable_acting_master` None is a broker from before version 5."""
 
     cluster: str
     broker_name: str
@@ -255,7 +255,7 @@ class Routes:
             live.last_update_ms = now_ms
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """What the broker registered with last."""
+        """Return the version that the broker registered last."""
         live = self.live.get((cluster, address))
         return live.data_version if live else None
 
@@ -289,8 +289,8 @@ class Routes:
     # What clients ask
 
     def route(self, topic: str, zone_name: str | None = None) -> TopicRoute | None:
-        """Where a topic is; None when no broker that is alive has it. With a zone, only that zone's
-        brokers."""
+        """Return the route of a topic; None when no broker that is alive has it. With a zone, only that
+        zone's brokers."""
         queues = self.topics.get(topic, {})
         brokers = [self.brokers[name] for name in queues if name in self.brokers]
         if zone_name is not None:

@@ -28,8 +28,8 @@ from broker_store.protocol.message_queue import MessageQueue
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
-    """What a consumer group wants of a topic. `version` grows with each change; `codes` are the Java hashes
-    of tags."""
+    """The subscription of a consumer group to a topic. `version` grows with each change; `codes` are the Java
+    hashes of tags."""
 
     topic: str
     expression: str = "*"
@@ -116,7 +116,7 @@ class ConsumerData:
 
 @dataclass(slots=True, frozen=True)
 class Heartbeat:
-    """Everything a client says about itself every 30 seconds.
+    """The groups of a client, sent every 30 seconds.
 
     `fingerprint` is 0 for version 1 of the heartbeat; with `without_sub` the subscriptions were left out on
     purpose.
@@ -149,7 +149,7 @@ MAX_TAGS_AND_CODES = 20_000
 
 
 def decode_heartbeat(body: bytes) -> Heartbeat:
-    """The heartbeat in a body. What it has of groups, subscriptions and tags is counted before any of them is
+    """Return the heartbeat in a body. Its groups, subscriptions and tags are counted before any of them is
     made."""
     members = loads_object(body)
     producers, consumers = read_objects(members, "producerDataSet"), read_objects(members, "consumerDataSet")

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a command asks for."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -191,7 +191,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of a request. The negative ones are made by clients and never travel."""
+    """Codes of answers. The negative ones are made by clients and never travel."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

@@ -4,9 +4,9 @@ The commands depend only on the bytes, never on how they were cut into pieces. T
 been received, not with what a length announces, and lengths are judged as soon as they are there: a peer that
 announces 16 MiB costs nothing until it sends them.
 
-Once a frame is malformed nothing behind it can be trusted: `receive` raises ProtocolError, and again for
-every further call. Frames of the same piece in front of the malformed one are not handed out; nobody has
-acknowledged them.
+The data after a malformed frame cannot be trusted: `receive` raises ProtocolError, and again for
+every further call. Frames of the same piece before the malformed one are not returned; they have not
+been acknowledged.
 
 Timeouts are the caller's: `awaiting_header` and `buffered` say what a time limit needs to know.
 """

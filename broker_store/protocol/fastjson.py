@@ -39,7 +39,7 @@ def loads(data: bytes) -> object:
 
 
 def loads_without_references(data: bytes) -> object:
-    """What `loads` gives, but each reference stays the object `{"$ref": path}`. Raises FieldError."""
+    """Return what `loads` gives, but each reference stays the object `{"$ref": path}`. Raises FieldError."""
     return _read(data, follows=False)
 
 

@@ -37,7 +37,7 @@ class Reader:
         return blanks.end()
 
     def _value(self, at: int, depth: int) -> tuple[object, int]:
-        """The value that starts at `at` and the place behind it and its blanks."""
+        """Return the value that starts at `at`, and the position after it and its blanks."""
         if depth > MAX_DEPTH:
             raise ValueError(f"deeper than {MAX_DEPTH} levels")
         text = self.text

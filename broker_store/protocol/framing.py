@@ -4,7 +4,7 @@
 
 Every length is bounded before anything is allocated for it, and whatever cannot be a frame raises
 ProtocolError: no other exception leaves `decode_frame`. What Java tolerates is tolerated: unknown keys,
-missing optional keys, numbers and booleans where a field should be text, a language nobody knows.
+missing optional keys, numbers and booleans where a field should be text, an unknown language.
 
 The two answers that make up nearly all traffic, to a send and to a pull, have functions of their own that
 format the bytes directly, without a Command in between.
@@ -313,7 +313,7 @@ def pull_answer_head(
     topic_sys_flag: int = 0,
     group_sys_flag: int = 0,
 ) -> bytes:
-    """What stands in front of the records in the answer to a pull; the caller writes the `body_bytes` behind
+    """What stands in front of the records in the answer to a pull; the caller writes the `body_bytes` after
     it.
 
     `status` is the name of the GetStatus and becomes the remark.

@@ -237,7 +237,7 @@ def _read_number(name: str, text: str | None, end: int, want: str) -> int:
 
 
 class SendHeader(NamedTuple):
-    """What a producer says about a message, or about a batch whose body is a chain of them.
+    """The header of a message, or about a batch whose body is a chain of them.
 
     Times are milliseconds since 1970. `properties` is the encoded string (docs/spec/store-format.md section
     2.3).
@@ -352,7 +352,7 @@ _SEND_KINDS = (
 
 
 def _wrong_send(get: Any, short: bool) -> FieldError:
-    """Which field of a send is wrong: the slow look at what the fast path refused."""
+    """Return the error of the first wrong field of a send that the fast path refused."""
     names = _SHORT_SEND_NAMES if short else _LONG_SEND_NAMES
     for name, word, kind in zip(names, _LONG_SEND_NAMES, _SEND_KINDS, strict=True):
         try:
@@ -444,7 +444,7 @@ _PULL_FIELDS = _parse_line(
 
 
 def _check_pull(fields: Mapping[str, str]) -> None:
-    """Raise FieldError for the first field that is wrong: the slow look at what the fast path doubts."""
+    """Raise FieldError for the first field that is wrong, in a pull that the fast path could not read."""
     for field in _PULL_FIELDS:
         _read_field(field, fields)
 

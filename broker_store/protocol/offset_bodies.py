@@ -22,7 +22,7 @@ class QueueOffsets(NamedTuple):
 
 
 class ConsumeOffsets(NamedTuple):
-    """How far a group is in a queue. `last_timestamp` is the store time of the last consumed message."""
+    """The progress of a group in a queue. `last_timestamp` is the store time of the last consumed message."""
 
     broker_offset: int
     consumer_offset: int
@@ -50,7 +50,7 @@ def decode_topic_stats(body: bytes) -> dict[MessageQueue, QueueOffsets]:
 def consume_stats_json(
     offsets: Mapping[MessageQueue, ConsumeOffsets], consume_tps: float = 0.0
 ) -> dict[str, object]:
-    """As a value, because GET_BROKER_CONSUME_STATS holds many."""
+    """Return the JSON value, because GET_BROKER_CONSUME_STATS holds many."""
     table = {
         queue.to_key(): {
             "brokerOffset": item[0],

@@ -36,7 +36,7 @@ _WRAPPER_ALONE_VERSION = 37
 
 @dataclass(slots=True, frozen=True)
 class Registration:
-    """What a broker serves."""
+    """The topics that a broker serves, and their version."""
 
     data_version: DataVersion
     topics: dict[str, TopicConfig]

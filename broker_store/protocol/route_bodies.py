@@ -25,7 +25,7 @@ from broker_store.protocol.members import (
 
 
 class QueueData(NamedTuple):
-    """How many queues of a topic a broker has, and what they may be used for."""
+    """The number of queues of a topic at a broker, and their permissions."""
 
     broker_name: str
     read_queue_nums: int
@@ -55,7 +55,7 @@ class QueueData(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class BrokerData:
-    """Where the brokers of one name are: id (0 is the master) to `host:port`."""
+    """The addresses of the brokers of one name: id (0 is the master) to `host:port`."""
 
     cluster: str
     broker_name: str
@@ -97,7 +97,7 @@ def _addresses(members: Mapping[Any, Any]) -> dict[int, str]:
 
 @dataclass(slots=True, frozen=True)
 class TopicRoute:
-    """Where a topic lives. `order_conf` is `broker:queues;...` for an ordered topic."""
+    """The queues and brokers of a topic. `order_conf` is `broker:queues;...` for an ordered topic."""
 
     queues: tuple[QueueData, ...]
     brokers: tuple[BrokerData, ...]

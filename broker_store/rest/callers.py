@@ -11,7 +11,8 @@ ROLES = ("viewer", "operator", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `name` is what the audit records show: `user:NAME`, `token:NAME` or `local:NAME`."""
+    """The caller of a request. `name` is what the audit records show: `user:NAME`, `token:NAME` or
+    `local:NAME`."""
 
     name: str
     role: str = "viewer"
@@ -24,8 +25,8 @@ class TokenTable:
     """The tokens that are good now, by the SHA-256 of their text; replaced as a whole, so a reader sees one
     picture.
 
-    A token is 256 random bits, so a plain hash of it cannot be searched, and looking one up by its hash tells
-    nothing by the time it takes.
+    A token is 256 random bits, so a plain hash of it cannot be searched, and the time of a look-up by its
+    hash reveals nothing.
     """
 
     def __init__(self) -> None:

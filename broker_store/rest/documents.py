@@ -23,7 +23,7 @@ from broker_store.formats.record import StoredMessage
 
 MAX_INFLATED_PER_ANSWER = 4 << 20
 # Of messages that become JSON on the loop: 1.3 ms when each character is written as six
-MAX_AT_ONCE_BYTES = 64 << 10
+MAX_BYTES_PER_CALL = 64 << 10
 # Of a body that becomes JSON in one call, which lets no other thread work; a multiple of 3 for base64
 PIECE_BYTES = 15 << 10
 JOINED_BYTES = 256 << 10  # small pieces of an answer are joined up to this size
@@ -47,8 +47,8 @@ def body_fields(body: bytes) -> dict:
 
 
 def message_document(message: StoredMessage, inflate_limit: int = MAX_INFLATED_BYTES) -> dict:
-    """All that a record says. A message without a unique key, which only foreign producers make, goes by its
-    offset id."""
+    """Return all fields of a record. A message without a unique key, which only foreign producers make, goes
+    by its offset id."""
     inflated = inflate(message.body, message.sys_flag, inflate_limit)
     body = body_fields(message.body if inflated is None else inflated)
     return _fields_before_body(message) | body | _fields_after_body(message, inflated is None)
@@ -113,7 +113,7 @@ async def messages_json(facts: dict, messages: Sequence[StoredMessage]) -> list[
 
 async def _made(messages: Sequence[StoredMessage], pieces: Callable[[], Iterator[bytes]]) -> list[bytes]:
     """Small pieces joined. They are made in a thread when the messages are large."""
-    if sum(_weight(message) for message in messages) <= MAX_AT_ONCE_BYTES:
+    if sum(_weight(message) for message in messages) <= MAX_BYTES_PER_CALL:
         return _joined(pieces())
     return await asyncio.to_thread(lambda: _joined(pieces()))
 

@@ -10,7 +10,7 @@ read), is it JSON of the right shape. The rest is the gateway's, and every other
 untouched.
 
 A request without a token and not from the local socket goes on too: the same two routes exist in Django for a
-browser's session, where the CSRF check is. So a cookie is never looked at here, and a header that names a
+browser's session, where the CSRF check is. So cookies are not read here, and a header that names a
 wrong token is refused here, whatever cookie comes with it.
 
 Everything is bounded before it is held: one body, all bodies together, the time to send one, messages in a
@@ -46,11 +46,11 @@ log = logging.getLogger(__name__)
 
 BASE = "/api/v1/topics/"
 MAX_BODY_BYTES = 16 << 20  # of messages, as the remoting port's frame
-MAX_FORM_BYTES = 2_621_440  # of all other requests: what Django takes unless it is told otherwise
+MAX_FORM_BYTES = 2_621_440  # of all other requests: Django's default
 MAX_BODIES_BYTES = 64 << 20  # of all requests that are being read or stored
 MAX_BYTES_ON_LOOP = 64 << 10  # of a body; a larger one is read in a thread
-BODY_SECONDS = 30.0  # from the first byte of a body to its last
-MAX_LIMIT = 100  # messages in one answer, as rows in each list of REST: whoever wants more pages on
+MAX_BODY_SECONDS = 30.0  # from the first byte of a body to its last
+MAX_LIMIT = 100  # messages in one answer, as rows in each list of REST; more are read page by page
 DEFAULT_LIMIT = 32
 MAX_WAIT_MS = 30_000
 MAX_INT64 = (1 << 63) - 1
@@ -98,7 +98,7 @@ class HotRoutes:
         local_caller: Callable[[Scope], Caller | None] = lambda scope: None,
         repeats: Repeats | None = None,
         clock: Callable[[], float] = time.time,
-        body_seconds: float = BODY_SECONDS,
+        body_seconds: float = MAX_BODY_SECONDS,
     ):
         self._app = app
         self._gateway = gateway
@@ -174,7 +174,7 @@ class HotRoutes:
                     length += len(part)
                     if length > MAX_BODY_BYTES:
                         raise _body_too_large(length)
-                    if length > held:  # chunked: nobody announced it
+                    if length > held:  # chunked: the length was not announced
                         self._bodies_bytes += length - held
                         held = length
                         if self._bodies_bytes > MAX_BODIES_BYTES:
@@ -200,7 +200,8 @@ class HotRoutes:
 
 
 def _parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
-    """What a query string asks; a Problem when it is too long or names something that is not `known`."""
+    """Return the parameters of a query string; a Problem when it is too long or names something that is not
+    `known`."""
     try:
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
     except ValueError:
@@ -214,7 +215,7 @@ def _parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def _route(scope: Scope) -> tuple[str, int | None] | None:
-    """(topic, None) for a send, (topic, queue) for a pull, None for what is not ours. Names are checked by
+    """(topic, None) for a send, (topic, queue) for a pull, None for other requests. Names are checked by
     the gateway."""
     if scope["type"] != "http" or not scope["path"].startswith(BASE):
         return None
@@ -238,7 +239,7 @@ def most_body_bytes(method: str, path: str) -> int:
 
 
 class _Gone(Exception):
-    """The other side closed the connection; nobody reads an answer."""
+    """The client closed the connection and reads no answer."""
 
 
 async def _parts(receive: Receive):

@@ -73,7 +73,7 @@ def _check_names(body: bytes, messages: list[dict]) -> None:
 
 
 def _colons_in_texts(message: dict) -> int:
-    """How many colons the texts of a message have."""
+    """Return how many colons the texts of a message have."""
     keys, properties = message.get("keys") or (), message.get("properties") or {}
     count = message["body"].count(":") + (message.get("tag") or "").count(":")
     count += keys.count(":") if isinstance(keys, str) else sum(key.count(":") for key in keys)
@@ -81,7 +81,7 @@ def _colons_in_texts(message: dict) -> int:
 
 
 def _count_with_texts(body: bytes, *marks: bytes) -> int:
-    """How often marks occur, those within texts too: an upper bound, found fast."""
+    """Return how often marks occur, those within texts too: an upper bound, found fast."""
     return sum(
         body.count(mark, at, at + _COUNTED_BYTES_PER_CALL)
         for at in range(0, len(body), _COUNTED_BYTES_PER_CALL)
@@ -90,7 +90,7 @@ def _count_with_texts(body: bytes, *marks: bytes) -> int:
 
 
 def _count_outside_texts(body: bytes, text_or_mark: re.Pattern[bytes], most: int) -> int:
-    """How often marks occur outside of texts; the count ends one above `most`."""
+    """Return how often marks occur outside of texts; the count ends one above `most`."""
     count, at = 0, 0
     while count <= most and (match := text_or_mark.search(body, at)):
         at = match.end()

@@ -75,7 +75,7 @@ async def cluster():
 
 
 class Inbox:
-    """A handler that keeps what it gets, and fails as often as it is told to."""
+    """A handler that keeps what it gets, and fails a given number of times."""
 
     def __init__(self, failures=0):
         self.failures = failures

@@ -278,7 +278,7 @@ async def test_a_busy_broker_is_asked_again(cluster, producer, monkeypatch):
     monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
     cluster.store.refuse = PutStatus.OS_PAGE_CACHE_BUSY
     asyncio.get_running_loop().call_later(0.005, setattr, cluster.store, "refuse", None)
-    monkeypatch.setattr(producer_module, "ATTEMPTS", 1000)
+    monkeypatch.setattr(producer_module, "MAX_ATTEMPTS", 1000)
     assert (await producer.send("T", b"x")).status == "SEND_OK"
 
 

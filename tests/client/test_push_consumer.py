@@ -481,7 +481,7 @@ async def test_a_queue_that_goes_to_another_is_committed_at_once_and_not_set_bac
     consumer = await consume(stuck)
     await until(lambda: len(stuck.handled) == 2)
     consumer._assignment.drop(consumer._assignment.queues[queue(3)])
-    # Though it still handles a message, the next reader begins behind what it has done, and may be further by
+    # Though it still handles a message, the next reader begins after what it has done, and may be further by
     # the end.
     await until(lambda: cluster.parts.offsets.query("g", "T", 3) == 2)
     cluster.parts.offsets.commit("g", "T", 3, 9)

@@ -1,4 +1,4 @@
-"""docs/PYTHON.md: its programs run, and print what stands behind their prints."""
+"""docs/PYTHON.md: its programs run, and print what their comments after `print` say."""
 
 import ast
 import asyncio

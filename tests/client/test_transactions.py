@@ -126,7 +126,7 @@ async def test_a_plain_check_holds_up_nobody(cluster):
 async def test_questions_beyond_what_a_slow_check_can_take_are_passed_over_and_asked_again(
     cluster, monkeypatch, caplog
 ):
-    monkeypatch.setattr("broker_store.client.transactions.MOST_HELD", 3)
+    monkeypatch.setattr("broker_store.client.transactions.MAX_HELD", 3)
     asked, ready = [], asyncio.Event()
 
     async def check(message):
@@ -140,7 +140,7 @@ async def test_questions_beyond_what_a_slow_check_can_take_are_passed_over_and_a
         await known(cluster)
         cluster.advance(INTERVAL_MS)
         await until(lambda: len(asked) == 3)
-        await producer.begin("T", b"5")  # its answer comes behind the questions
+        await producer.begin("T", b"5")  # its answer comes after the questions
         assert asked == [b"0", b"1", b"2"] and len(caplog.records) == 1
         ready.set()
         await until(lambda: len(shown(cluster)) == 3)
