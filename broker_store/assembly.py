@@ -128,9 +128,14 @@ class BrokerProcess:
                 place = (self._data or self.store.root) / "namesrv"
                 nameserver = build_name_server(self.settings.name_server, place)
             parts = build_parts(
-                self.settings.broker, self.settings.store, self.store, wall_clock_ms, nameserver
+                self.settings.broker,
+                self.settings.store,
+                self.store,
+                wall_clock_ms,
+                nameserver,
+                samples=None if looks_only else self._sample_files(),
             )
-            self.store.appender.store_host = parts.store_host
+            self.store.appender.store_host = parts.endpoint.store_host
             if self.write_changes is not None:
                 parts.changes.write = self.write_changes
             broker = Broker(parts)
@@ -140,7 +145,7 @@ class BrokerProcess:
             if looks_only:
                 # No port: a process that only reads the store serves no clients, and another broker may be
                 # running.
-                self.parts = parts
+                self.parts, self.broker = parts, broker
                 return
             if nameserver is not None:
                 # Before the port opens, so that no other broker can register first
@@ -157,8 +162,9 @@ class BrokerProcess:
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
             self.broker = broker
             await broker.start(self.bind)
-            self.store.appender.store_host = parts.store_host
-            self._remember(parts)
+            self.store.appender.store_host = parts.endpoint.store_host
+            if parts.history is not None:
+                self._remember(parts.history)
             self.parts = parts
         except BaseException:
             await self.stop()
@@ -173,11 +179,12 @@ class BrokerProcess:
             if self._records is not None and self._records.failure:
                 log.warning("the record of this start is not kept: %s", self._records.failure)
 
-    def _remember(self, parts: BrokerParts) -> None:
-        """Start to take samples, when all that they need exists."""
-        files = SampleFiles(self.store.disk, self.store.root.parent / samples.DIRECTORY)
-        parts.history = History(self.store, parts.offsets, parts.clients, files, clock=wall_clock_ms)
-        self._sampler = Worker("sampler", parts.history.step, SAMPLE_MS / 1000, _sampler_failed, niceness=5)
+    def _sample_files(self) -> SampleFiles:
+        return SampleFiles(self.store.disk, self.store.root.parent / samples.DIRECTORY)
+
+    def _remember(self, history: History) -> None:
+        """Start to take samples, now that clients can connect."""
+        self._sampler = Worker("sampler", history.step, SAMPLE_MS / 1000, _sampler_failed, niceness=5)
         self._sampler.start()
 
     def _forget(self, sampler: Worker, history: History) -> None:
@@ -216,8 +223,9 @@ class BrokerProcess:
 
     async def stop(self) -> None:
         """Close ports and answer waiting pulls, then close the store. Idempotent."""
-        if self._sampler is not None and self.parts is not None:
-            sampler, history = self._sampler, self.parts.history
+        history = None if self.parts is None else self.parts.history
+        if self._sampler is not None and history is not None:
+            sampler = self._sampler
             self._sampler = None
             await self._in_thread(lambda: self._forget(sampler, history))
         if self.broker is not None:
@@ -236,8 +244,8 @@ class BrokerProcess:
     def ports(self) -> dict[str, str]:
         """Return what listens where, for the run file and READY."""
         listening = {}
-        if self.broker is not None and self.parts is not None:
-            listening["broker"] = self.parts.address.rpartition(":")[2]
+        if self.broker is not None and self.broker.listeners:
+            listening["broker"] = self.broker.parts.endpoint.address.rpartition(":")[2]
         if self.name_server_port is not None and self.name_server_port.listener is not None:
             listening["nameserver"] = str(self.name_server_port.listener.port)
         return {name: f"{self.bind}:{port}" for name, port in listening.items()}

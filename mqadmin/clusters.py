@@ -81,9 +81,9 @@ from broker_store.protocol.command import VERSION
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem, problem_of_put
-from broker_store.server.admin import Admin
-from broker_store.server.produce import SENT
+from broker_store.server.admin import forget_group, forget_topic
 from broker_store.server.runtime_info import RUNNING_VERSION
+from broker_store.server.send_group import SENT
 from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin import condition, dead_letters, signs, waiting, write_routes
@@ -286,7 +286,7 @@ class EmbeddedCluster:
             reason = (store.report.error or "the log says why").rstrip(".")
             sentence = f"The broker did not start: {reason}."
         elif state in ("running", "read_only"):
-            causes = "; ".join(flag["cause"] for flag in store.snapshot()["flags"])
+            causes = "; ".join(flag["cause"] for flag in store.status.snapshot()["flags"])
             if state == "read_only":
                 sentence = f"Messages can be read, but none are taken: {causes}."
             elif causes:
@@ -296,7 +296,7 @@ class EmbeddedCluster:
     def store(self) -> dict:
         if self._store is None:
             return _UNKNOWN_STORE | {"at_ms": int(time.time() * 1000)}
-        snapshot = self._store.snapshot()
+        snapshot = self._store.status.snapshot()
         snapshot["state"] = self._state().state
         snapshot["flags"] = self._without_directories(snapshot["flags"])
         if snapshot["state"] not in ("running", "read_only", "closed"):
@@ -314,11 +314,11 @@ class EmbeddedCluster:
         if self._store is None:
             return None
         if self._store.report.state == "running":
-            return self._without_directories(self._store.recovery_report())
+            return self._without_directories(self._store.report.as_dict())
         # What is over is told over and over again while a page shows it.
         if self._recovery is None or time.monotonic() > self._recovery_until:
             self._recovery, self._recovery_until = (
-                self._without_directories(self._store.recovery_report()),
+                self._without_directories(self._store.report.as_dict()),
                 time.monotonic() + TOLD_SECONDS,
             )
         return self._recovery
@@ -327,7 +327,7 @@ class EmbeddedCluster:
 
     def store_files(self, *kinds: str) -> list[dict]:
         """Files of some kinds (commitlog, consumequeue, index), or of all."""
-        return self._parts.store.files(*kinds)
+        return self._parts.store.status.files(*kinds)
 
     async def file_map(self, *kinds: str, topic: str | None = None) -> list[dict]:
         """Files of some kinds (commitlog, consumequeue, index), or of all; of one topic those of its queues
@@ -336,7 +336,7 @@ class EmbeddedCluster:
         directory, store = self.directory(), self._store
         if store.state in ("running", "read_only"):
             found = (
-                store.files(*others)
+                store.status.files(*others)
                 if topic is None
                 and (others := [kind for kind in ("commitlog", "index") if not kinds or kind in kinds])
                 else []
@@ -349,13 +349,13 @@ class EmbeddedCluster:
                 )
                 async for some in in_turns(queues):
                     for queue in some:
-                        found += store.queue_files(*queue)
+                        found += store.status.queue_files(*queue)
             return found + _of(await self.hung_files(), kinds, topic)
         return await self._in_thread(lambda: _of(directory.files(), kinds, topic))
 
     async def hung_files(self) -> list[dict]:
         """Files of a running broker's store that were deleted and are still held."""
-        return await self._in_thread(self._parts.store.hung_files)
+        return await self._in_thread(self._parts.store.status.hung_files)
 
     async def with_times(self, files: list[dict]) -> list[dict]:
         """The files with the store times of what they hold; each costs short reads, so give those that are
@@ -405,20 +405,21 @@ class EmbeddedCluster:
                 queue async for some in in_turns(queues) for queue in some if search in queue[0].lower()
             ]
         files = [
-            file | {"min_offset": store.min_offset(*queue), "max_offset": store.max_offset(*queue)}
+            file
+            | {"min_offset": store.reads.min_offset(*queue), "max_offset": store.reads.max_offset(*queue)}
             for queue in queues[begin : begin + count]
-            for file in store.queue_files(*queue)
+            for file in store.status.queue_files(*queue)
         ]
         return files, len(queues)
 
     def store_index(self) -> list[dict]:
-        return self._parts.store.index_files()
+        return self._parts.store.index.facts()
 
     async def explain(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64
     ) -> list[dict]:
         """The steps of a key lookup, see facts/explain.py."""
-        end_ms, positions = FOR_EVER_MS if end_ms is None else end_ms, self._parts.store.positions()
+        end_ms, positions = FOR_EVER_MS if end_ms is None else end_ms, self._parts.store.status.positions()
         return await self._in_thread(
             explain, self.directory(), topic, key, begin_ms, end_ms, limit, positions
         )
@@ -443,13 +444,13 @@ class EmbeddedCluster:
 
     def rebuild_index(self) -> dict:
         """Have the engine's own worker build the index anew; the same as rebuild_state."""
-        return self._parts.store.rebuild_index()
+        return self._parts.store.rebuilding.begin()
 
     def rebuild_state(self) -> dict:
-        return self._parts.store.rebuild_state()
+        return self._parts.store.rebuilding.progress()
 
     def cancel_rebuild(self) -> dict:
-        return self._parts.store.cancel_rebuild()
+        return self._parts.store.rebuilding.cancel()
 
     def race(self) -> dict:
         """How far each step behind the log's end has come (broker_store/facts/dispatch.py); unknown
@@ -558,7 +559,7 @@ class EmbeddedCluster:
                 name=parts.broker_name,
                 cluster=parts.cluster,
                 id=parts.settings.broker_id,
-                address=parts.address,
+                address=parts.endpoint.address,
                 started_ms=parts.started_ms,
                 version=RUNNING_VERSION,
             ),
@@ -623,17 +624,17 @@ class EmbeddedCluster:
         groups = sorted({*parts.offsets.groups_of_topic(name), *parts.clients.groups_of_topic(name)})
         queues = []
         for queue_id in self._queue_ids(config):
-            low, high = store.min_offset(name, queue_id), store.max_offset(name, queue_id)
+            low, high = store.reads.min_offset(name, queue_id), store.reads.max_offset(name, queue_id)
             queues.append(
                 {
                     "queue_id": queue_id,
                     "min_offset": low,
                     "max_offset": high,
                     "messages": high - low,
-                    "earliest_store_ms": _time(store.earliest_store_time(name, queue_id))
+                    "earliest_store_ms": _time(store.reads.earliest_store_time(name, queue_id))
                     if high > low
                     else None,
-                    "last_store_ms": store.last_store_time(name, queue_id),
+                    "last_store_ms": store.reads.last_store_time(name, queue_id),
                 }
             )
         return self._topic(config) | {
@@ -670,9 +671,9 @@ class EmbeddedCluster:
     def delete_topic(self, name: str) -> None:
         self._own_topic(name)
         self._topic_config(name)
-        Admin(self._parts).forget_topic(name)
-        if self._parts.registration is not None:
-            self._parts.registration.delete_topic(name)
+        forget_topic(self._parts, name)
+        if (registration := self._process.broker.registration) is not None:
+            registration.delete_topic(name)
 
     def _own_topic(self, name: str) -> None:
         if self._parts.topics.is_system(name):
@@ -698,7 +699,7 @@ class EmbeddedCluster:
             "perm": config.perm,
             "order": config.order,
             "messages": sum(
-                store.max_offset(config.name, q) - store.min_offset(config.name, q)
+                store.reads.max_offset(config.name, q) - store.reads.min_offset(config.name, q)
                 for q in store.queue_ids(config.name)
             ),
             "in_per_s": parts.statistics.put_rate(config.name),
@@ -782,13 +783,13 @@ class EmbeddedCluster:
 
     def _group_queue(self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool) -> dict:
         parts, store = self._parts, self._parts.store
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
         at = parts.offsets.query(group, topic, queue_id)
         lag = None if at is None else max(0, high - at)
         lag_ms = consumed_ms = None
         if timed and at is not None:
-            consumed_ms = _time(store.store_time_at(topic, queue_id, at - 1)) if at > low else None
-            waits_since_ms = _time(store.store_time_at(topic, queue_id, max(at, low))) if lag else None
+            consumed_ms = _time(store.reads.store_time_at(topic, queue_id, at - 1)) if at > low else None
+            waits_since_ms = _time(store.reads.store_time_at(topic, queue_id, max(at, low))) if lag else None
             lag_ms = 0 if lag == 0 else None if waits_since_ms is None else max(0, now_ms - waits_since_ms)
         return {
             "topic": topic,
@@ -830,7 +831,7 @@ class EmbeddedCluster:
         return {
             "topic": topic,
             "messages": sum(
-                store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id)
+                store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
                 for queue_id in store.queue_ids(topic)
             ),
         }
@@ -847,7 +848,7 @@ class EmbeddedCluster:
         times = [
             time_ms
             for queue_id in store.queue_ids(topic)
-            if (time_ms := _time(store.last_store_time(topic, queue_id))) is not None
+            if (time_ms := _time(store.reads.last_store_time(topic, queue_id))) is not None
         ]
         return max(times, default=None)
 
@@ -864,7 +865,7 @@ class EmbeddedCluster:
         """The group and its positions; what it sent back or gave up stays in its retry and dead letter
         topics."""
         self._own_group(name)
-        Admin(self._parts).forget_group(name, clean_offset=True)
+        forget_group(self._parts, name, clean_offset=True)
 
     def dead_letters(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> dict:
         """What sending a group's dead letters again would do (mqadmin/dead_letters.py); `left_out` is what
@@ -904,11 +905,11 @@ class EmbeddedCluster:
             raise NotFoundError(f"topic {topic} has no queue {queue_id}")
         moves = []
         for number in range(config.read_queues) if queue_id is None else [queue_id]:
-            low, high = store.min_offset(topic, number), store.max_offset(topic, number)
+            low, high = store.reads.min_offset(topic, number), store.reads.max_offset(topic, number)
             if to in ("earliest", "latest"):
                 after = low if to == "earliest" else high
             elif to == "time":
-                after = store.offset_by_time(topic, number, value)
+                after = store.reads.offset_by_time(topic, number, value)
             elif low <= value <= high:
                 after = value
             else:
@@ -926,7 +927,7 @@ class EmbeddedCluster:
         if not dry_run:
             for move in moves:
                 parts.offsets.reset(group, topic, move["queue_id"], move["after"])
-            parts.pulls.reset(group, topic, [move["queue_id"] for move in moves])
+            self._process.broker.reset_pulls(group, topic, [move["queue_id"] for move in moves])
         return moves
 
     def _own_group(self, name: str) -> None:
@@ -1009,7 +1010,7 @@ class EmbeddedCluster:
             raise NotFoundError(
                 f"topic {topic} has no queue {queue_id}; it has {len(self._queue_ids(config))}"
             )
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
         begin = max(offset, low)
         messages, next_offset = await self._in_thread(
             self._read_queue, topic, queue_id, begin, min(limit, MAX_LIMIT)
@@ -1028,7 +1029,7 @@ class EmbeddedCluster:
         """Up to `limit` messages stored before `end_ms`, and the offset behind them. In a thread."""
         store, messages, taken = self._process.store, [], 0
         while len(messages) < limit and (taken < MAX_ANSWER_BYTES if budget is None else not budget.is_spent):
-            result = store.get_blocking(
+            result = store.reads.get_blocking(
                 GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES)
             )
             if result.status is GetStatus.MESSAGE_DAMAGED:
@@ -1079,7 +1080,7 @@ class EmbeddedCluster:
         store, found, older = self._process.store, [], False
         end_ms = min(end_ms, FOR_EVER_MS - 1)
         for queue_id in queue_ids:
-            for low, behind in store.offset_ranges(topic, queue_id, 0, end_ms):
+            for low, behind in store.reads.offset_ranges(topic, queue_id, 0, end_ms):
                 begin = max(low, behind - limit)
                 older = older or begin > low
                 messages, _ = self._read_queue(topic, queue_id, begin, behind - begin, end_ms, budget)
@@ -1104,7 +1105,7 @@ class EmbeddedCluster:
     ) -> Found:
         found: list[StoredMessage] = []
         for queue_id in queue_ids:
-            for begin, behind in self._process.store.offset_ranges(
+            for begin, behind in self._process.store.reads.offset_ranges(
                 topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)
             ):
                 # One more than wanted of each queue: so it is known whether something was left out.
@@ -1132,7 +1133,7 @@ class EmbeddedCluster:
         orders = [
             order
             for queue_id in queue_ids
-            if (order := self._process.store.time_order(topic, queue_id, *times_ms)) is not None
+            if (order := self._process.store.reads.time_order(topic, queue_id, *times_ms)) is not None
         ]
         unknown = next((order for order in orders if order.unknown_below), None)
         if unknown is not None:
@@ -1143,7 +1144,7 @@ class EmbeddedCluster:
         """The first offset of a queue whose message was stored at or after a time."""
         if queue_id not in self._queue_ids(self._topic_config(topic)):
             raise NotFoundError(f"topic {topic} has no queue {queue_id}")
-        return await self._in_thread(self._parts.store.offset_by_time, topic, queue_id, time_ms)
+        return await self._in_thread(self._parts.store.reads.offset_by_time, topic, queue_id, time_ms)
 
     async def time_doubt(self, topic: str, time_ms: int, queue_id: int | None = None) -> str | None:
         """Why a search of a queue (None: of each queue) for a time is uncertain; None when it is not."""
@@ -1151,7 +1152,7 @@ class EmbeddedCluster:
 
         def ask() -> str | None:
             orders = (
-                (number, self._process.store.time_order(topic, number, time_ms)) for number in queue_ids
+                (number, self._process.store.reads.time_order(topic, number, time_ms)) for number in queue_ids
             )
             return next((f"queue {number}: {order}" for number, order in orders if order is not None), None)
 
@@ -1159,7 +1160,7 @@ class EmbeddedCluster:
 
     async def damage_at(self, log_offset: int) -> str | None:
         """How the record at a log offset is damaged; None when it is not."""
-        return await self._in_thread(self._parts.store.damage_at, log_offset)
+        return await self._in_thread(self._parts.store.reads.damage_at, log_offset)
 
     async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are
@@ -1178,7 +1179,7 @@ class EmbeddedCluster:
             for offset in sorted(offsets):
                 if taken >= MAX_ANSWER_BYTES:
                     return len(offsets), messages, damaged, True
-                raw, damage = store.record_of_entry(offset, walk.hashed)
+                raw, damage = store.reads.record_of_entry(offset, walk.hashed)
                 if damage is not None:
                     damaged.append(DamagedRecord(offset, damage))
                 stored = _as_far_as_readable(raw)
@@ -1192,7 +1193,7 @@ class EmbeddedCluster:
             return len(offsets), messages, damaged, False
 
         entries, messages, damaged, is_full = await self._in_thread(look_up)
-        positions, reasons = store.positions(), []
+        positions, reasons = store.status.positions(), []
         if damaged:
             reasons.append(damage_doubt(damaged))
         if is_full:
@@ -1204,7 +1205,7 @@ class EmbeddedCluster:
             )
         elif entries >= asked:
             reasons.append(f"the index gave as many entries as were asked for ({asked})")
-        reasons += filter(None, (store.index_doubt, store.key_times_doubt(begin_ms, end_ms)))
+        reasons += filter(None, (store.index_doubt, store.reads.key_times_doubt(begin_ms, end_ms)))
         return Found(messages, not reasons, "; ".join(reasons), damaged=tuple(damaged))
 
     async def traces_of(self, message_id: str) -> Traces:
@@ -1232,10 +1233,10 @@ class EmbeddedCluster:
             _, log_offset = message_id.decode_offset_id(id)
         except FormatError:
             log_offset = -1
-        positions, reasons, damaged = store.positions(), [], []
+        positions, reasons, damaged = store.status.positions(), [], []
         if positions["min"] <= log_offset < positions["confirmed"]:
             raw, damage = await self._in_thread(
-                lambda: (store.record_at(log_offset, False), store.damage_at(log_offset))
+                lambda: (store.reads.record_at(log_offset, False), store.reads.damage_at(log_offset))
             )
             stored = _as_far_as_readable(raw)
             if stored is not None and stored.offset_id == id.upper():
@@ -1266,7 +1267,7 @@ class EmbeddedCluster:
         NotFoundError without a record, a Problem where its parts cannot be told apart.
         """
         store = self._parts.store
-        raw = await self._in_thread(store.record_at, log_offset, False)
+        raw = await self._in_thread(store.reads.record_at, log_offset, False)
         if raw is None:
             raise NotFoundError(f"no record that can be read begins at {log_offset:,} of the log")
         try:
@@ -1343,6 +1344,7 @@ class EmbeddedCluster:
                     result.status, message, self._parts.store_settings.max_message_size
                 ).document()
             }
+        store_host = self._parts.endpoint.store_host
         return {
             "status": result.status.name,
             "topic": topic,
@@ -1350,7 +1352,7 @@ class EmbeddedCluster:
             "queue_offset": str(result.queue_offset),
             "log_offset": str(result.log_offset),
             "message_id": unique_key,
-            "offset_message_id": message_id.encode_offset_id(self._parts.store_host, result.log_offset),
+            "offset_message_id": message_id.encode_offset_id(store_host, result.log_offset),
             "store_time_ms": str(result.store_timestamp),
         }
 
@@ -1386,7 +1388,7 @@ class EmbeddedCluster:
             0,
             now_ms,
             LOOPBACK_HOST,
-            parts.store_host,
+            parts.endpoint.store_host,
         )
         level = new.properties.get(properties.DELAY, "")
         if level.isascii() and level.isdigit() and 0 < int(level[:9]):
@@ -1394,7 +1396,7 @@ class EmbeddedCluster:
         return message, unique_key
 
     def _unique_id(self, now_ms: int) -> str:
-        address = self._parts.store_host[0]
+        address = self._parts.endpoint.store_host[0]
         return message_id.encode_unique_id(
             message_id.UniqueId(
                 address, os.getpid(), self._loader, now_ms % (31 * 86_400_000), next(self._ids)
@@ -1409,8 +1411,8 @@ class EmbeddedCluster:
         if queue_id not in self._queue_ids(config):
             raise NotFoundError(f"topic {topic} has no queue {queue_id}")
         if offset is None:
-            offset = store.min_offset(topic, queue_id)
-        if wait_ms > 0 and offset >= store.max_offset(topic, queue_id):
+            offset = store.reads.min_offset(topic, queue_id)
+        if wait_ms > 0 and offset >= store.reads.max_offset(topic, queue_id):
             await self._arrival(topic, queue_id, offset, wait_ms / 1000)
         return await self.messages_at(topic, queue_id, offset, limit)
 
@@ -1423,10 +1425,10 @@ class EmbeddedCluster:
         waiting = self._arrivals.setdefault(queue, set())
         waiting.add(event)
         try:
-            while store.max_offset(topic, queue_id) <= offset and (left := deadline - loop.time()) > 0:
+            while store.reads.max_offset(topic, queue_id) <= offset and (left := deadline - loop.time()) > 0:
                 # The last parked pull of a client that goes takes the watch away with it, so it is set anew
                 # each second.
-                store.watch(topic, queue_id)
+                store.confirmation.watch(topic, queue_id)
                 event.clear()
                 try:
                     await asyncio.wait_for(event.wait(), min(left, 1.0))
@@ -1437,14 +1439,14 @@ class EmbeddedCluster:
             if not waiting:
                 self._arrivals.pop(queue, None)
                 if not self._parts.parked.waiting_on(queue):
-                    store.unwatch(topic, queue_id)
+                    store.confirmation.unwatch(topic, queue_id)
 
     def _listen(self) -> None:
         """Hear of arrivals beside the parked pulls' listener, which stays the first to be told."""
         store = self._parts.store
-        if store.arrival_listener is self._listened_to and self._listened_to is not None:
+        if store.confirmation.arrival_listener is self._listened_to and self._listened_to is not None:
             return
-        first = store.arrival_listener
+        first = store.confirmation.arrival_listener
 
         def arrived(queues: list[tuple[str, int]]) -> None:
             if first is not None:
@@ -1453,7 +1455,7 @@ class EmbeddedCluster:
                 for event in self._arrivals.get(queue, ()):
                     event.set()
 
-        self._listened_to = store.arrival_listener = arrived
+        self._listened_to = store.confirmation.arrival_listener = arrived
 
     # -- inside
 

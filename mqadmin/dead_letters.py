@@ -190,7 +190,7 @@ def plan(
     }
     again, others = [], []
     for queue_id, place in sorted(places.items()):
-        low, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        low, end = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
         at = min(max(place or 0, low), end)
         waiting = within(left_out.get(queue_id, ()), low, at)
         again += [(queue_id, *stretch) for stretch in waiting]
@@ -229,7 +229,7 @@ def plan(
     for queue_id, first, end in taken_up:
         stretches.setdefault(queue_id, []).extend((first, end - 1))
     times = [
-        store.store_time_at(topic, queue_id, offset)
+        store.reads.store_time_at(topic, queue_id, offset)
         for queue_id, offsets in stretches.items()
         for offset in (offsets[0], offsets[-1])
     ]
@@ -262,7 +262,7 @@ class _Look:
 
     def at(self, queue_id: int, at: int, end: int) -> None:
         while at < end and self._looked < MAX_LOOKED:
-            result = self._store.get_blocking(
+            result = self._store.reads.get_blocking(
                 GetRequest(self._topic, queue_id, at, min(end - at, MAX_LOOKED - self._looked, 512), 1 << 20)
             )
             stored = (

@@ -36,13 +36,13 @@ class FromBroker:
 
     @functools.cached_property
     def _positions(self) -> dict:
-        return self._call(self._parts.store.positions)
+        return self._call(self._parts.store.status.positions)
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         store = self._parts.store
         return self._call(
             lambda: (
-                (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))
+                (store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id))
                 if queue_id in store.queue_ids(topic)
                 else None
             )

@@ -85,8 +85,8 @@ class Listings:
                 for topic, queue_id in queues:
                     numbers[topic] = (
                         numbers.get(topic, 0)
-                        + store.max_offset(topic, queue_id)
-                        - store.min_offset(topic, queue_id)
+                        + store.reads.max_offset(topic, queue_id)
+                        - store.reads.min_offset(topic, queue_id)
                     )
         elif sort in ("in", "out"):
             rate_of = statistics.put_rate if sort == "in" else statistics.out_rate
@@ -205,7 +205,7 @@ class Listings:
             for name in offsets.topics_of(holder) if topic is None else (topic,):
                 for queue_id, at in offsets.of(holder, name).items():
                     known = True
-                    total += max(0, store.max_offset(name, queue_id) - at)
+                    total += max(0, store.reads.max_offset(name, queue_id) - at)
             if known or offsets.topics_of(group):
                 break  # one that commits for itself goes by what it commits
         return total if known else None

@@ -96,7 +96,7 @@ def fate(parts, stored: StoredMessage) -> dict | None:
         "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID)),
     }
     if stored.topic == SCHEDULE_TOPIC:
-        units = parts.store.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
+        units = parts.store.reads.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
         known = {
             "waits": parts.delay.waits(stored.queue_id, stored.queue_offset),
             "due_ms": units[0][2] if units else None,
@@ -172,7 +172,7 @@ def halves(store, offsets: list[int] | None, limit: int) -> dict:
     when not known."""
     items = []
     for offset in (offsets or [])[:limit]:
-        result = store.get_blocking(GetRequest(HALF_TOPIC, 0, offset, 1, READ_BYTES))
+        result = store.reads.get_blocking(GetRequest(HALF_TOPIC, 0, offset, 1, READ_BYTES))
         if result.status is not GetStatus.FOUND:
             continue  # cleaned away since
         stored = record.decode(result.body, check_crc=False)
@@ -200,7 +200,7 @@ def retries(store, levels: list[dict], group: str) -> dict:
         queue_id, offset = level["level"] - 1, level["max_offset"] - level["waiting"]
         count, first = 0, None
         while offset < level["max_offset"] and left > 0:
-            result = store.get_blocking(
+            result = store.reads.get_blocking(
                 GetRequest(SCHEDULE_TOPIC, queue_id, offset, min(left, READ_COUNT), READ_BYTES)
             )
             if result.status is not GetStatus.FOUND:
@@ -213,7 +213,7 @@ def retries(store, levels: list[dict], group: str) -> dict:
                     count, first = count + 1, stored.queue_offset if first is None else first
             offset = max(offset + 1, result.next_offset)
         if count:
-            units = store.read_units(SCHEDULE_TOPIC, queue_id, first, 1)
+            units = store.reads.read_units(SCHEDULE_TOPIC, queue_id, first, 1)
             found.append(
                 {
                     "level": level["level"],

@@ -237,3 +237,8 @@ def test_only_these_open_a_connection(found):
         "smtplib",
         "telnetlib",
     }
+
+
+def test_the_store_is_a_facade():
+    lines = (PROJECT / "broker_store" / "engine" / "store.py").read_text().count("\n")
+    assert lines < 300, "what a part does belongs to the part"

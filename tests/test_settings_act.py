@@ -117,7 +117,7 @@ def message(body=b"body", key="k", topic="T", properties=b"") -> Message:
 
 def fill(store, count, size=1000):
     for number in range(count):
-        assert store.put(message(bytes(size), f"k{number}")).ok
+        assert store.appender.put(message(bytes(size), f"k{number}")).ok
 
 
 @effect_of("storePathRootDir", "storePathCommitLog")
@@ -149,8 +149,8 @@ def seen_sizes(setup):
 @effect_of("messageIndexEnable")
 def seen_message_index_enable(setup):
     store = setup.open(messageIndexEnable="false")
-    store.put(message())
-    assert store.query_keys("T", "k", 32).offsets == []
+    store.appender.put(message())
+    assert store.reads.query_keys("T", "k", 32).offsets == []
     store.close()
     assert not (setup.root / "index").exists() or not list((setup.root / "index").iterdir())
 
@@ -158,7 +158,7 @@ def seen_message_index_enable(setup):
 @effect_of("enabledAppendPropCRC")
 def seen_enabled_append_prop_crc(setup):
     store = setup.open(enabledAppendPropCRC="true")
-    raw = store.record_at(store.put(message()).log_offset)
+    raw = store.reads.record_at(store.appender.put(message()).log_offset)
     assert record.decode(raw).raw_properties.endswith(record.record_crc_pair(raw[: -record.RECORD_CRC_BYTES]))
     store.close()
 
@@ -166,10 +166,10 @@ def seen_enabled_append_prop_crc(setup):
 @effect_of("flushDiskType")
 def seen_flush_disk_type(setup):
     store = setup.open(flushDiskType="SYNC_FLUSH")
-    result = store.put(message())
-    assert store.confirmed < result.log_end and store.max_offset("T", 0) == 0
+    result = store.appender.put(message())
+    assert store.confirmed < result.log_end and store.reads.max_offset("T", 0) == 0
     store.flush()
-    assert store.confirmed == result.log_end and store.max_offset("T", 0) == 1
+    assert store.confirmed == result.log_end and store.reads.max_offset("T", 0) == 1
     store.close()
     other = Setup(setup.root.parent / "async").open()
     assert other.put(message()).log_end == other.confirmed
@@ -210,7 +210,7 @@ async def seen_timer_roll_window_slot(setup):
 @effect_of("flushConsumeQueueThoroughInterval")
 def seen_flush_consume_queue_thorough_interval(setup):
     store = setup.open(flushConsumeQueueThoroughInterval=5000)
-    store.put(message())
+    store.appender.put(message())
     store.flush()
     store.worker("round-flusher").run(NOW_MS + 4999)
     assert struct.unpack(">q", (setup.root / "checkpoint").read_bytes()[8:16]) != (NOW_MS,)
@@ -223,7 +223,7 @@ def seen_flush_consume_queue_thorough_interval(setup):
 def seen_sync_flush_timeout(setup):
     store = setup.open(flushDiskType="SYNC_FLUSH", syncFlushTimeout=300)
     statuses = []
-    store.when_confirmed(store.put(message()).log_end, statuses.append)
+    store.confirmation.when_confirmed(store.appender.put(message()).log_end, statuses.append)
     for later, expected in ((299, []), (300, [PutStatus.FLUSH_DISK_TIMEOUT])):
         setup.clock.now_ms = NOW_MS + later
         store.tick()
@@ -234,8 +234,8 @@ def seen_sync_flush_timeout(setup):
 @effect_of("maxMessageSize")
 def seen_max_message_size(setup):
     store = setup.open(maxMessageSize=100)
-    assert store.put(message(bytes(100))).ok
-    assert store.put(message(bytes(101))).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.appender.put(message(bytes(100))).ok
+    assert store.appender.put(message(bytes(101))).status is PutStatus.MESSAGE_ILLEGAL
     store.close()
 
 
@@ -247,10 +247,10 @@ def seen_retention_by_age(setup):
     store.round()  # what goes must be in queues and index on the disk
     modified_ms = int((setup.root / "commitlog/00000000000000000000").stat().st_mtime * 1000)
     setup.clock.now_ms = modified_ms + 2 * 3_600_000 - 60_000
-    assert store.delete_expired() == 0
+    assert store.cleaning.delete_expired() == 0
     setup.clock.now_ms = modified_ms + 2 * 3_600_000 + 60_000
-    assert [store.delete_expired(), store.delete_expired()] == [1, 1]
-    assert store.positions()["min"] == 2 * 65536
+    assert [store.cleaning.delete_expired(), store.cleaning.delete_expired()] == [1, 1]
+    assert store.status.positions()["min"] == 2 * 65536
     store.close()
 
 
@@ -321,14 +321,14 @@ def seen_check_crc_on_recover(setup):
     results = []
     for number in range(3):
         setup.clock.now_ms += 10
-        results.append(store.put(message(bytes([65 + number]) * 50, f"k{number}")))
+        results.append(store.appender.put(message(bytes([65 + number]) * 50, f"k{number}")))
     store.close()
     path = setup.root / "commitlog/00000000000000000000"
     content = bytearray(path.read_bytes())
     content[results[1].log_offset + record.FIXED_IPV4.size] ^= 1
     path.write_bytes(content)
     store = setup.open(checkCRCOnRecover="false")
-    assert store.max_offset("T", 0) == 3
+    assert store.reads.max_offset("T", 0) == 3
     store.close()
     with pytest.raises(DamagedStoreError):
         setup.open()
@@ -338,8 +338,8 @@ def seen_check_crc_on_recover(setup):
 def seen_max_msgs_num_batch(setup):
     store = setup.open(maxMsgsNumBatch=3)
     for _ in range(5):
-        store.put(message())
-    assert len(store.query_keys("T", "k", 32).offsets) == 3
+        store.appender.put(message())
+    assert len(store.reads.query_keys("T", "k", 32).offsets) == 3
     store.close()
 
 
@@ -347,9 +347,9 @@ def seen_max_msgs_num_batch(setup):
 def seen_limits_in_memory(setup):
     store = setup.open(maxTransferBytesOnMessageInMemory=4096, maxTransferCountOnMessageInMemory=7)
     fill(store, 20, 100)
-    assert store.get(GetRequest("T", 0, 0, 32)).count == 7
+    assert store.reads.get(GetRequest("T", 0, 0, 32)).count == 7
     fill(store, 20, 1000)
-    assert store.get(GetRequest("T", 0, 20, 32)).count == 3
+    assert store.reads.get(GetRequest("T", 0, 20, 32)).count == 3
     store.close()
 
 
@@ -363,11 +363,11 @@ def seen_limits_on_disk(setup):
     store.close()
     on_disk = {"maxTransferBytesOnMessageInDisk": 4096, "maxTransferCountOnMessageInDisk": 5}
     store = setup.open(accessMessageInMemoryMaxRatio=0, **on_disk)
-    assert store.get(GetRequest("T", 0, 0, 32)).count == 5
-    assert store.get(GetRequest("T", 0, 20, 32)).count == 3
+    assert store.reads.get(GetRequest("T", 0, 0, 32)).count == 5
+    assert store.reads.get(GetRequest("T", 0, 20, 32)).count == 3
     store.close()
     store = setup.open(**on_disk)  # 40 per cent of memory: nothing here is far from the end
-    assert store.get(GetRequest("T", 0, 0, 32)).count == 32
+    assert store.reads.get(GetRequest("T", 0, 0, 32)).count == 32
     store.close()
 
 
@@ -375,8 +375,10 @@ def seen_limits_on_disk(setup):
 def seen_message_delay_level(setup):
     store = setup.open(messageDelayLevel="7s 3m")
     for level in (1, 2, 9):
-        store.put(message(topic=queue_unit.SCHEDULE_TOPIC, properties=f"DELAY\x01{level}\x02".encode()))
-    codes = [unit.tags_code - NOW_MS for unit in store.read_units(queue_unit.SCHEDULE_TOPIC, 0, 0, 3)]
+        store.appender.put(
+            message(topic=queue_unit.SCHEDULE_TOPIC, properties=f"DELAY\x01{level}\x02".encode())
+        )
+    codes = [unit.tags_code - NOW_MS for unit in store.reads.read_units(queue_unit.SCHEDULE_TOPIC, 0, 0, 3)]
     assert codes == [7000, 180_000, 180_000]
     store.close()
 
@@ -384,24 +386,27 @@ def seen_message_delay_level(setup):
 @effect_of("osPageCacheBusyTimeOutMills")
 def seen_os_page_cache_busy_time_out_mills(setup):
     store = setup.open(osPageCacheBusyTimeOutMills=50)
-    assert store.put(message()).ok
+    assert store.appender.put(message()).ok
     setup.clock.step_ms = 51  # the clock moves by so much whenever it is read, so also during an append
-    assert store.put(message()).ok
+    assert store.appender.put(message()).ok
     setup.clock.step_ms = 0
-    assert store.put(message()).status is PutStatus.OS_PAGE_CACHE_BUSY
-    assert store.rejects_sends == "page_cache_busy" and store.busy_took_ms > 50
+    assert store.appender.put(message()).status is PutStatus.OS_PAGE_CACHE_BUSY
+    assert store.rejects_sends == "page_cache_busy" and store.appender.busy_took_ms > 50
     setup.clock.now_ms += 200
     store.tick()
     assert store.rejects_sends is None
-    assert store.put(message()).ok
+    assert store.appender.put(message()).ok
     store.close()
 
 
 @effect_of("brokerRole")
 def seen_broker_role(setup):
     store = setup.open(brokerRole="SLAVE")
-    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE and store.rejects_sends == "slave"
-    assert store.get(GetRequest("T", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert (
+        store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        and store.rejects_sends == "slave"
+    )
+    assert store.reads.get(GetRequest("T", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
     store.close()
 
 
@@ -551,7 +556,10 @@ async def seen_identity(setup):
     }
     parts = Harness(**settings).parts
     assert (parts.broker_name, parts.cluster, parts.settings.broker_id) == ("n1", "c1", 3)
-    assert (parts.address, parts.store_host) == ("127.0.0.7:12345", (b"\x7f\x00\x00\x07", 12345))
+    assert (parts.endpoint.address, parts.endpoint.store_host) == (
+        "127.0.0.7:12345",
+        (b"\x7f\x00\x00\x07", 12345),
+    )
 
 
 @effect_of("returnOrderTopicConfigToBroker", "deleteTopicWithBrokerRegistration")

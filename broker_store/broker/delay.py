@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
+from broker_store.engine.store_protocol import Store
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.excerpts import text_excerpt
 from broker_store.formats import config_json, properties
@@ -57,7 +58,7 @@ class Delay:
     """The delay levels; `levels_ms[0]` is the delay of level 1. `on_ready()` requests a step as soon as
     possible."""
 
-    def __init__(self, store, *, levels_ms: Sequence[int], clock: Callable[[], int]):
+    def __init__(self, store: Store, *, levels_ms: Sequence[int], clock: Callable[[], int]):
         self._store = store
         self._clock = clock
         self._levels = [_Level(delay_ms, number) for number, delay_ms in enumerate(levels_ms)]
@@ -95,8 +96,8 @@ class Delay:
         """
         sentences = []
         for level in self._levels:
-            low = max(0, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
-            high = max(low, self._store.max_offset(SCHEDULE_TOPIC, level.queue_id))
+            low = max(0, self._store.reads.min_offset(SCHEDULE_TOPIC, level.queue_id))
+            high = max(low, self._store.reads.max_offset(SCHEDULE_TOPIC, level.queue_id))
             at = max(low, level.offset)
             if at > high:
                 at = self._first_due_late(level, low, high)
@@ -114,13 +115,13 @@ class Delay:
         """
         if low == high:
             return high
-        last = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, high - 1, 1)
+        last = self._store.reads.read_units(SCHEDULE_TOPIC, level.queue_id, high - 1, 1)
         if not last:
             return low
         stored_ms = last[0][2] - level.delay_ms
         while low < high:
             middle = (low + high) // 2
-            unit = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, middle, 1)
+            unit = self._store.reads.read_units(SCHEDULE_TOPIC, level.queue_id, middle, 1)
             if unit and unit[0][2] <= stored_ms:
                 low = middle + 1
             else:
@@ -147,7 +148,7 @@ class Delay:
     def _step_level(self, level: _Level, now_ms: int) -> int | None:
         if level.retry_ms > now_ms:
             return level.retry_ms
-        units = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, level.offset, BATCH)
+        units = self._store.reads.read_units(SCHEDULE_TOPIC, level.queue_id, level.offset, BATCH)
         if not units:
             return self._nothing_at(level, now_ms)
         self._watch(level, False)
@@ -164,7 +165,7 @@ class Delay:
             request = GetRequest(
                 SCHEDULE_TOPIC, level.queue_id, level.offset, max_count=level.due_end - level.offset
             )
-            result = self._store.get(request, lambda result: self._arrived(level, result))
+            result = self._store.reads.get(request, lambda result: self._arrived(level, result))
             if result is None:
                 level.reading = True
                 return None
@@ -175,7 +176,7 @@ class Delay:
         return now_ms if count == BATCH or level.offset < level.due_end else now_ms + PAUSE_MS
 
     def _nothing_at(self, level: _Level, now_ms: int) -> int | None:
-        low = self._store.min_offset(SCHEDULE_TOPIC, level.queue_id)
+        low = self._store.reads.min_offset(SCHEDULE_TOPIC, level.queue_id)
         if level.offset < low:
             level.offset = low
             return now_ms
@@ -185,7 +186,9 @@ class Delay:
     def _watch(self, level: _Level, watched: bool) -> None:
         if level.watched != watched:
             level.watched = watched
-            (self._store.watch if watched else self._store.unwatch)(SCHEDULE_TOPIC, level.queue_id)
+            (self._store.confirmation.watch if watched else self._store.confirmation.unwatch)(
+                SCHEDULE_TOPIC, level.queue_id
+            )
 
     def _arrived(self, level: _Level, result: GetResult) -> None:
         level.reading = False
@@ -204,7 +207,7 @@ class Delay:
             level.retry_ms = 0 if result.next_offset > level.offset else now_ms + RETRY_MS
             level.offset = max(level.offset, result.next_offset)
             return
-        moved = self._store.put_waited(result.body, result.count, SCHEDULE_TOPIC, FORBIDDEN_TO_SEND)
+        moved = self._store.appender.put_waited(result.body, result.count, SCHEDULE_TOPIC, FORBIDDEN_TO_SEND)
         failed = next((number for number, status in enumerate(moved.statuses) if status not in FINAL), None)
         taken = moved.statuses[:failed]
         delivered = taken.count(PutStatus.PUT_OK)
@@ -225,10 +228,10 @@ class Delay:
         is due."""
         found, now_ms = [], self._clock()
         for number, level in enumerate(self._levels, 1):
-            end = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
+            end = self._store.reads.max_offset(SCHEDULE_TOPIC, level.queue_id)
             if end:
-                at = max(level.offset, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
-                head = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, at, 1) if at < end else []
+                at = max(level.offset, self._store.reads.min_offset(SCHEDULE_TOPIC, level.queue_id))
+                head = self._store.reads.read_units(SCHEDULE_TOPIC, level.queue_id, at, 1) if at < end else []
                 # A time further ahead than the level's delay is invalid: such a message is delivered at once.
                 due_ms = (head[0][2] if head[0][2] <= now_ms + level.delay_ms else now_ms) if head else None
                 found.append(

@@ -12,13 +12,13 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from broker_store.broker.clients import Clients
 from broker_store.broker.offsets import Offsets
 from broker_store.engine import samples
 from broker_store.engine.file_facts import bytes_by_kind
 from broker_store.engine.samples import Sample, SampleFiles
+from broker_store.engine.store_protocol import Store
 from broker_store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,13 @@ class History:
     """`step(now_ms)` is called by a worker, `note_..` on the loop, and reading functions in any thread."""
 
     def __init__(
-        self, store: Any, offsets: Offsets, clients: Clients, files: SampleFiles, *, clock: Callable[[], int]
+        self,
+        store: Store,
+        offsets: Offsets,
+        clients: Clients,
+        files: SampleFiles,
+        *,
+        clock: Callable[[], int],
     ):
         self._store, self._offsets, self._clock = store, offsets, clock
         self.files = files
@@ -143,8 +149,8 @@ class History:
                     left_out += 1
                     continue
                 values[samples.position_of(group, topic, queue_id)] = at
-                values[samples.maximum_of(topic, queue_id)] = store.max_offset(topic, queue_id)
-                values[samples.minimum_of(topic, queue_id)] = store.min_offset(topic, queue_id)
+                values[samples.maximum_of(topic, queue_id)] = store.reads.max_offset(topic, queue_id)
+                values[samples.minimum_of(topic, queue_id)] = store.reads.min_offset(topic, queue_id)
         self.left_out = left_out
         return values
 

@@ -48,6 +48,7 @@ from broker_store.broker.timer_admission import TimerAdmission
 from broker_store.broker.timer_counts import TimerCounts
 from broker_store.broker.timer_request import rolled, row_due_ms, second_of, wheel_entry
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, TIMER_TOPIC
+from broker_store.engine.store_protocol import Store
 from broker_store.engine.timer.timed import Timed, read_timed
 from broker_store.engine.timer.timer_files import WheelEntry
 from broker_store.errors import DiskFullError, StoreError
@@ -75,7 +76,7 @@ class Timer:
 
     def __init__(
         self,
-        store,
+        store: Store,
         *,
         clock: Callable[[], int],
         enabled: bool = True,
@@ -112,7 +113,7 @@ class Timer:
         oldest_ms = second_of(now_ms) - (WINDOW_SLOTS - BLANK_SLOTS) * PRECISION_MS
         self._delivered_ms = max(second_of(check.read_ms), oldest_ms)
         self.data_version = DataVersion(check.state_version, check.counter, check.timestamp)
-        low, high = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
+        low, high = self._store.reads.min_offset(TIMER_TOPIC, 0), self._store.reads.max_offset(TIMER_TOPIC, 0)
         self._queue_offset = max(low, min(self._files.queue_offset, high))
         first = self._delivered_ms // PRECISION_MS
         self.slots.start(self._delivered_ms, (second for second, _ in self._files.pending(first)))
@@ -140,7 +141,7 @@ class Timer:
         return self._next_ms(now_ms)
 
     def _next_ms(self, now_ms: int) -> int | None:
-        is_behind = self._queue_offset < self._store.max_offset(TIMER_TOPIC, 0)
+        is_behind = self._queue_offset < self._store.reads.max_offset(TIMER_TOPIC, 0)
         self._watch(not is_behind)
         if is_behind:
             return now_ms
@@ -196,7 +197,7 @@ class Timer:
             taken(records, self._clock())
             self.on_ready()
 
-        records = self._store.get_records(offsets, arrived)
+        records = self._store.reads.get_records(offsets, arrived)
         if records is None:
             self._reading = True
         else:
@@ -285,7 +286,7 @@ class Timer:
                 goes.append((each, raw))
         if not goes:
             return
-        moved = self._store.put_waited(
+        moved = self._store.appender.put_waited(
             b"".join([raw for _, raw in goes]),
             len(goes),
             TIMER_TOPIC,
@@ -316,7 +317,7 @@ class Timer:
 
     def _roll(self, slot: LoadedSlot, each: WaitingMessage, raw: bytes, now_ms: int) -> None:
         """Store a message whose time is beyond the wheel's window in the timer topic again."""
-        put = self._store.put(rolled(raw, each.write_ms, now_ms))
+        put = self._store.appender.put(rolled(raw, each.write_ms, now_ms))
         if put.ok:
             slot.delivered += 1
             self._gone("rolled", each.topic_hash, slot.slot_ms)
@@ -335,10 +336,10 @@ class Timer:
         while (
             taken < MAX_ENQUEUED_PER_STEP
             and size < MAX_BYTES_PER_STEP
-            and self._queue_offset < self._store.max_offset(TIMER_TOPIC, 0)
+            and self._queue_offset < self._store.reads.max_offset(TIMER_TOPIC, 0)
         ):
             begin = self._queue_offset
-            result = self._store.get(
+            result = self._store.reads.get(
                 GetRequest(TIMER_TOPIC, 0, begin, max_count=MAX_ENQUEUED_PER_STEP - taken), arrived
             )
             if result is None:
@@ -353,7 +354,7 @@ class Timer:
     def _watch(self, watched: bool) -> None:
         if self._watched != watched:
             self._watched = watched
-            (self._store.watch if watched else self._store.unwatch)(TIMER_TOPIC, 0)
+            (self._store.confirmation.watch if watched else self._store.confirmation.unwatch)(TIMER_TOPIC, 0)
 
     def _take_result(self, result: GetResult, now_ms: int) -> None:
         if result.status is not GetStatus.FOUND:
@@ -461,12 +462,12 @@ class Timer:
         check = self.check()
         if ends_slot:
             check = check._replace(read_ms=self.slots.read_ms + PRECISION_MS)
-        self._files.save(check, self._store.positions()["wrote"])
+        self._files.save(check, self._store.status.positions()["wrote"])
 
     def clean(self) -> None:
         """Remove files of the timer log whose messages are gone."""
         if self.enabled:
-            self._files.delete_before(self._store.positions()["min"])
+            self._files.delete_before(self._store.status.positions()["min"])
 
     def facts(self) -> dict:
         """Return the waiting messages, how many are due, how late delivery is, and what was done since the
@@ -483,7 +484,7 @@ class Timer:
         return {
             "enabled": self.enabled,
             **self.waiting.facts(),
-            "not_enqueued": max(0, self._store.max_offset(TIMER_TOPIC, 0) - self._queue_offset),
+            "not_enqueued": max(0, self._store.reads.max_offset(TIMER_TOPIC, 0) - self._queue_offset),
             "due": sum(sum(each.due_ms <= now_ms for each in slot.waiting) for slot in due),
             "behind_ms": max(0, now_ms - oldest_ms),
             "late_ms": self.waiting.recent_lateness_ms(now_ms),

@@ -35,6 +35,7 @@ from broker_store.broker.offsets import Offsets
 from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.topics import HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transaction_metrics import TransactionMetrics
+from broker_store.engine.store_protocol import Store
 from broker_store.formats import properties, record
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult
 
@@ -76,7 +77,7 @@ class Transactions:
 
     def __init__(
         self,
-        store,
+        store: Store,
         offsets: Offsets,
         *,
         clock: Callable[[], int],
@@ -121,7 +122,7 @@ class Transactions:
         self._next_round_ms = self._clock() + self._interval_ms
 
     def _saved(self, topic: str) -> int:
-        low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
+        low, high = self._store.reads.min_offset(topic, 0), self._store.reads.max_offset(topic, 0)
         return max(low, min(self._offsets.query(GROUP, topic, 0) or 0, high))
 
     # Sending and ending ---------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class Transactions:
         def found(result: GetResult) -> None:
             done(record.decode(result.body) if result.status is GetStatus.FOUND else None)
 
-        result = self._store.get(GetRequest(HALF_TOPIC, 0, queue_offset, max_count=1), found)
+        result = self._store.reads.get(GetRequest(HALF_TOPIC, 0, queue_offset, max_count=1), found)
         if result is None:
             return False
         found(result)
@@ -188,7 +189,9 @@ class Transactions:
             named = self._to_note[:MAX_HALVES_PER_OP_RECORD]
             body = "".join(f"{offset}," for offset in named).encode()
             encoded = properties.encode({properties.WAIT: "true", properties.TAGS: OP_TAG})
-            result = self._store.put(Message(OP_HALF_TOPIC, 0, body, encoded, born_timestamp=self._clock()))
+            result = self._store.appender.put(
+                Message(OP_HALF_TOPIC, 0, body, encoded, born_timestamp=self._clock())
+            )
             if not result.ok:
                 self.counts["failures"] += 1
                 return False
@@ -211,14 +214,14 @@ class Transactions:
             return self._retry_ms
         if not self.note():
             return self._later(now_ms)
-        if self._op_read < self._store.max_offset(OP_HALF_TOPIC, 0):
+        if self._op_read < self._store.reads.max_offset(OP_HALF_TOPIC, 0):
             return self._read(OP_HALF_TOPIC, self._op_read, MAX_OP_RECORDS_PER_STEP, now_ms, self._take_ops)
         if self._pause_until_ms > now_ms:
             return self._pause_until_ms
         if self._round_ms is None:
             if now_ms < self._next_round_ms:
                 return self._next_round_ms
-            self._round_ms, self._round_end = now_ms, self._store.max_offset(HALF_TOPIC, 0)
+            self._round_ms, self._round_end = now_ms, self._store.reads.max_offset(HALF_TOPIC, 0)
         if not self._skip():
             return now_ms
         if due := self._due_run():
@@ -276,7 +279,7 @@ class Transactions:
             take(result, self._clock())
             self.on_ready()
 
-        result = self._store.get(GetRequest(topic, 0, offset, max_count=count), arrived)
+        result = self._store.reads.get(GetRequest(topic, 0, offset, max_count=count), arrived)
         if result is None:
             self._reading = True
             return None
@@ -391,7 +394,7 @@ class Transactions:
 
     def _store_again(self, again: list[tuple[record.StoredMessage, Message, bool]], now_ms: int) -> None:
         asked: list[Asked] = []
-        results = self._store.put_many([copy for _, copy, _ in again])
+        results = self._store.appender.put_many([copy for _, copy, _ in again])
         for (half, copy, given_up), result in zip(again, results, strict=True):
             if not result.ok:
                 self.counts["failures"] += 1
@@ -419,7 +422,7 @@ class Transactions:
         half = self._lowest[0] if self._lowest else self._half
         while self._notes and self._notes[0][1] < half:
             self._op = self._notes.popleft()[0] + 1
-        self._moves.append(_Move(half, self._op, self._store.positions()["wrote"]))
+        self._moves.append(_Move(half, self._op, self._store.status.positions()["wrote"]))
         return self._next_round_ms
 
     # State ----------------------------------------------------------------------------------------
@@ -438,7 +441,9 @@ class Transactions:
 
         `waiting` is None after a start until the op records are read, which name the halves that ended.
         """
-        waiting = self._store.max_offset(HALF_TOPIC, 0) - self._half - len(self._ended) + len(self._passed)
+        waiting = (
+            self._store.reads.max_offset(HALF_TOPIC, 0) - self._half - len(self._ended) + len(self._passed)
+        )
         return {
             "waiting": waiting if self._knows_ended() else None,
             "half_offset": self._half,
@@ -462,7 +467,7 @@ class Transactions:
         if not self._knows_ended():
             return None
         found = heapq.nsmallest(count, self._passed)
-        for offset in range(self._half, self._store.max_offset(HALF_TOPIC, 0)):
+        for offset in range(self._half, self._store.reads.max_offset(HALF_TOPIC, 0)):
             if len(found) >= count:
                 break
             if offset not in self._ended:
@@ -470,4 +475,4 @@ class Transactions:
         return found
 
     def _knows_ended(self) -> bool:
-        return self._op_read >= self._store.max_offset(OP_HALF_TOPIC, 0)
+        return self._op_read >= self._store.reads.max_offset(OP_HALF_TOPIC, 0)

@@ -57,9 +57,11 @@ def race(positions: dict, behind_ms: dict, rebuild: dict | None = None) -> dict:
 
 def of(store: MessageStore) -> dict:
     """The race of a store that runs."""
-    positions = store.positions()
-    ages = {name: None if positions[name] is None else store.behind_ms(positions[name]) for name in SINKS}
-    rebuild = store.rebuild_state()
+    positions = store.status.positions()
+    ages = {
+        name: None if positions[name] is None else store.status.behind_ms(positions[name]) for name in SINKS
+    }
+    rebuild = store.rebuilding.progress()
     return race(positions, ages, rebuild if rebuild["state"] == "running" else None)
 
 
@@ -149,7 +151,7 @@ def _last_record(directory: StoreDirectory, end: int) -> int | None:
 
 def flush(store: MessageStore) -> dict:
     """How the log, and how queues and index come to the disk."""
-    snapshot, settings = store.snapshot(), store.settings
+    snapshot, settings = store.status.snapshot(), store.settings
     behind = snapshot["behind"]
     return {
         "at_ms": snapshot["at_ms"],
@@ -161,7 +163,7 @@ def flush(store: MessageStore) -> dict:
         "sync_us": sync_facts(store.write_path),
         "round": {
             "longest_interval_ms": min(settings.flush_consume_queue_thorough_interval, MAX_ROUND_MS),
-            "last_duration_ms": store.last_round_duration_ms,
+            "last_duration_ms": store.status.last_round_duration_ms,
             "position": snapshot["positions"]["checkpoint_position"],
         },
         "checkpoint": snapshot["positions"]["checkpoint"],

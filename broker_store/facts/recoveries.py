@@ -110,4 +110,4 @@ def dry_run(
         pass  # the report says it
     finally:
         store.close()
-    return store.recovery_report()
+    return store.report.as_dict()

@@ -67,7 +67,7 @@ def run(
         store.close()
     on_progress("checking the store")
     checked = check_store(root, settings(root, experiment.flush))
-    return _outcome(experiment, reports, killed, found, store.recovery_report()["id"], checked) | {
+    return _outcome(experiment, reports, killed, found, store.report.as_dict()["id"], checked) | {
         "store": f"{DIRECTORY}/{name}/store"
     }
 
@@ -125,9 +125,9 @@ def _bodies(store: MessageStore) -> dict[str, tuple[int, int, int]]:
     """Return {body: (queue, its offset, log offset)} of all messages that can be read."""
     found = {}
     for topic, queue_id in store.queues():
-        at = store.min_offset(topic, queue_id)
-        while at < store.max_offset(topic, queue_id):
-            result = store.get_blocking(GetRequest(topic, queue_id, at, 32))
+        at = store.reads.min_offset(topic, queue_id)
+        while at < store.reads.max_offset(topic, queue_id):
+            result = store.reads.get_blocking(GetRequest(topic, queue_id, at, 32))
             if result.status is not GetStatus.FOUND:
                 break
             for message in record.decode_all(result.body):

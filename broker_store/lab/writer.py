@@ -85,7 +85,7 @@ class _Writer:
             self._meet("before-copy")
             queue_id = number % QUEUES
             pairs = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"n{number} every{number % 10}"}
-            result = store.put(
+            result = store.appender.put(
                 Message(
                     TOPIC,
                     queue_id,
@@ -113,7 +113,7 @@ class _Writer:
     def _until_confirmed(self, log_end: int) -> None:
         """Wait until the message is acknowledged: with SYNC_FLUSH that is after a sync."""
         answers: list[PutStatus] = []
-        self._store.when_confirmed(log_end, answers.append)
+        self._store.confirmation.when_confirmed(log_end, answers.append)
         while not answers:
             self._store.tick()
             time.sleep(0.0002)

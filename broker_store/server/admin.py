@@ -50,13 +50,42 @@ MAX_MADE_AT_ONCE = 1_000  # topics or groups by one request; a list of so many t
 MAX_ENTRIES_AT_ONCE = 200
 
 
+def forget_topic(parts: BrokerParts, topic: str) -> bool:
+    """Delete a topic with its queues and all that is known of it. Return False when there was none."""
+    known = parts.topics.delete(topic)
+    parts.store.delete_topic(topic)
+    parts.offsets.forget_topic(topic)
+    parts.broadcast.forget(topic=topic)
+    parts.statistics.forget_topic(topic)
+    return known
+
+
+def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
+    """Delete a group. Return False when there was none. Its retry and dead letter topics are deleted by the
+    caller that wants that (mqadmin does)."""
+    known = parts.groups.delete(group)
+    if clean_offset:
+        parts.offsets.forget_group(group)
+        parts.broadcast.forget(group=group)
+    parts.statistics.forget_group(group)
+    return known
+
+
 class Admin:
     """The handlers of administration."""
 
-    def __init__(self, parts: BrokerParts, waiting: Callable[[], int] = lambda: 0, max_waiting: int = 0):
-        """`waiting()` is the number of requests that wait for other clients or for a cold read, of at most
+    def __init__(
+        self,
+        parts: BrokerParts,
+        reset_pulls: Callable[[str, str, list[int]], None],
+        waiting: Callable[[], int],
+        max_waiting: int,
+    ):
+        """`reset_pulls(group, topic, queue_ids)` answers pulls of a group whose offsets were reset.
+        `waiting()` is the number of requests that wait for other clients or for a cold read, of at most
         `max_waiting`."""
-        self._parts, self._waiting, self._max_waiting = parts, waiting, max_waiting
+        self._parts, self._reset_pulls = parts, reset_pulls
+        self._waiting, self._max_waiting = waiting, max_waiting
 
     def handlers(self) -> dict:
         return {
@@ -204,18 +233,8 @@ class Admin:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
             )
-        self.forget_topic(topic)
+        forget_topic(self._parts, topic)
         return command.answer()
-
-    def forget_topic(self, topic: str) -> bool:
-        """Delete a topic with its queues and all that is known of it; False when there was none."""
-        parts = self._parts
-        known = parts.topics.delete(topic)
-        parts.store.delete_topic(topic)
-        parts.offsets.forget_topic(topic)
-        parts.broadcast.forget(topic=topic)
-        parts.statistics.forget_topic(topic)
-        return known
 
     def topic_stats(self, command: Command, channel: Channel) -> Command:
         topic = read_header(R.GET_TOPIC_STATS_INFO, command.fields).topic
@@ -230,8 +249,8 @@ class Admin:
 
     def _queue_offsets(self, topic: str, queue_id: int) -> QueueOffsets:
         store = self._parts.store
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        last_ms = store.store_time_at(topic, queue_id, high - 1) if high > low else 0
+        low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
+        last_ms = store.reads.store_time_at(topic, queue_id, high - 1) if high > low else 0
         return QueueOffsets(max(0, low), max(0, high), max(0, last_ms))
 
     def system_topics(self, command: Command, channel: Channel) -> Command:
@@ -326,18 +345,8 @@ class Admin:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER, f"the group {header.group_name} belongs to the broker"
             )
-        self.forget_group(header.group_name, clean_offset=bool(header.clean_offset))
+        forget_group(self._parts, header.group_name, clean_offset=bool(header.clean_offset))
         return command.answer()
-
-    def forget_group(self, group: str, *, clean_offset: bool) -> bool:
-        """Delete a group; its retry and dead letter topics are deleted by whoever asks for that (mqadmin
-        does)."""
-        known = self._parts.groups.delete(group)
-        if clean_offset:
-            self._parts.offsets.forget_group(group)
-            self._parts.broadcast.forget(group=group)
-        self._parts.statistics.forget_group(group)
-        return known
 
     # Offsets and progress
 
@@ -375,9 +384,9 @@ class Admin:
         config = parts.topics.get(topic)
         found = {}
         for queue_id in range(config.read_queues if config else 0):
-            high = max(0, store.max_offset(topic, queue_id))
+            high = max(0, store.reads.max_offset(topic, queue_id))
             consumed = parts.offsets.query(group, topic, queue_id)
-            last_ms = store.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
+            last_ms = store.reads.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
             pulled = parts.offsets.pulled_offset(group, topic, queue_id)
             queue = MessageQueue(topic, parts.broker_name, queue_id)
             consumed = max(0, consumed or 0)
@@ -408,7 +417,7 @@ class Admin:
             pieces.append(await _dumps({groups[0].name: stats}, len(stats)))
             size += len(pieces[-1])
             _check_fits(size)
-        value = {"brokerAddr": parts.address, "totalDiff": behind, "totalInflightDiff": 0}
+        value = {"brokerAddr": parts.endpoint.address, "totalDiff": behind, "totalInflightDiff": 0}
         head = fastjson.dumps(value)[:-1] + b',"consumeStatsList":['
         return command.answer(
             0, None, None, await asyncio.to_thread(lambda: b"".join((head, b",".join(pieces), b"]}")))
@@ -419,12 +428,19 @@ class Admin:
         config, store = self._topic(header.topic), self._parts.store
         spans = []
         for queue_id in range(config.write_queues):
-            low, high = store.min_offset(header.topic, queue_id), store.max_offset(header.topic, queue_id)
-            oldest_ms = store.earliest_store_time(header.topic, queue_id)
-            newest_ms = store.store_time_at(header.topic, queue_id, high - 1) if high > low else -1
+            low, high = (
+                store.reads.min_offset(header.topic, queue_id),
+                store.reads.max_offset(header.topic, queue_id),
+            )
+            oldest_ms = store.reads.earliest_store_time(header.topic, queue_id)
+            newest_ms = store.reads.store_time_at(header.topic, queue_id, high - 1) if high > low else -1
             offset = self._parts.offsets.query(header.group, header.topic, queue_id)
-            consumed_ms = store.store_time_at(header.topic, queue_id, offset - 1) if offset else oldest_ms
-            next_ms = store.store_time_at(header.topic, queue_id, offset or 0) if (offset or 0) < high else -1
+            consumed_ms = (
+                store.reads.store_time_at(header.topic, queue_id, offset - 1) if offset else oldest_ms
+            )
+            next_ms = (
+                store.reads.store_time_at(header.topic, queue_id, offset or 0) if (offset or 0) < high else -1
+            )
             span = {
                 "minTimeStamp": oldest_ms,
                 "maxTimeStamp": newest_ms,
@@ -447,7 +463,7 @@ class Admin:
         offsets = self.new_offsets(header.topic, header.timestamp, queue_id, header.offset)
         for queue, offset in offsets.items():
             self._parts.offsets.reset(header.group, queue.topic, queue.queue_id, offset)
-        self._parts.pulls.reset(header.group, header.topic, [queue.queue_id for queue in offsets])
+        self._reset_pulls(header.group, header.topic, [queue.queue_id for queue in offsets])
         return command.answer(0, None, None, offset_bodies.encode_offset_table(offsets))
 
     def new_offsets(
@@ -460,13 +476,16 @@ class Admin:
             raise FieldError("queueId", queue_id, f"less than {config.read_queues}")
         found = {}
         for number in range(config.read_queues) if queue_id < 0 else [queue_id]:
-            low, high = max(0, store.min_offset(topic, number)), max(0, store.max_offset(topic, number))
+            low, high = (
+                max(0, store.reads.min_offset(topic, number)),
+                max(0, store.reads.max_offset(topic, number)),
+            )
             if offset is not None and offset >= 0:
                 if not low <= offset <= high:
                     raise FieldError("offset", offset, f"{low} to {high}, which queue {number} holds")
                 place = offset
             else:
-                place = high if time_ms < 0 else store.offset_by_time(topic, number, time_ms)
+                place = high if time_ms < 0 else store.reads.offset_by_time(topic, number, time_ms)
             found[MessageQueue(topic, self._parts.broker_name, number)] = max(low, min(place, high))
         return found
 
@@ -556,7 +575,7 @@ class Admin:
     def topics_of_group(self, command: Command, channel: Channel) -> Command:
         group = read_header(R.QUERY_TOPICS_BY_CONSUMER, command.fields).group
         topics = list(self._parts.offsets.of_group(group))
-        return command.answer(0, None, None, topic_bodies.encode_topic_list(topics, self._parts.address))
+        return command.answer(0, None, None, topic_bodies.encode_topic_list(topics, self._parts.endpoint.address))
 
     def subscription_of_group(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_SUBSCRIPTION_BY_CONSUMER, command.fields)
@@ -581,10 +600,10 @@ class Admin:
         count = max(0, min(header.count, MAX_QUEUE_UNITS))
         subscription = self._parts.clients.subscription(header.consumer_group or "", header.topic)
         wanted = subscription.tag_codes if subscription else None
-        units = store.read_units(header.topic, header.queue_id, max(0, header.index), count)
+        units = store.reads.read_units(header.topic, header.queue_id, max(0, header.index), count)
         value = {
-            "maxQueueIndex": store.max_offset(header.topic, header.queue_id),
-            "minQueueIndex": store.min_offset(header.topic, header.queue_id),
+            "maxQueueIndex": store.reads.max_offset(header.topic, header.queue_id),
+            "minQueueIndex": store.reads.min_offset(header.topic, header.queue_id),
             "queueData": [
                 {
                     "eval": subscription is not None
@@ -611,7 +630,7 @@ class Admin:
         header = read_header(R.CONSUME_MESSAGE_DIRECTLY, command.fields)
         fields = dict(command.fields) | {"brokerName": self._parts.broker_name}
         _, log_offset = decode_offset_id(header.msg_id or "")
-        raw = await asyncio.to_thread(self._parts.store.record_at, log_offset)
+        raw = await asyncio.to_thread(self._parts.store.reads.record_at, log_offset)
         if raw is None:
             return command.answer(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}"
@@ -698,7 +717,7 @@ class Admin:
     def delete_expired_log(self, command: Command, channel: Channel) -> Command:
         """Delete the log files that are older than fileReservedTime, as retention would at the hour of
         deleteWhen."""
-        self._parts.store.clean_expired()
+        self._parts.store.cleaning.clean_expired()
         return command.answer()
 
     def stats_data(self, command: Command, channel: Channel) -> Command:
@@ -750,7 +769,7 @@ class Admin:
             "haConnectionInfo": [],
             "inSyncSlaveNums": 0,
             "master": True,
-            "masterCommitLogMaxOffset": self._parts.store.positions()["wrote"],
+            "masterCommitLogMaxOffset": self._parts.store.status.positions()["wrote"],
         }
         return command.answer(0, None, None, fastjson.dumps(value))
 

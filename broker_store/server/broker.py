@@ -26,7 +26,6 @@ from broker_store.errors import StoreError
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Group
 from broker_store.server.registration import Registration
 from broker_store.server.router import Router
 from broker_store.server.transport import Channel, Listener, bind, listen
@@ -54,8 +53,9 @@ class Broker:
 
     def __init__(self, parts: BrokerParts):
         self.parts = parts
-        parts.sends = Group(parts)
         self.router: Router | None = None
+        self.registration: Registration | None = None  # at name servers, from the first `start` on
+        self.listeners: list[Listener] = []  # one for each open port
         inspecting = parts.store_settings.inspect
         self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
         # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver
@@ -111,7 +111,7 @@ class Broker:
 
         def end_of(topic: str, queue_id: int) -> int | None:
             is_known = parts.topics.get(topic) is not None and not topic.startswith(LIGHT_QUEUE)
-            return max(0, parts.store.max_offset(topic, queue_id)) if is_known else None
+            return max(0, parts.store.reads.max_offset(topic, queue_id)) if is_known else None
 
         lowered = parts.offsets.lower_to_ends(end_of)
         if lowered:
@@ -150,9 +150,9 @@ class Broker:
             except OSError:
                 sockets[0].close()
                 raise
-        parts.listens_on(port)
+        parts.endpoint.listens_on(port)
         self.router = Router(parts)
-        parts.registration = Registration(parts)
+        self.registration = Registration(parts)
         registered = parts.topics.on_change
         parts.topics.on_change = lambda changed: (self._save_topics(), registered(changed))
         parts.groups.on_change = self._save_groups
@@ -162,7 +162,7 @@ class Broker:
         self._save_changed()
         self._save_delay()
         for listening in sockets:
-            parts.listeners.append(
+            self.listeners.append(
                 await listen(
                     self.router.handle,
                     listening,
@@ -178,7 +178,7 @@ class Broker:
             steps.start()
         if self._timer_steps is not None:
             parts.timer.on_arrival = self._timer_steps.shortly
-        await parts.registration.start()
+        await self.registration.start()
 
     async def stop(self) -> None:
         """Take no more, answer who waits, say good-bye, save. Idempotent; the store is closed by its owner
@@ -186,22 +186,22 @@ class Broker:
         if self.router is None:
             return
         parts, router, self.router = self.parts, self.router, None
-        for listener in parts.listeners:
+        for listener in self.listeners:
             listener.stop_accepting()
         self._tick_timer.cancel()
         self._pause_timer.cancel()
         await self._turns.stop()
         for steps in self._steps:
             steps.stop()
-        await parts.registration.stop()
+        await self.registration.stop()
         parts.sends.flush()
         router.consume.stop()
         # With SYNC_FLUSH the last sends wait for their sync before they are answered.
         await self._wait_until(lambda: not parts.sends.pending)
         parts.transactions.note()
         await router.stop()
-        await asyncio.gather(*(listener.close(STOP_LIMIT_S) for listener in parts.listeners))
-        parts.listeners.clear()
+        await asyncio.gather(*(listener.close(STOP_LIMIT_S) for listener in self.listeners))
+        self.listeners.clear()
         self._save_missing()
         self._save_changed()
         if self._timer_steps is not None:
@@ -222,6 +222,12 @@ class Broker:
         until_s = self._loop.time() + STOP_LIMIT_S
         while not condition() and self._loop.time() < until_s:
             await asyncio.sleep(0.01)
+
+    def reset_pulls(self, group: str, topic: str, queue_ids: list[int]) -> None:
+        """Answer the parked pulls of a group whose offsets were reset; no pull is parked while no port is
+        open."""
+        if self.router is not None:
+            self.router.consume.reset(group, topic, queue_ids)
 
     def _channel_closed(self, channel: Channel) -> None:
         self.parts.clients.channel_closed(channel)

@@ -102,7 +102,7 @@ class Consume:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._store.arrival_listener = self.arrived
+        self._store.confirmation.arrival_listener = self.arrived
         self._timer = loop.call_later(EXPIRY_INTERVAL_S, self._expire)
 
     def stop(self) -> None:
@@ -196,7 +196,7 @@ class Consume:
                 parked.offset = result.next_offset
             # More may be there, or have come while a cold read was under way and arrivals passed this pull
             # by.
-            if self._store.max_offset(*parked.queue) > parked.offset:
+            if self._store.reads.max_offset(*parked.queue) > parked.offset:
                 self._loop.call_soon(self._retry, parked)
             return
         self._parts.parked.remove(parked)
@@ -393,7 +393,7 @@ class Consume:
             if not channel.closed:
                 finish(result)
 
-        result = self._store.get(request, read_later)
+        result = self._store.reads.get(request, read_later)
         if result is None:
             channel.hold()
         else:
@@ -422,7 +422,7 @@ class Consume:
             if deadline_ms > now_ms and not pull.channel.closed:
                 if not self._parts.parked.park(parked):
                     self._refuse_to_park(pull)
-                elif self._store.max_offset(header.topic, header.queue_id) > result.max_offset:
+                elif self._store.reads.max_offset(header.topic, header.queue_id) > result.max_offset:
                     # A message came while a cold read was under way, when nobody watched yet.
                     self._retry(parked)
                 return
@@ -491,8 +491,8 @@ class Consume:
     def _empty(self, header: PullHeader, status: GetStatus, next_offset: int) -> GetResult:
         store = self._store
         low, high = (
-            store.min_offset(header.topic, header.queue_id),
-            store.max_offset(header.topic, header.queue_id),
+            store.reads.min_offset(header.topic, header.queue_id),
+            store.reads.max_offset(header.topic, header.queue_id),
         )
         return GetResult(status, next_offset, low, high)
 
@@ -508,7 +508,7 @@ class Consume:
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
         # A group that is new here begins with the first message as long as that is still near; else its
         # client decides.
-        first = self._store.min_offset(header.topic, header.queue_id)
+        first = self._store.reads.min_offset(header.topic, header.queue_id)
         if first <= 0 and self._parts.near_log_end(header.topic, header.queue_id, 0):
             return command.answer(0, None, {"offset": "0"})
         return command.answer(

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from broker_store.broker.broadcast import BroadcastOffsets
 from broker_store.broker.clients import Clients
 from broker_store.broker.delay import Delay
 from broker_store.broker.groups import Groups, group_names
+from broker_store.broker.history import History
 from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
@@ -24,24 +25,41 @@ from broker_store.broker.transactions import Transactions
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
-from broker_store.messages import LOOPBACK_HOST
+from broker_store.engine.samples import SampleFiles
+from broker_store.engine.store_protocol import Store
+from broker_store.nameserver.handlers import NameServer
 from broker_store.server.change_records import ChangeRecords
+from broker_store.server.send_group import SendGroup
 
 
-@dataclass
+class Endpoint:
+    """Where clients reach the broker, and what records and message ids carry: brokerIP1 and the port.
+
+    The port is `listenPort` until `listens_on` sets the one that was opened, before any client is answered.
+    """
+
+    def __init__(self, ip: str, port: int):
+        self._ip = ip
+        self.listens_on(port)
+
+    def listens_on(self, port: int) -> None:
+        self.address = f"{self._ip}:{port}"
+        self.store_host = (_packed_host(self._ip), port)
+
+
+@dataclass(frozen=True)
 class BrokerParts:
-    """The parts of one broker. `clock` gives milliseconds since 1970; `address` is what clients are told
-    (`host:port`).
+    """The parts of one broker, each built once. All are for the loop's thread, unless their own docstrings
+    say otherwise.
 
-    `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by
-    `server.broker`, `history` by `assembly` where one is kept. `changes` takes the records of what is changed
-    through the ports.
+    The tables and workers here exist before the ports are open. What exists only while they are, the handlers
+    and the registration at name servers, belongs to `server.broker.Broker`.
     """
 
     settings: BrokerSettings
     store_settings: StoreSettings
-    store: Any
-    clock: Callable[[], int]
+    store: Store
+    clock: Callable[[], int]  # milliseconds since 1970
     topics: Topics
     groups: Groups
     offsets: Offsets
@@ -53,23 +71,14 @@ class BrokerParts:
     delay: Delay
     timer: Timer
     transactions: Transactions
+    sends: SendGroup
+    changes: ChangeRecords  # of what is changed through the ports
+    pauses: Pauses  # of the loop
+    history: History | None  # None where no samples are kept
+    nameserver: NameServer | None  # the one in this process
+    endpoint: Endpoint
     started_ms: int
-    address: str
-    store_host: tuple[bytes, int]
-    memory_bytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    nameserver: Any = None
-    sends: Any = None
-    pulls: Any = None
-    registration: Any = None
-    history: Any = None
-    changes: ChangeRecords = field(init=False)
-    pauses: Pauses = field(init=False)
-    listeners: list = field(default_factory=list)
-
-    def listens_on(self, port: int) -> None:
-        """Set what clients are told, and what records and message ids carry, to this port of brokerIP1."""
-        self.address = f"{self.settings.broker_ip1}:{port}"
-        self.store_host = (_packed_host(self.settings.broker_ip1), port)
+    memory_bytes: int  # of the machine
 
     def properties(self) -> dict[str, object]:
         """The settings that act, by Apache's names."""
@@ -77,16 +86,16 @@ class BrokerParts:
 
     def near_log_end(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a queue's message lies so near to the log's end that Apache would call it in memory."""
-        units = self.store.read_units(topic, queue_id, offset, 1)
-        distance = self.store.positions()["wrote"] - units[0][0] if units else 0
+        units = self.store.reads.read_units(topic, queue_id, offset, 1)
+        distance = self.store.status.positions()["wrote"] - units[0][0] if units else 0
         return distance <= self.memory_bytes * self.store_settings.access_message_in_memory_max_ratio // 100
 
     def first_offset(self, topic: str, queue_id: int) -> int:
         """Where one begins who has no offset and no say: at the first message while that is near, else behind
         the last."""
-        if self.store.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
+        if self.store.reads.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
             return 0
-        return self.store.max_offset(topic, queue_id)
+        return self.store.reads.max_offset(topic, queue_id)
 
     @property
     def broker_name(self) -> str:
@@ -100,11 +109,18 @@ class BrokerParts:
 def build_parts(
     settings: BrokerSettings,
     store_settings: StoreSettings,
-    store: Any,
+    store: Store,
     clock: Callable[[], int],
-    nameserver: Any = None,
+    nameserver: NameServer | None = None,
+    *,
+    samples: SampleFiles | None = None,
+    seconds: Callable[[], float] = time.monotonic,
+    memory_bytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
 ) -> BrokerParts:
-    """The parts over a store, empty: `server.broker.Broker.load` reads the config files into them."""
+    """Return the parts over a store, empty: `server.broker.Broker.load` reads the config files into them.
+
+    `samples` are the files of the history, None for none. `seconds` is the clock by which sends wait.
+    """
     topics = Topics(
         cluster=settings.broker_cluster_name,
         broker=settings.broker_name,
@@ -121,6 +137,7 @@ def build_parts(
     names = group_names()
     offsets = Offsets(clock=clock, names=names)
     clients = Clients(expired_after_ms=settings.channel_expired_timeout, names=names)
+    statistics = Statistics(clock=clock)
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
@@ -144,8 +161,12 @@ def build_parts(
         ),
         clients=clients,
         locks=QueueLocks(),
-        parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch, max_parked=settings.max_parked_pulls),
-        statistics=Statistics(clock=clock),
+        parked=ParkedPulls(
+            watch=store.confirmation.watch,
+            unwatch=store.confirmation.unwatch,
+            max_parked=settings.max_parked_pulls,
+        ),
+        statistics=statistics,
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
         timer=Timer(
             store,
@@ -164,16 +185,17 @@ def build_parts(
             max_checks=settings.transaction_check_max,
             reserved_ms=store_settings.file_reserved_time * 3_600_000,
         ),
-        started_ms=clock(),
-        address="",
-        store_host=LOOPBACK_HOST,
+        sends=SendGroup(store, statistics, settings, store_settings, seconds=seconds),
+        changes=ChangeRecords(
+            clock, dropped=lambda count: statistics.refuse("record of a change dropped", count)
+        ),
+        pauses=Pauses(clock),
+        history=None if samples is None else History(store, offsets, clients, samples, clock=clock),
         nameserver=nameserver,
+        endpoint=Endpoint(settings.broker_ip1, settings.listen_port),
+        started_ms=clock(),
+        memory_bytes=memory_bytes,
     )
-    parts.pauses = Pauses(clock)
-    parts.changes = ChangeRecords(
-        clock, dropped=lambda count: parts.statistics.refuse("record of a change dropped", count)
-    )
-    parts.listens_on(settings.listen_port)
     return parts
 
 

@@ -41,16 +41,16 @@ class Query:
         header = read_header(RequestCode.QUERY_MESSAGE, command.fields)
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
-        found = self._store.query_keys(
+        found = self._store.reads.query_keys(
             header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False
         )
         key = header.key.encode()
         if isinstance(found, KeyQueryResult) and any(key not in one for one in found.records):
             # Another key with the same hash is very rare, so a record without this key may have changed.
-            found = self._store.query_compared(
+            found = self._store.reads.query_compared(
                 header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
             )
-        times_doubt = self._store.key_times_doubt(header.begin_timestamp, header.end_timestamp)
+        times_doubt = self._store.reads.key_times_doubt(header.begin_timestamp, header.end_timestamp)
         return when_read(channel, found, lambda found: self._by_key(command, found, times_doubt))
 
     def _by_key(self, command: Command, found: KeyQueryResult, times_doubt: str | None) -> Command:
@@ -86,7 +86,7 @@ class Query:
                     ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}"
                 )
             if raw is None:
-                at = self._store.positions()
+                at = self._store.status.positions()
                 where = (
                     ": no record that can be read begins there"
                     if at["min"] <= header.offset < at["confirmed"]
@@ -97,29 +97,33 @@ class Query:
                 )
             return command.answer(0, None, None, raw)
 
-        return when_read(channel, self._store.record_by_id(header.offset), answer)
+        return when_read(channel, self._store.reads.record_by_id(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:
         """A binary search over the log, of which most is cold: it reads in a thread."""
         header = read_header(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, command.fields)
         upper = (header.boundary_type or "").lower() == "upper"
-        search = self._store.offset_by_time
+        search = self._store.reads.offset_by_time
         offset = await asyncio.to_thread(search, header.topic, header.queue_id, header.timestamp, upper)
         order = await asyncio.to_thread(
-            self._store.time_order, header.topic, header.queue_id, header.timestamp + upper
+            self._store.reads.time_order, header.topic, header.queue_id, header.timestamp + upper
         )
         return command.answer(0, None if order is None else str(order), {"offset": str(offset)})
 
     def max_offset(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_MAX_OFFSET, command.fields)
-        return command.answer(0, None, {"offset": str(self._store.max_offset(header.topic, header.queue_id))})
+        return command.answer(
+            0, None, {"offset": str(self._store.reads.max_offset(header.topic, header.queue_id))}
+        )
 
     def min_offset(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_MIN_OFFSET, command.fields)
-        return command.answer(0, None, {"offset": str(self._store.min_offset(header.topic, header.queue_id))})
+        return command.answer(
+            0, None, {"offset": str(self._store.reads.min_offset(header.topic, header.queue_id))}
+        )
 
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_EARLIEST_MSG_STORETIME, command.fields)
         return command.answer(
-            0, None, {"timestamp": str(self._store.earliest_store_time(header.topic, header.queue_id))}
+            0, None, {"timestamp": str(self._store.reads.earliest_store_time(header.topic, header.queue_id))}
         )

@@ -76,7 +76,7 @@ class Registration:
         if parts.nameserver is not None:
             await steps_in_turns(
                 parts.nameserver.routes.unregister_in_steps(
-                    parts.cluster, parts.address, parts.broker_name, parts.settings.broker_id
+                    parts.cluster, parts.endpoint.address, parts.broker_name, parts.settings.broker_id
                 )
             )
         await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
@@ -119,12 +119,12 @@ class Registration:
         parts = self._parts
         values: dict[str, object] = {
             "broker_name": parts.broker_name,
-            "broker_addr": parts.address,
+            "broker_addr": parts.endpoint.address,
             "cluster_name": parts.cluster,
             "broker_id": parts.settings.broker_id,
         }
         if code == RequestCode.REGISTER_BROKER:
-            host, _, port = parts.address.rpartition(":")
+            host, _, port = parts.endpoint.address.rpartition(":")
             # Nobody listens there without replication, but name servers of Apache require the field.
             values |= {"ha_server_addr": f"{host}:{int(port) + 1}", "enable_acting_master": False}
             values |= {"compressed": False, "body_crc32": registration_body.body_crc(body)}
@@ -147,12 +147,12 @@ class Registration:
         parts = self._parts
         if parts.nameserver is None:
             return
-        host, _, port = parts.address.rpartition(":")
+        host, _, port = parts.endpoint.address.rpartition(":")
         who = Registrant(
             parts.cluster,
             parts.broker_name,
             parts.settings.broker_id,
-            parts.address,
+            parts.endpoint.address,
             f"{host}:{int(port) + 1}",
             None,
             False,
@@ -180,8 +180,8 @@ class Registration:
         if parts.nameserver is None:
             return
         routes, broker = parts.nameserver.routes, parts.broker_name
-        is_known = routes.data_version(parts.cluster, parts.address) == topics.data_version
-        routes.heard(parts.cluster, parts.address, parts.clock())
+        is_known = routes.data_version(parts.cluster, parts.endpoint.address) == topics.data_version
+        routes.heard(parts.cluster, parts.endpoint.address, parts.clock())
         async for names in in_turns(topics.names.all()):
             if is_known:
                 names = [name for name in names if broker not in routes.topics.get(name, ())]
@@ -292,5 +292,9 @@ def own_broker(parts: BrokerParts, registration: Registration | None = None) -> 
     if registration is None:
         return OwnBroker(parts.cluster, parts.broker_name, parts.settings.broker_id)
     return OwnBroker(
-        parts.cluster, parts.broker_name, parts.settings.broker_id, parts.address, registration.is_connection
+        parts.cluster,
+        parts.broker_name,
+        parts.settings.broker_id,
+        parts.endpoint.address,
+        registration.is_connection,
     )

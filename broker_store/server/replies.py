@@ -13,7 +13,8 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, read_send, write_header
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import SPECIAL_BITS, Group, Refusal
+from broker_store.server.produce import SPECIAL_BITS, Refusal
+from broker_store.server.send_group import SendGroup
 from broker_store.server.transport import Channel
 
 PUSH_TIMEOUT_S = 10.0
@@ -24,7 +25,7 @@ PUSH_TIME = "PUSH_REPLY_TIME"
 class Replies:
     """The handlers of replies."""
 
-    def __init__(self, parts: BrokerParts, group: Group):
+    def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
 
     def handlers(self) -> dict:
@@ -53,7 +54,7 @@ class Replies:
             header.sys_flag & ~SPECIAL_BITS,
             header.born_timestamp,
             channel.remote_host,
-            parts.store_host,
+            parts.endpoint.store_host,
             header.reconsume_times,
         )
         failure = await self._push(header, message, now_ms)
@@ -69,7 +70,7 @@ class Replies:
             stored = await self._group.put(message)
             if stored.log_offset >= 0:
                 fields |= {
-                    "msgId": encode_offset_id(parts.store_host, stored.log_offset),
+                    "msgId": encode_offset_id(parts.endpoint.store_host, stored.log_offset),
                     "queueOffset": str(stored.queue_offset),
                 }
         return command.answer(0 if failure is None else ResponseCode.SYSTEM_ERROR, failure, fields)

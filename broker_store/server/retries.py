@@ -17,7 +17,8 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import FAQ, Group, Refusal
+from broker_store.server.produce import FAQ, Refusal
+from broker_store.server.send_group import SendGroup
 from broker_store.server.transport import Channel, when_read
 
 FIRST_RETRY_LEVEL = 3
@@ -27,7 +28,7 @@ MOST_TRIES = (1 << 31) - 1  # a record has no room for more
 class Retries:
     """The handler of send-backs."""
 
-    def __init__(self, parts: BrokerParts, group: Group):
+    def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
 
     def handlers(self) -> dict:
@@ -94,7 +95,7 @@ class Retries:
             self._group.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
             return None
 
-        return when_read(channel, parts.store.record_now(header.offset), store_again)
+        return when_read(channel, parts.store.reads.record_now(header.offset), store_again)
 
     def _tried(self, stored: record.StoredMessage) -> Message:
         """The message with one try more, with what its consumers need to know of where it came from."""
@@ -113,7 +114,7 @@ class Retries:
             stored.sys_flag,
             stored.born_timestamp,
             stored.born_host,
-            self._parts.store_host,
+            self._parts.endpoint.store_host,
             min(stored.reconsume_times + 1, MOST_TRIES),
         )
 

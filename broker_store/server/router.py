@@ -78,9 +78,9 @@ class Router:
         parts.groups.on_auto_created = lambda name, cause: audited_requests.auto_created(
             parts, *cause, "group", name, {}
         )
-        self.consume = parts.pulls = Consume(parts)
+        self.consume = Consume(parts)
         self.clients = ClientHandlers(parts)
-        self.admin = Admin(parts, lambda: len(self._tasks), MAX_TASKS)
+        self.admin = Admin(parts, self.consume.reset, lambda: len(self._tasks), MAX_TASKS)
         query = Query(parts)
         self._handlers = {
             **{int(code): self.produce.send for code in SEND_CODES},

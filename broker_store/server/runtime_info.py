@@ -24,7 +24,7 @@ UNKNOWN = -1
 def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_requests: int) -> dict[str, str]:
     """All keys with their values as text. Requests wait for other clients or for a cold read: so many do, and
     so many may."""
-    statistics, snapshot = parts.statistics, parts.store.snapshot()
+    statistics, snapshot = parts.statistics, parts.store.status.snapshot()
     positions, settings = snapshot["positions"], parts.settings
     table: dict[str, object] = {
         "brokerVersionDesc": RUNNING_VERSION,
@@ -45,9 +45,7 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
     table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot["disk"]) | statistics.days()
     # Requests are handled when they are read. Sends wait for their group and its sync, pulls for messages,
     # the rest for cold reads.
-    table |= _queue(
-        "send", parts.sends.pending if parts.sends else 0, settings.send_thread_pool_queue_capacity
-    )
+    table |= _queue("send", parts.sends.pending, settings.send_thread_pool_queue_capacity)
     table |= _queue("pull", parts.parked.count, settings.max_parked_pulls) | _queue(
         "litePull", 0, settings.max_parked_pulls
     )
@@ -126,7 +124,7 @@ def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
 def _earliest_ms(parts: BrokerParts, log_offset: int) -> int:
     """When the oldest message was stored, from which clusterList shows for how many hours messages have been
     kept."""
-    first = parts.store.record_at(log_offset)
+    first = parts.store.reads.record_at(log_offset)
     return UNKNOWN if first is None else record.decode(first, check_crc=False).store_timestamp
 
 

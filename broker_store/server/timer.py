@@ -13,14 +13,15 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import SENT, Group, Refusal, make_wait
+from broker_store.server.produce import Refusal, make_wait
+from broker_store.server.send_group import SENT, SendGroup
 from broker_store.server.transport import Channel
 
 RECALL_TAG = "_RECALL_TAG_"
 
 
 class TimerHandlers:
-    def __init__(self, parts: BrokerParts, group: Group):
+    def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
 
     def handlers(self) -> dict:
@@ -87,7 +88,7 @@ class TimerHandlers:
                 encoded,
                 born_timestamp=now_ms,
                 born_host=channel.remote_host,
-                store_host=parts.store_host,
+                store_host=parts.endpoint.store_host,
             )
             make_wait(parts, message, told)
         except (FormatError, Refusal):

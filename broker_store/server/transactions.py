@@ -18,7 +18,8 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import ANSWERS, SENT, Group, Refusal, make_wait
+from broker_store.server.produce import Refusal, make_wait
+from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.transport import Channel
 
 # Who has so much to read is asked nothing more, long before it is not listened to any more
@@ -31,7 +32,7 @@ class TransactionHandlers:
     """The handlers of transactions. A oneway request is answered by nobody: what is wrong with it is
     counted."""
 
-    def __init__(self, parts: BrokerParts, group: Group):
+    def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
         self._transactions = parts.transactions
         self._turns = itertools.count()
@@ -173,7 +174,7 @@ class TransactionHandlers:
         resumeCheckHalfMessage)."""
         header = read_header(RequestCode.RESUME_CHECK_HALF_MESSAGE, command.fields)
         _, log_offset = message_id.decode_offset_id(header.msg_id)
-        raw = await asyncio.to_thread(self._parts.store.record_at, log_offset)
+        raw = await asyncio.to_thread(self._parts.store.reads.record_at, log_offset)
         try:
             given_up = None if raw is None else record.decode(raw)
         except FormatError:

@@ -129,7 +129,7 @@ class Bench:
         store = self.opened()
         body, run, queues = self.body, self.run, self.queues
         for k in range(warm):
-            store.put(message(TOPIC, k % queues, body, b"warm%d" % k, b"TagA", k))
+            store.appender.put(message(TOPIC, k % queues, body, b"warm%d" % k, b"TagA", k))
         made = (
             [message(TOPIC, k % queues, body, b"%skey%d" % (run, k), TAGS[k % 5], k) for k in range(n)]
             if given
@@ -139,14 +139,16 @@ class Bench:
         bad = 0
         latencies = [0] * n
         clock = time.perf_counter_ns
-        start_bytes = store.positions()["wrote"]
+        start_bytes = store.status.positions()["wrote"]
         began = clock()
         for k in range(n):
             before = clock()
             if made is None:
-                result = store.put(message(TOPIC, k % queues, body, b"%skey%d" % (run, k), TAGS[k % 5], k))
+                result = store.appender.put(
+                    message(TOPIC, k % queues, body, b"%skey%d" % (run, k), TAGS[k % 5], k)
+                )
             else:
-                result = store.put(made[k])
+                result = store.appender.put(made[k])
             bad += not result.ok
             latencies[k] = clock() - before
         self.wrote("put", store, n, bad, began, start_bytes, latencies, per=1, given=int(given))
@@ -162,14 +164,14 @@ class Bench:
                 for k in range(first, first + per)
             ]
 
-        store.put_many(group(0))
+        store.appender.put_many(group(0))
         made = [group(first) for first in range(0, n, per)] if given else None
         quiet_collector()
         bad = 0
-        start_bytes = store.positions()["wrote"]
+        start_bytes = store.status.positions()["wrote"]
         began = time.perf_counter_ns()
         for first in range(0, n, per):
-            results = store.put_many(group(first) if made is None else made[first // per])
+            results = store.appender.put_many(group(first) if made is None else made[first // per])
             for result in results:
                 bad += not result.ok
         self.wrote(
@@ -179,7 +181,7 @@ class Bench:
     def batch(self) -> None:
         n, per = self.number("n", 1_000_000), self.number("per", 64)
         store = self.opened()
-        store.put_batch(
+        store.appender.put_batch(
             Message(
                 BATCH_TOPIC, 0, encoded_batch(self.body, b"warm", 0, per), born_timestamp=1, born_host=HOST
             )
@@ -187,10 +189,10 @@ class Bench:
         bodies = [encoded_batch(self.body, self.run, first, per) for first in range(0, n, per)]
         quiet_collector()
         bad = 0
-        start_bytes = store.positions()["wrote"]
+        start_bytes = store.status.positions()["wrote"]
         began = time.perf_counter_ns()
         for number, encoded in enumerate(bodies):
-            result = store.put_batch(
+            result = store.appender.put_batch(
                 Message(
                     BATCH_TOPIC,
                     number % self.queues,
@@ -214,7 +216,7 @@ class Bench:
         **more,
     ) -> None:
         """The line of a writing run; its time ends when queues and index hold everything."""
-        at = store.positions()
+        at = store.status.positions()
         seconds = (time.perf_counter_ns() - began) / 1e9
         assert at["dispatched"] == at["wrote"], (
             "dispatch is inline, so nothing may be left when the last put returns"
@@ -262,9 +264,11 @@ class Bench:
         def append() -> None:
             group = waiting.copy()
             waiting.clear()
-            for (_, future), result in zip(group, store.put_many([one for one, _ in group]), strict=True):
+            for (_, future), result in zip(
+                group, store.appender.put_many([one for one, _ in group]), strict=True
+            ):
                 if result.ok:
-                    store.when_confirmed(
+                    store.confirmation.when_confirmed(
                         result.log_end,
                         lambda status, future=future, at=result.log_offset: future.set_result((status, at)),
                     )
@@ -299,11 +303,11 @@ class Bench:
         for k in range(self.number("warmup", 1000)):
             await send(message(TOPIC, k % queues, body, b"warm%d" % k, b"TagA", k))
         quiet_collector()
-        start_bytes = store.positions()["wrote"]
+        start_bytes = store.status.positions()["wrote"]
         began = clock()
         await asyncio.gather(*(producer() for _ in range(producers)))
         seconds = (clock() - began) / 1e9
-        length = store.positions()["wrote"] - start_bytes
+        length = store.status.positions()["wrote"] - start_bytes
         # Where a file rolls: the answers of a thousand messages after the first record of each new log file.
         order = sorted(answers)
         rolled = [
@@ -337,9 +341,9 @@ class Bench:
         total, per, topic = self.number("bytes", 1 << 30), 64, self.text("topic", TOPIC)
         store = self.opened()
         number = 0
-        while store.positions()["wrote"] < total:
+        while store.status.positions()["wrote"] < total:
             encoded = encoded_batch(self.body, self.run, number * per, per)
-            result = store.put_batch(
+            result = store.appender.put_batch(
                 Message(
                     topic,
                     number % self.queues,
@@ -350,7 +354,7 @@ class Bench:
             )
             assert result.ok, result
             number += 1
-        show({"mode": "fill", "n": number * per, "bytes": store.positions()["wrote"]})
+        show({"mode": "fill", "n": number * per, "bytes": store.status.positions()["wrote"]})
         self.end(store)
 
     # ---- reading
@@ -365,7 +369,7 @@ class Bench:
         n, body, run, queues = self.number("n", 1_000_000), self.body, self.run, self.queues
         store = self.opened()
         for first in range(0, n, 64):
-            store.put_many(
+            store.appender.put_many(
                 [
                     message(TOPIC, k % queues, body, b"%skey%d" % (run, k), TAGS[k % 5], k)
                     for k in range(first, min(first + 64, n))
@@ -380,9 +384,9 @@ class Bench:
             n = length = calls = 0
             began = time.perf_counter()
             for queue_id in range(self.queues):
-                offset = store.min_offset(TOPIC, queue_id)
+                offset = store.reads.min_offset(TOPIC, queue_id)
                 while True:
-                    result = store.get(GetRequest(TOPIC, queue_id, offset, per))
+                    result = store.reads.get(GetRequest(TOPIC, queue_id, offset, per))
                     calls += 1
                     if result.status is not GetStatus.FOUND:
                         break
@@ -413,7 +417,7 @@ class Bench:
             for x in range(samples):
                 key = f"{'nokey' if what == 'miss' else run + 'key'}{numbers.randrange(n)}"
                 before = time.perf_counter_ns()
-                result = store.query_keys(TOPIC, key, 32, 0, 1 << 62)
+                result = store.reads.query_keys(TOPIC, key, 32, 0, 1 << 62)
                 latencies[x] = time.perf_counter_ns() - before
                 found += len(result.records)
             show(
@@ -434,7 +438,7 @@ class Bench:
         settings = replace(self.store().settings, inspect=True)
         for number in range(self.number("repeats", 3) + 1):
             with MessageStore(settings) as store:
-                steps = store.recovery_report()["steps"]
+                steps = store.report.as_dict()["steps"]
             scan_s = sum(step["duration_ms"] for step in steps if step["name"] == "scan the log") / 1e3
             began = time.perf_counter()
             report = check_store(settings.store_path_root_dir)
@@ -458,10 +462,10 @@ class Bench:
         store.open()
         opened = time.perf_counter()
         store.start()
-        while (at := store.positions())["dispatched"] < at["wrote"]:
+        while (at := store.status.positions())["dispatched"] < at["wrote"]:
             time.sleep(0.001)
         ended = time.perf_counter()
-        report = store.recovery_report()
+        report = store.report.as_dict()
         show(
             {
                 "mode": "recover",
@@ -470,7 +474,7 @@ class Bench:
                 "start_ms": (ended - opened) * 1e3,
                 "total_ms": (ended - began) * 1e3,
                 "max_phy": at["wrote"],
-                "q0": store.max_offset(TOPIC, 0),
+                "q0": store.reads.max_offset(TOPIC, 0),
                 "scanned_bytes": report["scanned_bytes"],
                 "kind": report["kind"],
             }

@@ -19,7 +19,7 @@ class World:
     def send(self, level: int, body: bytes = b"x", **pairs) -> None:
         message = Message("Orders", 3, body, properties.encode({"KEYS": "k", **pairs}))
         self.delay.schedule(message, level)
-        assert self.store.put(message).ok
+        assert self.store.appender.put(message).ok
 
     def delivered(self):
         return self.store.messages("Orders", 3)
@@ -75,7 +75,7 @@ def test_it_is_delivered_when_it_is_due_and_not_before(world):
 def test_an_arrival_is_told_while_a_level_is_empty(world):
     assert world.delay.step(world.now_ms) is None
     arrived = []
-    world.store.arrival_listener = arrived.extend
+    world.store.confirmation.arrival_listener = arrived.extend
     world.send(1)
     assert arrived == [(SCHEDULE_TOPIC, 0)]
     assert world.delay.step(world.now_ms) == world.now_ms + 1_000
@@ -136,7 +136,7 @@ def test_a_cold_read_is_waited_for(world):
 def test_a_read_that_found_the_readers_busy_is_repeated_later(world):
     world.send(1)
     world.now_ms += 1_000
-    get = world.store.get
+    get = world.store.reads.get
     world.store.get = lambda request, done: GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, 0, 1)
     assert world.delay.step(world.now_ms) == world.now_ms + 100
     world.store.get = get
@@ -148,7 +148,7 @@ def test_what_changed_on_the_disk_is_passed_over_and_counted_and_a_failed_read_i
     world.send(1, b"bad")
     world.send(1, b"good")
     world.now_ms += 1_000
-    get, status = world.store.get, GetStatus.READ_FAILED
+    get, status = world.store.reads.get, GetStatus.READ_FAILED
     world.store.get = lambda request, done: (
         GetResult(status, 0, 0, 2) if request.offset == 0 else get(request, done)
     )
@@ -220,8 +220,8 @@ def test_a_file_that_cannot_be_read_is_named(world, text):
 
 
 def test_what_does_not_say_where_it_belongs_is_dropped_and_counted(world):
-    world.store.put(Message(SCHEDULE_TOPIC, 0, b"x", b"DELAY\x011\x02"))
-    world.store.put(
+    world.store.appender.put(Message(SCHEDULE_TOPIC, 0, b"x", b"DELAY\x011\x02"))
+    world.store.appender.put(
         Message(
             SCHEDULE_TOPIC,
             0,

@@ -27,7 +27,7 @@ def world(tmp_path):
     clock = Clock()
     with opened(tmp_path / "store", clock) as store:
         for number in range(10):
-            store.put(message(queue_id=number % 2))
+            store.appender.put(message(queue_id=number % 2))
         offsets, clients = Offsets(clock=clock), Clients()
         files = SampleFiles(Disk(), tmp_path / "samples")
         yield SimpleNamespace(

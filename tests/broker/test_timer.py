@@ -46,7 +46,7 @@ class World:
         assert is_timed(told)
         status = self.timer.admission.schedule(message, told)
         if status is None:
-            assert self.store.put(message).ok
+            assert self.store.appender.put(message).ok
         return status
 
     def run(self, until_ms: int | None = None) -> None:
@@ -181,7 +181,7 @@ def test_it_comes_at_its_millisecond_and_not_before(world, asked):
 
 def test_a_message_of_apaches_that_does_not_say_when_comes_when_its_slot_is_over(world):
     told = properties.encode({"TIMER_OUT_MS": "1800000001000", "REAL_TOPIC": "Orders", "REAL_QID": "3"})
-    world.store.put(Message(TIMER_TOPIC, 0, b"x", told))
+    world.store.appender.put(Message(TIMER_TOPIC, 0, b"x", told))
     world.run(1_800_000_001_999)
     assert world.delivered() == []
     world.run(1_800_000_002_000)
@@ -205,7 +205,7 @@ def test_a_step_does_no_more_than_a_bound(world):
     for number in range(1_000):
         world.send(b"%d" % number, TIMER_DELAY_SEC=1)
     reads = []
-    get_records = world.store.get_records
+    get_records = world.store.reads.get_records
     world.store.get_records = lambda offsets, done: (reads.append(len(offsets)), get_records(offsets, done))[
         1
     ]
@@ -234,7 +234,7 @@ def test_what_comes_for_a_second_that_is_being_delivered_joins_it(world):
 
 def test_a_second_that_is_near_is_not_read_again_and_one_that_is_far_is(world):
     loads = []
-    get_records = world.store.get_records
+    get_records = world.store.reads.get_records
     world.store.get_records = lambda offsets, done: (loads.append(world.now_ms), get_records(offsets, done))[
         1
     ]
@@ -281,7 +281,7 @@ def test_after_a_pause_everything_that_fell_due_comes_and_what_is_not_due_waits(
 def test_an_arrival_is_told_only_when_all_before_it_are_on_the_wheel(world):
     assert world.timer.step(world.now_ms) is None
     arrived = []
-    world.store.arrival_listener = arrived.extend
+    world.store.confirmation.arrival_listener = arrived.extend
     for _ in range(4):
         world.send(TIMER_DELAY_SEC=50)
         assert arrived == [(TIMER_TOPIC, 0)]
@@ -320,7 +320,7 @@ def test_cold_reads_are_waited_for(world, seconds, reads):
 def test_a_read_that_failed_is_repeated_and_what_is_gone_or_damaged_is_passed_over(world):
     world.send(b"gone", TIMER_DELAY_SEC=1)
     world.send(b"here", TIMER_DELAY_SEC=1)
-    get, get_records = world.store.get, world.store.get_records
+    get, get_records = world.store.reads.get, world.store.reads.get_records
     world.store.get = lambda request, done: GetResult(GetStatus.READ_FAILED, request.offset, 0, 2)
     assert world.timer.step(world.now_ms) == world.now_ms + 100
     world.store.get = get
@@ -339,7 +339,7 @@ def test_a_read_that_failed_is_repeated_and_what_is_gone_or_damaged_is_passed_ov
 def test_a_damaged_message_of_the_queue_is_passed_over(world):
     world.send(b"bad", TIMER_DELAY_SEC=1)
     world.send(b"good", TIMER_DELAY_SEC=1)
-    get = world.store.get
+    get = world.store.reads.get
     world.store.get = lambda request, done: (
         GetResult(GetStatus.MESSAGE_DAMAGED, 0, 0, 2) if request.offset == 0 else get(request, done)
     )
@@ -358,7 +358,7 @@ def test_a_damaged_message_of_the_queue_is_passed_over(world):
     ],
 )  # fmt: skip
 def test_what_does_not_say_where_and_when_it_belongs_is_dropped_and_counted(world, told):
-    world.store.put(Message(TIMER_TOPIC, 0, b"x", properties.encode(told)))
+    world.store.appender.put(Message(TIMER_TOPIC, 0, b"x", properties.encode(told)))
     world.send(TIMER_DELAY_SEC=1)
     world.run(world.now_ms + 5_000)
     assert world.timer.counts["dropped"] == 1 and len(world.delivered()) == 1

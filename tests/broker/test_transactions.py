@@ -45,13 +45,13 @@ class World:
         )
         message.sys_flag = record.TRANSACTION_PREPARED
         half_message.prepare(message)
-        result = self.store.put(message)
-        return record.decode(self.store.record_at(result.log_offset))
+        result = self.store.appender.put(message)
+        return record.decode(self.store.reads.record_at(result.log_offset))
 
     def commit(self, half: record.StoredMessage) -> bool:
         if not self.transactions.begin_end(half):
             return False
-        assert self.store.put(half_message.committed(half)).ok
+        assert self.store.appender.put(half_message.committed(half)).ok
         self.transactions.end(half, committed=True)
         return True
 
@@ -231,7 +231,7 @@ def test_one_that_was_given_up_may_begin_again(world):
     for _ in range(5):
         world.later(30_000)
     (given_up,) = world.store.messages(CHECK_MAX_TOPIC)
-    world.store.put(half_message.resumed(given_up))
+    world.store.appender.put(half_message.resumed(given_up))
     world.later(30_000)
     assert [properties.decode(half.properties)["TRANSACTION_CHECK_TIMES"] for half, _ in world.asked] == [
         "1",
@@ -264,7 +264,7 @@ def test_a_restart_knows_what_ended_from_the_notes(world):
 
 def test_notes_of_4_9_without_commas_are_read(world):
     world.send("K1"), world.send("K2")
-    world.store.put(Message(OP_HALF_TOPIC, 0, b"0", properties.encode({"TAGS": "d"})))
+    world.store.appender.put(Message(OP_HALF_TOPIC, 0, b"0", properties.encode({"TAGS": "d"})))
     again = world.restarted()
     again.later(30_000)
     assert [properties.decode(half.properties)["UNIQ_KEY"] for half, _ in again.asked] == ["K2"]
@@ -323,7 +323,7 @@ def test_a_word_that_could_not_be_stored_leaves_the_half_waiting(world):
 def test_a_half_that_changed_on_the_disk_does_not_keep_back_those_behind_it(world):
     world.send("K1")
     half = world.send("K2")
-    get, status = world.store.get, GetStatus.READ_FAILED
+    get, status = world.store.reads.get, GetStatus.READ_FAILED
     damaged = {(HALF_TOPIC, 0)}
     world.store.get = lambda request, done: (
         GetResult(status, 0, 0, 2) if (request.topic, request.offset) in damaged else get(request, done)
@@ -425,7 +425,7 @@ def test_halves_with_their_own_time_are_read_together_when_it_has_come(world):
     world.later(30_000)
     world.commit(halves[10])
     reads = []
-    get = world.store.get
+    get = world.store.reads.get
     world.store.get = lambda request, done: (
         reads.append((request.topic, request.offset, request.max_count)) or get(request, done)
     )

@@ -156,7 +156,7 @@ def test_a_reader_of_a_mended_queue_gets_an_empty_message_that_says_why_and_then
     (lost,) = (message for message in scene.records if message.log_offset in planted.lost)
     repaired(scene.root)
     with opened(scene.root) as store:
-        result = store.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=2))
+        result = store.reads.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=2))
         placeholder, following = record.decode_all(result.body)
         assert (placeholder.queue_offset, placeholder.body) == (lost.queue_offset, b"")
         assert placeholder.properties["REPAIRED"].strip() == "the record that lay here was damaged"
@@ -166,7 +166,7 @@ def test_a_reader_of_a_mended_queue_gets_an_empty_message_that_says_why_and_then
             if (m.topic, m.queue_id, m.queue_offset) == (lost.topic, lost.queue_id, lost.queue_offset + 1)
         )
         for key in lost.keys:
-            assert lost.log_offset not in store.query_keys(lost.topic, key, 32).offsets
+            assert lost.log_offset not in store.reads.query_keys(lost.topic, key, 32).offsets
 
 
 def test_a_record_that_no_queue_knows_any_more_keeps_its_number_by_its_neighbours(scene):
@@ -187,7 +187,7 @@ def test_a_placeholder_is_of_the_topic_and_not_of_a_light_queue_that_points_ther
     repaired(scene.root)
     with opened(scene.root) as store:
         (placeholder,) = record.decode_all(
-            store.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=1)).body
+            store.reads.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=1)).body
         )
     assert (placeholder.topic, placeholder.queue_offset, placeholder.body) == (
         lost.topic,

@@ -54,12 +54,12 @@ def assert_served(store, scene, planted):
     for message in scene.records:
         if not message.is_queued or message.log_offset in planted.lost:
             continue
-        result = store.get(GetRequest(message.topic, message.queue_id, message.queue_offset, 1))
+        result = store.reads.get(GetRequest(message.topic, message.queue_id, message.queue_offset, 1))
         found = record.decode_all(result.body, check_crc=False) if result.body else []
         if not found and is_changed(scene, message):
             store.tick()
             # Its own header was changed, and that is said
-            assert "damage_found" in [flag["name"] for flag in store.snapshot()["flags"]]
+            assert "damage_found" in [flag["name"] for flag in store.status.snapshot()["flags"]]
             continue
         assert [each.body for each in found] == [message.body], (
             message.topic,
@@ -81,7 +81,7 @@ def assert_new_offsets(store, scene, lost):
             and len(topic) <= 127
             and not topic.startswith(("SCHEDULE", "RMQ_SYS", "rmq_sys", "%LMQ%"))
         ):
-            given = store.put(Message(topic, queue_id, b"new", b"")).queue_offset
+            given = store.appender.put(Message(topic, queue_id, b"new", b"")).queue_offset
             assert given >= before, f"{topic}/{queue_id}: offset {given} was given before, next is {before}"
 
 

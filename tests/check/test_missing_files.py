@@ -29,7 +29,7 @@ def closed(tmp_path):
     """The directory of a store that was closed, its data directory is its parent."""
     store = starting(tmp_path / "store")
     for number in range(60):
-        store.put(message("orders", number % 2, b"x" * 200, keys=f"k{number}", unique=f"u{number}"))
+        store.appender.put(message("orders", number % 2, b"x" * 200, keys=f"k{number}", unique=f"u{number}"))
     for name, table in TABLES.items():
         store.write_config(
             name,
@@ -120,7 +120,7 @@ def test_a_missing_record_of_ends_is_named_by_start_and_check(closed):
     store = starting(closed)
     assert [
         (finding["severity"], finding["file"], finding["what"])
-        for finding in store.recovery_report()["findings"]
+        for finding in store.report.as_dict()["findings"]
     ] == [("warning", "ends", what)]
     store.close()
     assert checked(closed).report.findings == []
@@ -131,7 +131,7 @@ def test_a_log_that_lost_its_first_file_and_its_record_of_ends_is_no_silent_rete
     first, *_ = sorted((closed / "commitlog").iterdir())
     first.unlink()
     store = starting(closed)
-    (found,) = [finding for finding in store.recovery_report()["findings"] if finding["file"] == "commitlog"]
+    (found,) = [finding for finding in store.report.as_dict()["findings"] if finding["file"] == "commitlog"]
     assert found["severity"] == "warning" and "went by retention or are lost" in found["what"]
     store.close()
 
@@ -143,7 +143,7 @@ def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
         len(TABLES) - 1
     )
     store = starting(closed)
-    store.put(message(SCHEDULE_TOPIC, 2, b"x"))
+    store.appender.put(message(SCHEDULE_TOPIC, 2, b"x"))
     store.close()
     assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * len(TABLES)
     check = checked(closed)
@@ -156,7 +156,7 @@ def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
         gone = READERS[name].gone({SCHEDULE_TOPIC})
         said = store.load_config(name, lambda text: None, when_gone=gone)
         assert said == f"config/{name} {gone}" and "is missing, though each stop writes it" in said
-    assert [finding["file"] for finding in store.recovery_report()["findings"]] == [
+    assert [finding["file"] for finding in store.report.as_dict()["findings"]] == [
         f"config/{name}" for name in TABLES
     ]
     store.close()
@@ -176,7 +176,7 @@ def test_a_topic_that_is_one_by_a_damaged_letter_is_not_noted_as_deleted(tmp_pat
     root = tmp_path / "store"
     store = HandStore(small_settings(root)).begin()
     for number in range(12):
-        store.put(message("orders", number % 2, b"x" * 200))
+        store.appender.put(message("orders", number % 2, b"x" * 200))
     table = {"topicName": "orders", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
     store.write_config(
         "topics.json",

@@ -207,7 +207,7 @@ def test_bytes_of_a_lost_first_log_file_are_counted_that_one_queue_no_longer_nam
     to the blank at its end."""
     filled(store, 2)
     store.flush(), store.round()
-    quiet = store.put(message("quiet", 0, bytes(100)))
+    quiet = store.appender.put(message("quiet", 0, bytes(100)))
     filled(store)
     store.flush(), store.die()
     first = min((store.root / "commitlog").iterdir())
@@ -386,10 +386,10 @@ def test_an_entry_that_points_far_away_says_nothing_of_how_much_is_lost(store):
 
 def test_a_record_after_the_end_that_only_the_index_names_is_counted(store):
     filled(store)
-    last = store.put(message("last", 0, bytes(100), unique="u"))
+    last = store.appender.put(message("last", 0, bytes(100), unique="u"))
     newest = max((store.root / "commitlog").iterdir())
     assert last.log_offset >= int(newest.name)
-    before = store.read_units("T", 0, store.max_offset("T", 0) - 1, 1)[0]
+    before = store.reads.read_units("T", 0, store.reads.max_offset("T", 0) - 1, 1)[0]
     store.flush(), store.close()
     newest.unlink()
     (store.root / "ends").unlink()
@@ -575,7 +575,10 @@ def test_properties_of_a_placeholder_say_that_it_is_one_as_soon_as_they_have_roo
 def test_a_plan_names_each_lost_range_and_its_document_the_first_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(losses, "MAX_RANGES", 3)
     store = HandStore(small_settings(tmp_path / "store"), Clock()).begin()
-    places = [store.put(message("T", queue_id, bytes(200))).log_offset for queue_id in (*range(5), *range(5))]
+    places = [
+        store.appender.put(message("T", queue_id, bytes(200))).log_offset
+        for queue_id in (*range(5), *range(5))
+    ]
     store.close()
     path = store.root / "commitlog" / f"{0:020}"
     raw = bytearray(path.read_bytes())

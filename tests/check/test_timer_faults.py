@@ -52,7 +52,7 @@ def stopped(store, timer):
 
 def delivered(store) -> list[int]:
     found, offset = [], 0
-    while (result := store.get(GetRequest("Orders", 0, offset, 32))).status is GetStatus.FOUND:
+    while (result := store.reads.get(GetRequest("Orders", 0, offset, 32))).status is GetStatus.FOUND:
         found += [int(message.body) for message in record.decode_all(result.body)]
         offset = result.next_offset
     return found
@@ -65,7 +65,7 @@ def sound(tmp_path_factory):
     for number in range(COUNT):
         pairs = {"UNIQ_KEY": f"K{number}", "TIMER_DELIVER_MS": str(START_MS + 1000 * SECONDS[number % 4] + 1)}
         message = Message("Orders", 0, b"%d" % number, properties.encode(pairs))
-        assert timer.admission.schedule(message, pairs) is None and store.put(message).ok
+        assert timer.admission.schedule(message, pairs) is None and store.appender.put(message).ok
     run(store, timer, START_MS + 5_000)
     assert sorted(delivered(store)) == list(range(0, COUNT, 4))
     stopped(store, timer)

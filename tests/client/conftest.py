@@ -48,7 +48,7 @@ class Cluster:
 
     @property
     def address(self):
-        return self.parts.address
+        return self.parts.endpoint.address
 
     async def start(self):
         await self.nameserver_port.start("127.0.0.1", 0)
@@ -61,7 +61,7 @@ class Cluster:
 
     def cut_connections(self):
         """What a network does: every connection to the broker ends."""
-        for listener in self.parts.listeners:
+        for listener in self.broker.listeners:
             for channel in list(listener.channels):
                 channel.abort()
 

@@ -42,7 +42,7 @@ async def test_each_bad_request_is_answered_and_harms_nothing(cluster, code, cap
         await producer.send("T", b"before")
         await consumer.subscribe("T").start(inbox)
         await inbox.next()
-        channels = [channel for listener in cluster.parts.listeners for channel in listener.channels]
+        channels = [channel for listener in cluster.broker.listeners for channel in listener.channels]
         assert len(channels) == 2
         for channel in channels:
             for fields, body in bad:

@@ -26,10 +26,10 @@ async def producer(cluster):
 
 
 def stored(cluster, receipt):
-    (log_offset, _, _), *_ = cluster.store.read_units(
+    (log_offset, _, _), *_ = cluster.store.reads.read_units(
         receipt.topic, receipt.queue_id, receipt.queue_offset, 1
     )
-    return decode_messages(cluster.store.record_at(log_offset), receipt.broker_name)[0]
+    return decode_messages(cluster.store.reads.record_at(log_offset), receipt.broker_name)[0]
 
 
 async def test_a_message_is_stored_as_it_was_given(cluster, producer):
@@ -92,7 +92,7 @@ def batches(cluster, monkeypatch):
         sizes.append(len(message.body))
         return given(message)
 
-    given = cluster.store.put_batch
+    given = cluster.store.appender.put_batch
     monkeypatch.setattr(cluster.store, "put_batch", put_batch)
     return sizes
 
@@ -141,9 +141,9 @@ async def test_messages_of_one_key_go_to_one_queue_the_same_as_javas(cluster, pr
 
 async def test_a_delayed_message_appears_after_its_time(cluster, producer):
     receipt = await producer.send("T", b"later", delay_level=2, queue_id=3)
-    assert cluster.store.max_offset("T", 3) == 0
+    assert cluster.store.reads.max_offset("T", 3) == 0
     cluster.advance(4_000)
-    assert cluster.store.max_offset("T", 3) == 0
+    assert cluster.store.reads.max_offset("T", 3) == 0
     cluster.advance(1_000)
     (message,) = cluster.store.messages("T", 3)
     assert (message.body, message.unique_key) == (b"later", receipt.message_id)
@@ -236,15 +236,15 @@ async def test_a_batch_may_be_of_very_many_messages(cluster, producer):
     """The answer's header, with an id for each, is much longer than that of any request may be."""
     receipts = await producer.send_batch("T", [b"%d" % number for number in range(10_000)], queue_id=0)
     assert len({receipt.offset_message_id for receipt in receipts}) == 10_000
-    assert cluster.store.max_offset("T", 0) == 10_000
+    assert cluster.store.reads.max_offset("T", 0) == 10_000
     assert stored(cluster, receipts[9_999]).body == b"9999"
 
 
 async def test_a_oneway_message_arrives_without_an_answer(cluster, producer):
     message_id = await producer.send_oneway("T", b"x", queue_id=1)
-    await until(lambda: cluster.store.max_offset("T", 1) == 1)
-    (log_offset, _, _), *_ = cluster.store.read_units("T", 1, 0, 1)
-    assert decode_messages(cluster.store.record_at(log_offset), "")[0].message_id == message_id
+    await until(lambda: cluster.store.reads.max_offset("T", 1) == 1)
+    (log_offset, _, _), *_ = cluster.store.reads.read_units("T", 1, 0, 1)
+    assert decode_messages(cluster.store.reads.record_at(log_offset), "")[0].message_id == message_id
 
 
 async def test_many_sends_at_once_are_all_stored(producer):
@@ -288,7 +288,7 @@ async def test_a_broker_that_stays_busy_is_given_up(cluster, producer, monkeypat
     with pytest.raises(AnswerError) as caught:
         await producer.send("T", b"x")
     assert caught.value.code == 14
-    assert cluster.store.max_offset("T", 0) == 0
+    assert cluster.store.reads.max_offset("T", 0) == 0
 
 
 async def test_what_cannot_get_better_is_not_tried_again(cluster, producer):

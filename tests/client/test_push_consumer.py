@@ -124,7 +124,7 @@ async def test_a_message_that_failed_comes_again_by_way_of_the_retry_topic(clust
     inbox = Inbox(failures=1)
     await consume(inbox)
     (first,) = await inbox.next()
-    await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 2))
+    await until(lambda: cluster.store.reads.max_offset("SCHEDULE_TOPIC_XXXX", 2))
     cluster.advance(10_000)
     (second,) = await inbox.next()
     assert (second.body, second.topic, second.queue.topic) == (first.body, "T", "%RETRY%g")
@@ -137,10 +137,10 @@ async def test_after_its_last_retry_a_message_goes_to_the_dead_letters(cluster, 
     inbox = Inbox(failures=2)
     await consume(inbox, max_retries=1)
     await inbox.next()
-    await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 2))
+    await until(lambda: cluster.store.reads.max_offset("SCHEDULE_TOPIC_XXXX", 2))
     cluster.advance(10_000)
     await inbox.next()
-    await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
+    await until(lambda: cluster.store.reads.max_offset("%DLQ%g", 0))
 
 
 async def test_without_a_number_of_its_own_the_groups_settings_say_how_often_a_message_comes_again(
@@ -152,10 +152,10 @@ async def test_without_a_number_of_its_own_the_groups_settings_say_how_often_a_m
     inbox = Inbox(failures=2)
     await consume(inbox)
     await inbox.next()
-    await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 2))
+    await until(lambda: cluster.store.reads.max_offset("SCHEDULE_TOPIC_XXXX", 2))
     cluster.advance(10_000)
     await inbox.next()
-    await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
+    await until(lambda: cluster.store.reads.max_offset("%DLQ%g", 0))
 
 
 async def test_a_handler_says_when_a_message_is_to_come_again_and_when_never(cluster, producer, consume):
@@ -171,7 +171,10 @@ async def test_a_handler_says_when_a_message_is_to_come_again_and_when_never(clu
     await send(producer, 2)
     await consume(handle)
     await until(
-        lambda: cluster.store.max_offset("%DLQ%g", 0) and cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 6)
+        lambda: (
+            cluster.store.reads.max_offset("%DLQ%g", 0)
+            and cluster.store.reads.max_offset("SCHEDULE_TOPIC_XXXX", 6)
+        )
     )
     cluster.advance(3 * 60_000)
     await until(lambda: len(handled) == 3)
@@ -211,7 +214,7 @@ async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(
 
 
 async def _next_after(cluster, inbox, queue_id, milliseconds):
-    await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", queue_id))
+    await until(lambda: cluster.store.reads.max_offset("SCHEDULE_TOPIC_XXXX", queue_id))
     cluster.advance(milliseconds)
     return await inbox.next()
 
@@ -224,7 +227,7 @@ async def test_what_the_broker_does_not_take_back_goes_to_the_dead_letters_all_t
 
     (sent,) = await send(producer, 1)
     await consume(handle)
-    await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
+    await until(lambda: cluster.store.reads.max_offset("%DLQ%g", 0))
     (dead,) = cluster.store.messages("%DLQ%g", 0)
     assert (dead.body, dead.unique_key, dead.properties["RETRY_TOPIC"]) == (b"0", sent.message_id, "T")
 
@@ -322,7 +325,7 @@ async def test_an_orderly_message_is_given_up_after_its_retries(cluster, produce
     inbox = Inbox(failures=2)
     await consume(inbox, orderly=True, max_retries=1)
     assert [message.body for message in await inbox.next(3)] == [b"0", b"0", b"1"]
-    await until(lambda: cluster.store.max_offset("%DLQ%g", 0) == 1)
+    await until(lambda: cluster.store.reads.max_offset("%DLQ%g", 0) == 1)
 
 
 class Notebook:

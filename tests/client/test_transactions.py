@@ -173,7 +173,7 @@ async def test_a_half_that_is_not_safe_is_taken_back_and_the_block_does_not_run(
     cluster, producer, monkeypatch
 ):
     await producer.queues("T")
-    put_many = cluster.store.put_many
+    put_many = cluster.store.appender.put_many
 
     def half_safe(messages):
         results = put_many(messages)

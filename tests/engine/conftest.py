@@ -47,7 +47,7 @@ def what_is_left_is_sound(monkeypatch, tmp_path):
 
     def close_and_note(store):
         close(store)
-        failed = store._flags.keys() & {"sync_failed", "dispatch_failed"}
+        failed = store.flags.keys() & {"sync_failed", "dispatch_failed"}
         if store.state == "closed" and not failed and not store.settings.inspect:
             closed.pop(store.root, None)
             closed[store.root] = store.settings

@@ -18,7 +18,8 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store)
     places = [
-        store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored
+        store.reads.read_units(topic, queue_id, offset, 1)[0].log_offset
+        for topic, queue_id, offset, *_ in stored
     ]
     store.close()
     root = store.root
@@ -32,7 +33,7 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
     with pytest.raises(DamagedStoreError, match="no good record begins here"):
         HandStore(small_settings(refused), clock).open()
     store = HandStore(small_settings(root, accept_damage=True), clock).begin()
-    errors = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    errors = [finding for finding in store.report.as_dict()["findings"] if finding["severity"] == "error"]
     assert any("accepted" in finding["what"] for finding in errors)
     gone = stored[40 : 40 + lost]
     if hurt == "removed":
@@ -43,7 +44,7 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
         ), errors
     for _ in range(2):
         for topic, queue_id, offset, body, _ in stored:
-            result = store.get(GetRequest(topic, queue_id, offset, 1))
+            result = store.reads.get(GetRequest(topic, queue_id, offset, 1))
             if (topic, queue_id, offset) in {one[:3] for one in gone}:
                 assert result.status is GetStatus.MESSAGE_DAMAGED, (topic, queue_id, offset, result)
             else:
@@ -63,7 +64,7 @@ def damaged_by_number(directory, clock, change, number):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store)
     ours = [one for one in stored if one[:2] == ("T", 0)]
-    place = store.read_units("T", 0, ours[number][2], 1)[0].log_offset
+    place = store.reads.read_units("T", 0, ours[number][2], 1)[0].log_offset
     store.close()
     path = store.root / f"commitlog/{place // 16384 * 16384:020}"
     change(path, place % 16384)
@@ -89,15 +90,15 @@ def test_a_record_that_states_another_place_hides_no_message_before_it_when_dama
     store = HandStore(small_settings(root, accept_damage=True), clock).begin()
     assert any(
         finding["severity"] == "error" and finding["file"] == "consumequeue/T/0"
-        for finding in store.recovery_report()["findings"]
+        for finding in store.report.as_dict()["findings"]
     )
     for _ in range(2):
-        assert store.min_offset("T", 0) == 0
+        assert store.reads.min_offset("T", 0) == 0
         assert_served(store, [one for one in stored if one != changed])
-        assert store.get(GetRequest("T", 0, changed[2], 1)).status is GetStatus.MESSAGE_DAMAGED
+        assert store.reads.get(GetRequest("T", 0, changed[2], 1)).status is GetStatus.MESSAGE_DAMAGED
         store.close()
         store = HandStore(small_settings(root), clock).begin()
-        assert store.recovery_report()["kind"] == "normal"
+        assert store.report.as_dict()["kind"] == "normal"
     assert_next_is_new(store, stored)
     store.die()
     shutil.rmtree(root)

@@ -265,9 +265,7 @@ def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_st
         store = HandStore(replace(settings, accept_damage=accepts), clock).begin()
         store.close()
         store.die()
-    assert [
-        one for one in store.recovery_report()["findings"] if one["file"].startswith("consumequeue")
-    ] == []
+    assert [one for one in store.report.as_dict()["findings"] if one["file"].startswith("consumequeue")] == []
     shutil.rmtree(tmp_path / "store")  # the log is still damaged
 
 

@@ -420,8 +420,8 @@ def test_the_last_entry_of_an_index_is_told_from_others_of_the_same_message(tmp_
     # slot would name it.
     assert index_file.key_hash("topic#first-218") % 490 == index_file.key_hash("topic#last") % 500
     with opened(tmp_path, max_hash_slot_num=500, max_index_num=900) as store:
-        store.put(message(keys=("a",)))
-        store.put(message(keys=("first-218", "middle", "last")))
+        store.appender.put(message(keys=("a",)))
+        store.appender.put(message(keys=("first-218", "middle", "last")))
     report = check_store(tmp_path)
     assert report.ok and (report.sizes.max_hash_slot_num, report.sizes.max_index_num) == (500, 900)
 
@@ -496,12 +496,12 @@ def test_files_that_a_store_in_use_deletes_meanwhile_are_no_damage(clean):
 
 def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
     with opened(tmp_path / "store", max_hash_slot_num=16, max_index_num=4000) as store:
-        store.put(message(keys=["first"]))
-        dispatched = store.positions()["dispatched"]
+        store.appender.put(message(keys=["first"]))
+        dispatched = store.status.positions()["dispatched"]
 
         def put_more(done, total, step):
             for number in range(8):
-                store.put(message(keys=[f"{step}-{done}-{number}"]))
+                store.appender.put(message(keys=[f"{step}-{done}-{number}"]))
 
         report = check_store(
             tmp_path / "store",
@@ -509,7 +509,7 @@ def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
             on_progress=put_more,
             log_end=dispatched,
         )
-        assert report.counts["records"] == 1 and store.positions()["dispatched"] > dispatched
+        assert report.counts["records"] == 1 and store.status.positions()["dispatched"] > dispatched
     assert report.ok and not kinds(report)
 
 
@@ -517,7 +517,7 @@ def test_a_light_queue_is_compared_with_what_the_records_of_other_topics_say(tmp
     root, unit = tmp_path / "store", queue_unit.SIZE
     with opened(root) as store:
         put = [
-            store.put(
+            store.appender.put(
                 message(
                     more={
                         "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b",
@@ -547,7 +547,7 @@ def test_tombstones_are_read_as_a_start_reads_them(open_store):
     away."""
     store = open_store()
     for number in range(20):
-        store.put(message("quiet", 0, b"%d" % number))
+        store.appender.put(message("quiet", 0, b"%d" % number))
     store.close()
     (store.root / "config").mkdir(exist_ok=True)
     (store.root / "config/deletedTopics.json").write_text('{"quiet": 99999999999999999999999}')
@@ -560,7 +560,7 @@ def test_tombstones_are_read_as_a_start_reads_them(open_store):
 def test_a_bit_behind_the_end_of_a_queue_is_reported(open_store):
     store = open_store()
     for number in range(5):
-        store.put(message("quiet", 0, b"%d" % number))
+        store.appender.put(message("quiet", 0, b"%d" % number))
     store.close()
     path = store.root / "consumequeue/quiet/0" / ("0" * 20)
     content = path.read_bytes()

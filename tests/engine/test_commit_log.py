@@ -15,35 +15,35 @@ from tests.support.reference import walk_log
 
 def test_a_record_that_does_not_fit_begins_the_next_file_behind_a_blank(open_store):
     store = open_store()
-    first = store.put(message(body=b"x" * 9000))
-    second = store.put(message(body=b"x" * 9000))
+    first = store.appender.put(message(body=b"x" * 9000))
+    second = store.appender.put(message(body=b"x" * 9000))
     assert second.log_offset == 16384
-    head = record.read_head(store._disk.read_file(store.log.files[0].path), first.log_end)
+    head = record.read_head(store.disk.read_file(store.log.files[0].path), first.log_end)
     assert head.is_blank and head.total_size == 16384 - first.log_end
 
 
 def test_eight_bytes_are_always_left_for_the_blank(open_store):
     store = open_store()
-    room = 16384 - record.BLANK_BYTES - store.put(message(body=b"")).log_end * 2
-    result = store.put(message(body=b"x" * room))
+    room = 16384 - record.BLANK_BYTES - store.appender.put(message(body=b"")).log_end * 2
+    result = store.appender.put(message(body=b"x" * room))
     assert result.log_end == 16384 - record.BLANK_BYTES
-    assert store.put(message(body=b"")).log_offset == 16384
+    assert store.appender.put(message(body=b"")).log_offset == 16384
     assert (
-        walk_log([(file.base, store._disk.read_file(file.path)) for file in store.log.files]).end
+        walk_log([(file.base, store.disk.read_file(file.path)) for file in store.log.files]).end
         == store.log.wrote
     )
 
 
 def test_the_next_file_is_made_ahead_and_used(open_store):
     store = open_store()
-    store.put(message(body=b"x" * 9000))
+    store.appender.put(message(body=b"x" * 9000))
     store.prepare()
     prepared = store.log.prepared
-    assert prepared.base == 16384 and store._disk.list_names(store.log.directory) == [
+    assert prepared.base == 16384 and store.disk.list_names(store.log.directory) == [
         f"{0:020d}",
         f"{16384:020d}",
     ]
-    store.put(message(body=b"x" * 9000))
+    store.appender.put(message(body=b"x" * 9000))
     assert store.log.current is prepared and store.log.prepared is None
 
 
@@ -51,8 +51,8 @@ def test_pages_are_touched_a_step_at_a_time_and_on_into_the_next_file(open_store
     monkeypatch.setattr(commit_log, "POPULATE_AHEAD", 12288)
     monkeypatch.setattr(commit_log, "POPULATE_STEP", 1024)
     store = open_store()
-    store.put(message(body=b"x" * 9000))
-    wrote = store.positions()["wrote"]
+    store.appender.put(message(body=b"x" * 9000))
+    wrote = store.status.positions()["wrote"]
     assert store.log.prepare() and store.log.current.populated == wrote + 1024
     while store.log.prepare():
         pass
@@ -81,7 +81,7 @@ def test_beside_syncs_of_single_groups_a_step_is_shorter_and_pages_come_singly(o
     assert told() == []
     store = open_store(flush_disk_type="SYNC_FLUSH")
     assert store.log.prepare() and store.log.current.populated == 512
-    store.put(message(body=b"x" * 9000))
+    store.appender.put(message(body=b"x" * 9000))
     store.prepare()
     assert told() == [f"{0:020d}", f"{16384:020d}"]
     assert [path.parent.parent.name for path in asked if path.parent.name != "commitlog"] == ["topic"], (
@@ -91,12 +91,12 @@ def test_beside_syncs_of_single_groups_a_step_is_shorter_and_pages_come_singly(o
 
 def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store):
     store = open_store()
-    store.put(message(body=b"x" * 9000))
+    store.appender.put(message(body=b"x" * 9000))
     store.prepare()
     store.close()
     store = open_store()
-    assert store.positions()["wrote"] < 16384 and len(store.log.files) == 1
-    assert store.put(message(body=b"x" * 9000)).log_offset == 16384
+    assert store.status.positions()["wrote"] < 16384 and len(store.log.files) == 1
+    assert store.appender.put(message(body=b"x" * 9000)).log_offset == 16384
 
 
 def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store, monkeypatch):
@@ -104,15 +104,15 @@ def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store, mon
     monkeypatch.setattr(Region, "close", lambda region: closed.append(region.path))
     store = open_store(mapped_file_size_commit_log=4096)
     for number in range(20):
-        store.put(message(body=b"%d" % number * 700))
+        store.appender.put(message(body=b"%d" % number * 700))
         store.flush()
     assert [file.region is not None for file in store.log.files][:5] == [False] * 5
     assert len(closed) < 5  # not on the loop: that takes long
     store.prepare()
     assert closed[:5] == [file.path for file in store.log.files][:5]
     assert all(
-        store.record_at(found.log_offset)
-        for found in walk_log([(f.base, store._disk.read_file(f.path)) for f in store.log.files]).records
+        store.reads.record_at(found.log_offset)
+        for found in walk_log([(f.base, store.disk.read_file(f.path)) for f in store.log.files]).records
     )
 
 
@@ -120,8 +120,8 @@ def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is
     open_store, monkeypatch
 ):
     store = open_store()
-    good = [store.put(message(body=b"x" * 5000)) for _ in range(3)]
-    before = store._disk.read_file(store.log.files[0].path)
+    good = [store.appender.put(message(body=b"x" * 5000)) for _ in range(3)]
+    before = store.disk.read_file(store.log.files[0].path)
     with monkeypatch.context() as patch:
 
         def full(*_):
@@ -129,22 +129,22 @@ def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is
 
         patch.setattr(Region, "allocate", full)
         for _ in range(2):
-            assert store.put(message(body=b"x" * 5000)).status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert [flag["name"] for flag in store.snapshot()["flags"]] == ["no_room"]
-        assert store._disk.list_names(store.log.directory) == [f"{0:020d}"]
-        assert store._disk.read_file(store.log.files[0].path) == before
-        assert all(store.record_at(result.log_offset) for result in good)
-    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+            assert store.appender.put(message(body=b"x" * 5000)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert [flag["name"] for flag in store.status.snapshot()["flags"]] == ["no_room"]
+        assert store.disk.list_names(store.log.directory) == [f"{0:020d}"]
+        assert store.disk.read_file(store.log.files[0].path) == before
+        assert all(store.reads.record_at(result.log_offset) for result in good)
+    assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.look_at_disk()
-    assert store.snapshot()["flags"] == []
-    result = store.put(message(body=b"x" * 5000))
+    assert store.status.snapshot()["flags"] == []
+    result = store.appender.put(message(body=b"x" * 5000))
     assert (result.status, result.queue_offset, result.log_offset) == (PutStatus.PUT_OK, 3, 16384)
 
 
 @pytest.mark.parametrize("where", ["queue", "index"])
 def test_a_message_without_room_for_its_unit_or_keys_leaves_no_trace(open_store, monkeypatch, where):
     store = open_store()
-    store.put(message(queue_id=0, keys=("k",)))
+    store.appender.put(message(queue_id=0, keys=("k",)))
     wrote = store.log.wrote
     part = store.queue_table.find("topic", 0).directory.parent if where == "queue" else store.root / "index"
     real = Region.allocate
@@ -157,16 +157,16 @@ def test_a_message_without_room_for_its_unit_or_keys_leaves_no_trace(open_store,
     with monkeypatch.context() as patch:
         patch.setattr(Region, "allocate", full)
         keys = tuple(f"k{number}" for number in range(70)) if where == "index" else ()
-        assert store.put(message(queue_id=1, keys=keys)).status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert store.log.wrote == wrote and store.max_offset("topic", 1) == 0
+        assert store.appender.put(message(queue_id=1, keys=keys)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.log.wrote == wrote and store.reads.max_offset("topic", 1) == 0
     store.look_at_disk()
-    assert store.put(message(queue_id=1)).queue_offset == 0
+    assert store.appender.put(message(queue_id=1)).queue_offset == 0
 
 
 def test_a_sync_waits_for_one_that_another_thread_began(open_store, monkeypatch):
     """A file that the second had synced to its end could be unmapped under the first."""
     store = open_store(mapped_file_size_commit_log=4096)
-    end = store.put(message(body=b"x" * 2000)).log_end
+    end = store.appender.put(message(body=b"x" * 2000)).log_end
     real = Region.sync
     ranges, within = [], []
 

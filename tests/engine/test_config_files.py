@@ -326,7 +326,7 @@ def test_the_tombstones_of_deleted_topics_are_taken_from_their_backup_by_a_start
     name = "deletedTopics.json"
     store = HandStore(small_settings(root)).begin()
     for topic in ("first", "second"):
-        store.put(message(topic))
+        store.appender.put(message(topic))
         store.flush()
         store.delete_topic(topic)
     store.close()
@@ -334,7 +334,7 @@ def test_the_tombstones_of_deleted_topics_are_taken_from_their_backup_by_a_start
     store = HandStore(small_settings(root)).begin()
     assert set(json.loads(store.read_config(name))) == {"first"}
     (finding,) = [
-        finding for finding in store.recovery_report()["findings"] if finding["file"] == f"config/{name}"
+        finding for finding in store.report.as_dict()["findings"] if finding["file"] == f"config/{name}"
     ]
     assert "its .bak is taken" in finding["what"]
     store.close()

@@ -26,7 +26,7 @@ def written(root, count=12, step_ms=0):
         for number in range(count):
             clock.advance(step_ms)
             places.append(
-                store.put(
+                store.appender.put(
                     Message("T", 0, bytes([65 + number]) * 100, f"KEYS\x01k{number}\x02".encode())
                 ).log_offset
             )
@@ -70,20 +70,20 @@ def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_pat
     flip(root, places[4] + 120)
     damaged = (root / "commitlog/00000000000000000000").read_bytes()
     with opened(root, accept_damage=True) as store:
-        assert store.max_offset("T", 0) == 12  # none of the offsets that were given is given again
-        read = record.decode_all(store.get(GetRequest("T", 0, 0, 32)).body)
+        assert store.reads.max_offset("T", 0) == 12  # none of the offsets that were given is given again
+        read = record.decode_all(store.reads.get(GetRequest("T", 0, 0, 32)).body)
         assert [found.body for found in read] == [bytes([65 + number]) * 100 for number in range(4)] + [
             b""
         ] * 8
         assert all("REPAIRED" in found.properties for found in read[4:])
-        report = store.recovery_report()
+        report = store.report.as_dict()
         assert any(finding["severity"] == "error" for finding in report["findings"])
     (kept,) = (tmp_path / "lost+found").rglob("commitlog.*")
     assert kept.read_bytes() == damaged[places[4] : places[4] + len(kept.read_bytes())]
     assert len(kept.read_bytes()) >= places[-1] - places[4] and before != damaged
     assert check_store(root, small_settings(root)).findings == []
     with opened(root) as store:
-        assert store.put(Message("T", 0, b"goes on")).queue_offset == 12
+        assert store.appender.put(Message("T", 0, b"goes on")).queue_offset == 12
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,7 +93,7 @@ def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(s
     root = tmp_path / "store"
     store = HandStore(small_settings(root)).begin()
     ends = [
-        store.put(
+        store.appender.put(
             Message("T", 0, bytes([65 + number]) * (37 * number), f"KEYS\x01k{number}\x02".encode())
         ).log_end
         for number in range(20)
@@ -117,10 +117,10 @@ def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(s
         (root / "checkpoint").unlink(missing_ok=True)
         whole = sum(end <= cut for end in ends)
         with opened(root) as again:
-            assert again.max_offset("T", 0) == whole, cut
+            assert again.reads.max_offset("T", 0) == whole, cut
             if whole:
-                (offset,) = again.query_keys("T", f"k{whole - 1}", 32).offsets
-                assert record.decode(again.record_at(offset)).queue_offset == whole - 1
+                (offset,) = again.reads.query_keys("T", f"k{whole - 1}", 32).offsets
+                assert record.decode(again.reads.record_at(offset)).queue_offset == whole - 1
         assert check_store(root, small_settings(root)).findings == []
 
 
@@ -131,7 +131,7 @@ def test_after_a_kill_a_bad_record_is_cut_only_above_what_was_recorded_as_synced
     places = []
     for number in range(12):
         clock.advance(7)
-        places.append(store.put(Message("T", 0, bytes([65 + number]) * 100, b"")).log_offset)
+        places.append(store.appender.put(Message("T", 0, bytes([65 + number]) * 100, b"")).log_offset)
         if number == 6:
             store.flush(), store.round()
     store.die()
@@ -152,8 +152,8 @@ def test_after_a_kill_a_bad_record_is_cut_only_above_what_was_recorded_as_synced
             assert (root / "commitlog/00000000000000000000").read_bytes() == damaged
         else:
             again.begin()
-            assert again.max_offset("T", 0) == number
-            assert again.recovery_report()["cut"]["commitlog"]["from"] == place
+            assert again.reads.max_offset("T", 0) == number
+            assert again.report.as_dict()["cut"]["commitlog"]["from"] == place
         again.die()
 
 
@@ -163,7 +163,7 @@ def _killed(tmp_path, count=120):
         small_settings(tmp_path / "store"), records=StartRecords(tmp_path / "recoveries", tmp_path / "store")
     ).begin()
     offsets = [
-        store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+        store.appender.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
         for number in range(count)
     ]
     store.die()
@@ -204,7 +204,7 @@ def test_a_bad_record_before_good_ones_is_damage_where_the_machine_was_not_resta
         _started_again(store)
     assert {each.name: each.read_bytes() for each in (store.root / "commitlog").iterdir()} == before
     again = _started_again(store, accept_damage=True)
-    assert again.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
+    assert again.appender.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
     again.close()
 
 
@@ -218,8 +218,8 @@ def test_after_a_restart_of_the_machine_the_same_may_be_what_a_power_cut_left(tm
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
     again = _started_again(store)
     assert (
-        "not known to have been on the disk" in again.recovery_report()["findings"][0]["what"]
-        and again.max_offset("T", 0) == bad
+        "not known to have been on the disk" in again.report.as_dict()["findings"][0]["what"]
+        and again.reads.max_offset("T", 0) == bad
     )
     again.close()
 
@@ -245,7 +245,7 @@ def test_a_bad_record_before_good_ones_is_damage_in_a_closed_store_whose_checkpo
     ):
         _started_again(store)
     again = _started_again(store, accept_damage=True)
-    assert again.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
+    assert again.appender.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
     again.close()
 
 
@@ -260,7 +260,7 @@ def test_the_part_of_a_record_that_a_kill_leaves_is_cut_as_before(tmp_path, left
     units[at : at + 20] = bytes(20)
     queue.write_bytes(units)
     again = _started_again(store)
-    assert again.max_offset("T", 0) == len(offsets) - 1
+    assert again.reads.max_offset("T", 0) == len(offsets) - 1
     again.close()
 
 
@@ -318,7 +318,7 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
     )
     assert len(list((store.root.parent / "recoveries").iterdir())) == 2
     again = _started_again(store, accept_damage=True)
-    assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
+    assert again.appender.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
     again.close()
 
 
@@ -343,7 +343,7 @@ def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its
     offsets = []
     for number in range(120):
         offsets.append(
-            store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+            store.appender.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
         )
         store.flush()
     assert store.confirmed == store.log.wrote
@@ -373,7 +373,7 @@ def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its
         finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")
     } == {"error"}
     again = _started_again(store, accept_damage=True)
-    assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
+    assert again.appender.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
     again.close()
 
 
@@ -390,7 +390,9 @@ def test_with_sync_flush_later_units_prove_the_log_where_that_of_its_first_lost_
     offsets = []
     for number in range(120):
         offsets.append(
-            store.put(message("T", number % 2, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+            store.appender.put(
+                message("T", number % 2, b"%d-" % number + bytes(300), unique=f"u{number}")
+            ).log_offset
         )
         store.flush()
     store.die()
@@ -429,9 +431,9 @@ def test_a_repair_names_what_was_behind_the_end_of_a_log_after_a_kill_and_the_st
     plan = make_plan(check, store.settings)
     Repair(plan).run()
     again = _started_again(store)
-    assert again.max_offset("T", 0) == len(offsets) and again.put(message("T", 0)).queue_offset == len(
-        offsets
-    )
+    assert again.reads.max_offset("T", 0) == len(offsets) and again.appender.put(
+        message("T", 0)
+    ).queue_offset == len(offsets)
     assert plan.losses.messages == sum(offset >= check.log.end for offset in offsets)
     again.close()
 
@@ -442,5 +444,7 @@ def test_after_a_restart_of_the_machine_the_log_ends_where_it_does(tmp_path, mon
     lose(store, offsets)
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
     again = _started_again(store)
-    assert again.max_offset("T", 0) == sum(offset < again.log.wrote for offset in offsets) < len(offsets)
+    assert (
+        again.reads.max_offset("T", 0) == sum(offset < again.log.wrote for offset in offsets) < len(offsets)
+    )
     again.close()

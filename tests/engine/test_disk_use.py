@@ -21,7 +21,7 @@ def disk_bytes(root: Path) -> int:
 def write_one(store: HandStore, topic: str) -> None:
     """A message into each of as many queues as a topic is given when a send makes it."""
     for queue_id in range(BrokerSettings().default_topic_queue_nums):
-        assert store.put(
+        assert store.appender.put(
             message(topic=topic, queue_id=queue_id, keys=("key",), unique="unique", tag="tag")
         ).ok
     store.prepare()

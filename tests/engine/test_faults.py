@@ -40,9 +40,9 @@ class Life:
             message = Message(
                 choose.choice("AB"), 0, f"{number}".encode() * choose.choice((1, 100, 500)), b"KEYS\x01k\x02"
             )
-            result = store.put(message)
+            result = store.appender.put(message)
             if result.ok:
-                store.when_confirmed(
+                store.confirmation.when_confirmed(
                     result.log_end, lambda status, m=message, r=result: self.hear(status, m, r)
                 )
             else:
@@ -63,9 +63,9 @@ class Life:
         with opened(self.root, self.clock, max_index_num=600) as store:
             for (topic, queue_id), bodies in self.confirmed.items():
                 for offset, body in bodies.items():
-                    (found,) = record.decode_all(store.get(GetRequest(topic, queue_id, offset, 1)).body)
+                    (found,) = record.decode_all(store.reads.get(GetRequest(topic, queue_id, offset, 1)).body)
                     assert found.body == body
-            assert store.put(Message("A", 0, b"after")).ok
+            assert store.appender.put(Message("A", 0, b"after")).ok
         report = check_store(self.root, self.settings)
         assert report.findings == [], "\n".join(map(str, report.findings[:5]))
 
@@ -120,16 +120,16 @@ def test_after_a_failed_sync_nothing_more_is_taken(directory):
     life = Life(directory / "store", True, lambda name: failure(name))
     store = life.store.begin()
     statuses = []
-    store.when_confirmed(store.put(Message("A", 0, b"x")).log_end, statuses.append)
+    store.confirmation.when_confirmed(store.appender.put(Message("A", 0, b"x")).log_end, statuses.append)
     failure = failing(1, SyncError("injected"), ("sync",), False)
     store.flush()
     assert statuses == [PutStatus.SERVICE_NOT_AVAILABLE]
     for again in (store.tick, store.look_at_disk, store.flush, store.round):
         again()
-        assert store.put(Message("A", 0, b"y")).status is PutStatus.SERVICE_NOT_AVAILABLE
-    (flag,) = store.snapshot()["flags"]
+        assert store.appender.put(Message("A", 0, b"y")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    (flag,) = store.status.snapshot()["flags"]
     assert flag["name"] == "sync_failed" and flag["cause"] == "log-flusher: injected"
-    assert store.max_offset("A", 0) == 0
+    assert store.reads.max_offset("A", 0) == 0
     store.close()
     assert (life.root / "abort").exists()
 
@@ -148,11 +148,11 @@ class LongLife(Life):
             return
         for number in range(30):
             self.clock.advance(900)
-            result = store.put(
+            result = store.appender.put(
                 message := Message(choose.choice("ABC"), 0, b"%d" % number * 400, b"KEYS\x01k\x02")
             )
             if result.ok:
-                store.when_confirmed(
+                store.confirmation.when_confirmed(
                     result.log_end, lambda status, m=message, r=result: self.hear(status, m, r)
                 )
             for name in choose.sample(WORKERS, 2):
@@ -177,7 +177,7 @@ class LongLife(Life):
                 self.hear(
                     PutStatus.PUT_OK,
                     m := Message("AB"[number % 2], 0, b"%d" % number * 300, b"KEYS\x01k\x02"),
-                    store.put(m),
+                    store.appender.put(m),
                 )
             store.flush()
             (self.root / "kept-abort").write_bytes(b"")
@@ -195,19 +195,19 @@ class LongLife(Life):
     def read(self):
         for (topic, queue_id), bodies in self.confirmed.items():
             offset = max(bodies)
-            result = self.store.get(GetRequest(topic, queue_id, offset, 1))
+            result = self.store.reads.get(GetRequest(topic, queue_id, offset, 1))
             assert not result.body or record.decode(result.body).body == bodies[offset]
 
     def look_up(self):
-        assert all(b"KEYS" in raw for raw in self.store.query_keys("A", "k", 5).records)
+        assert all(b"KEYS" in raw for raw in self.store.reads.query_keys("A", "k", 5).records)
 
     def expire(self):
         try:
-            self.store.delete_expired(any_age=True, most=1)
+            self.store.cleaning.delete_expired(any_age=True, most=1)
         finally:
             for topic in "AB":
                 bodies = self.confirmed.get((topic, 0), {})
-                for offset in [offset for offset in bodies if offset < self.store.min_offset(topic, 0)]:
+                for offset in [offset for offset in bodies if offset < self.store.reads.min_offset(topic, 0)]:
                     del bodies[offset]
 
 

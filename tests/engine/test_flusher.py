@@ -105,12 +105,12 @@ def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store,
     round_flusher.run(clock())
     clock.advance(1000)
     for number in range(19):
-        store.put(message(keys=(f"a{number}", f"b{number}", f"c{number}")))
+        store.appender.put(message(keys=(f"a{number}", f"b{number}", f"c{number}")))
     round_flusher.run(clock())
     queue = store.queue_table.find("topic", 0)
     assert (queue.files[0].flushed, store.index.files[0].synced) == (0, False)
     for number in range(10):
-        store.put(message(keys=(f"d{number}", f"e{number}", f"f{number}")))
+        store.appender.put(message(keys=(f"d{number}", f"e{number}", f"f{number}")))
     clock.advance(1000)
     round_flusher.run(clock())
     assert (queue.files[0].flushed, store.index.files[0].synced, store.index.files[1].synced) == (
@@ -118,7 +118,7 @@ def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store,
         True,
         False,
     )
-    assert store.positions()["checkpoint_position"] == 0 == store.positions()["flushed"]
+    assert store.status.positions()["checkpoint_position"] == 0 == store.status.positions()["flushed"]
 
 
 def test_a_round_comes_early_enough_for_thirty_seconds_whatever_is_set(setup, tmp_path):

@@ -69,7 +69,7 @@ def assert_reads_as(store, facts):
             fact["maxNums"],
             tag_codes=codes(fact["expression"]),
         )
-        for result in (store.get(request), store.get_blocking(request)):
+        for result in (store.reads.get(request), store.reads.get_blocking(request)):
             assert (result.status.name, result.next_offset, offsets_in(result)) == (
                 fact["status"],
                 fact["nextBeginOffset"],
@@ -81,16 +81,16 @@ def assert_reads_as(store, facts):
 def assert_queues_as(store, facts):
     for queue in facts["queues"]:
         name = queue["topic"], queue["queueId"]
-        assert (store.min_offset(*name), store.max_offset(*name)) == (
+        assert (store.reads.min_offset(*name), store.reads.max_offset(*name)) == (
             queue["minOffset"],
             queue["maxOffset"],
         ), queue
         if queue["maxOffset"]:
-            first = store.read_units(*name, queue["minOffset"], 1)[0].log_offset
-            last = store.read_units(*name, queue["maxOffset"] - 1, 1)[0].log_offset
+            first = store.reads.read_units(*name, queue["minOffset"], 1)[0].log_offset
+            last = store.reads.read_units(*name, queue["maxOffset"] - 1, 1)[0].log_offset
             assert (first, last) == (queue["firstPhysicalOffset"], queue["lastPhysicalOffset"]), queue
     known = {(queue["topic"], queue["queueId"]) for queue in facts["queues"]}
-    assert {queue for queue in store.queues() if store.max_offset(*queue)} <= known
+    assert {queue for queue in store.queues() if store.reads.max_offset(*queue)} <= known
 
 
 @pytest.mark.parametrize("name", ["clean", "clean-small", "broker-dir", "golden-clean"])
@@ -98,7 +98,7 @@ def test_a_store_that_was_closed_is_opened_and_closed_without_a_changed_byte(nam
     root = stores.unpack(name, tmp_path)
     before = files_of(root)
     with open_store(name, root) as store:
-        assert store.recovery_report()["kind"] == "normal"
+        assert store.report.as_dict()["kind"] == "normal"
         assert (root / "abort").exists()
     assert not (root / "abort").exists()
     assert files_of(root) == before
@@ -110,25 +110,27 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
     facts = stores.facts(name)
     root = stores.unpack(name, tmp_path)
     with open_store(name, root) as store:
-        positions = store.positions()
+        positions = store.status.positions()
         assert (positions["min"], positions["confirmed"]) == (
             facts["commitLog"]["minPhyOffset"],
             facts["commitLog"]["maxPhyOffset"],
         )
         assert_queues_as(store, facts)
         for unit in facts["consumeQueueUnits"]:
-            (found,) = store.read_units(unit["topic"], unit["queueId"], unit["queueOffset"], 1)
+            (found,) = store.reads.read_units(unit["topic"], unit["queueId"], unit["queueOffset"], 1)
             assert found == (unit["physicalOffset"], unit["size"], unit["tagsCode"])
         assert_reads_as(store, facts)
         for fact in facts["offsetByTimestamp"]:
             queue = fact["topic"], fact["queueId"]
             found = (
-                store.offset_by_time(*queue, fact["timestamp"]),
-                store.offset_by_time(*queue, fact["timestamp"], upper=True),
+                store.reads.offset_by_time(*queue, fact["timestamp"]),
+                store.reads.offset_by_time(*queue, fact["timestamp"], upper=True),
             )
             assert found == (fact["lower"], fact["upper"]), fact
         for fact in facts["queryByKey"]:
-            result = store.query_keys(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"])
+            result = store.reads.query_keys(
+                fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"]
+            )
             assert result.offsets == fact["physicalOffsets"], fact
             assert (result.index_last_timestamp, result.index_last_offset) == (
                 fact["indexLastUpdateTimestamp"],
@@ -137,12 +139,12 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
             assert [record.decode(raw).log_offset for raw in result.records] == result.offsets
         for fact in facts["messages"]:
             message = record.decode(
-                store.record_at(fact["physicalOffset"]), log_offset=fact["physicalOffset"]
+                store.reads.record_at(fact["physicalOffset"]), log_offset=fact["physicalOffset"]
             )
             assert (message.offset_id, message.properties) == (fact["offsetMsgId"], fact["properties"])
         found = [
             (f["begin_ms"], f["end_ms"], f["begin_offset"], f["end_offset"], f["slots_used"])
-            for f in store.index_files()
+            for f in store.index.facts()
         ]
         assert found == [
             (
@@ -164,14 +166,14 @@ def test_every_message_of_the_golden_store_is_read_as_it_was_printed(tmp_path):
     with open_store("golden-clean", root) as store:
         for line in records:
             log_offset, size, topic, _, queue_id, _, queue_offset = line.split(" ")[:7]
-            message = record.decode(store.record_at(int(log_offset)), log_offset=int(log_offset))
+            message = record.decode(store.reads.record_at(int(log_offset)), log_offset=int(log_offset))
             assert (message.size, message.topic, message.queue_id, message.queue_offset) == (
                 int(size),
                 topic,
                 int(queue_id),
                 int(queue_offset),
             )
-            result = store.get(GetRequest(topic, int(queue_id), int(queue_offset), 1))
+            result = store.reads.get(GetRequest(topic, int(queue_id), int(queue_offset), 1))
             assert offsets_in(result) == [int(log_offset)]
 
 
@@ -179,25 +181,27 @@ def test_the_killed_golden_store_comes_back_whole(tmp_path):
     root = stores.unpack("golden-crash", tmp_path)
     before = files_of(root)
     with open_store("golden-crash", root) as store:
-        assert store.recovery_report()["kind"] == "abnormal"
-        assert store.positions()["confirmed"] == 3189607
-        assert [(store.min_offset("Roll", queue), store.max_offset("Roll", queue)) for queue in (0, 1)] == [
+        assert store.report.as_dict()["kind"] == "abnormal"
+        assert store.status.positions()["confirmed"] == 3189607
+        assert [
+            (store.reads.min_offset("Roll", queue), store.reads.max_offset("Roll", queue)) for queue in (0, 1)
+        ] == [
             (0, 2160),
             (0, 2160),
         ]
         for number in (0, 1, 777, 2159, 4319):
             for key in (f"k{number}", f"7F000001000118B4AAC2{number:012X}"):
-                found = [record.decode(raw) for raw in store.query_keys("Roll", key, 32).records]
+                found = [record.decode(raw) for raw in store.reads.query_keys("Roll", key, 32).records]
                 bodies = [
                     message.body.decode() for message in found if key in (*message.keys, message.unique_key)
                 ]
                 assert bodies == [f"{number}-" * (60 + number % 97)], key
-        time_999 = store.store_time_at("Roll", 0, 999)
-        assert store.store_time_at("Roll", 0, 1000) == time_999
+        time_999 = store.reads.store_time_at("Roll", 0, 999)
+        assert store.reads.store_time_at("Roll", 0, 1000) == time_999
         searches = [(time_999, 999, 1000), (time_999 + 1, 1001, 1000), (1 << 50, 2160, 2159), (0, 0, 0)]
         for time_ms, lower, upper in searches:
-            assert store.offset_by_time("Roll", 0, time_ms) == lower
-            assert store.offset_by_time("Roll", 0, time_ms, upper=True) == upper
+            assert store.reads.offset_by_time("Roll", 0, time_ms) == lower
+            assert store.reads.offset_by_time("Roll", 0, time_ms, upper=True) == upper
     after = files_of(root)
     assert {name for name in after if not name.startswith("index/")} == {
         name for name in before if not name.startswith("index/")
@@ -214,12 +218,12 @@ def test_a_flipped_byte_at_the_end_of_the_golden_store_is_cut_where_the_real_bro
     content[at] ^= 1
     path.write_bytes(content)
     with open_store("golden-crash", root, acceptDamage="true") as store:
-        assert store.positions()["confirmed"] == 3185747
-        assert [store.max_offset("Roll", queue) for queue in (0, 1)] == [2158, 2157]
+        assert store.status.positions()["confirmed"] == 3185747
+        assert [store.reads.max_offset("Roll", queue) for queue in (0, 1)] == [2158, 2157]
     report = check_store(root)
     assert report.findings == [] and report.log_end == 3185747
     with open_store("golden-crash", root) as store:  # what was accepted once is not asked again
-        assert store.positions()["confirmed"] == 3185747
+        assert store.status.positions()["confirmed"] == 3185747
 
 
 @pytest.mark.parametrize("variant", stores.variants())
@@ -235,14 +239,14 @@ def test_a_crash_variant_is_recovered_to_what_the_real_store_made_of_it(variant,
         assert raised.value.offset == 2216 and raised.value.file.endswith("00000000000000262144")
         assert files_of(root) == before
     with open_store("crash", root, acceptDamage="true" if variant == "bitflip-early" else "false") as store:
-        assert store.recovery_report()["kind"] == (
-            "normal" if variant == "abort-removed-torn" else "abnormal"
-        )
-        assert store.positions()["confirmed"] == expected["commitLog"]["maxPhyOffset"]
+        assert store.report.as_dict()["kind"] == ("normal" if variant == "abort-removed-torn" else "abnormal")
+        assert store.status.positions()["confirmed"] == expected["commitLog"]["maxPhyOffset"]
         assert_queues_as(store, expected)
         assert_reads_as(store, expected)
         for fact in expected["queryByKey"]:
-            result = store.query_keys(fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"])
+            result = store.reads.query_keys(
+                fact["topic"], fact["key"], fact["maxNum"], fact["begin"], fact["end"]
+            )
             assert (
                 set(result.offsets) >= set(fact["physicalOffsets"]) or len(result.offsets) == fact["maxNum"]
             ), fact
@@ -298,13 +302,15 @@ def test_a_real_store_goes_on_where_it_ended(name, tmp_path):
         queue for queue in ReferenceStore(root, sizes).queues if not queue[0].startswith("SCHEDULE")
     )
     with open_store(name, root) as store:
-        following, end = store.max_offset(topic, queue_id), store.positions()["wrote"]
-        result = store.put(Message(topic, queue_id, b"one more", b"KEYS\x01a-new-key\x02TAGS\x01TagA\x02"))
+        following, end = store.reads.max_offset(topic, queue_id), store.status.positions()["wrote"]
+        result = store.appender.put(
+            Message(topic, queue_id, b"one more", b"KEYS\x01a-new-key\x02TAGS\x01TagA\x02")
+        )
         assert result.ok and (result.queue_offset, result.log_offset) == (following, end)
-        assert store.query_keys(topic, "a-new-key", 32).offsets == [end]
-        assert offsets_in(store.get(GetRequest(topic, queue_id, following))) == [end]
+        assert store.reads.query_keys(topic, "a-new-key", 32).offsets == [end]
+        assert offsets_in(store.reads.get(GetRequest(topic, queue_id, following))) == [end]
     report = check_store(root)
     assert report.ok, report.findings
     with open_store(name, root) as store:
-        assert store.max_offset(topic, queue_id) == following + 1
-        assert store.query_keys(topic, "a-new-key", 32).offsets == [end]
+        assert store.reads.max_offset(topic, queue_id) == following + 1
+        assert store.reads.query_keys(topic, "a-new-key", 32).offsets == [end]

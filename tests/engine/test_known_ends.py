@@ -27,10 +27,10 @@ def filled(store, count=COUNT, queues=(("T", 0), ("T", 1), ("U", 0))):
         sent = message(
             topic, queue_id, b"%d-" % number + rng.randbytes(60), tag=f"t{number % 3}", keys=(f"k{number}",)
         )
-        result = store.put(sent)
+        result = store.appender.put(sent)
         if not result.ok:
             store.flush(), store.look_at_disk()
-            result = store.put(sent)
+            result = store.appender.put(sent)
         stored.append((topic, queue_id, result.queue_offset, sent.body, f"k{number}"))
         store.clock.advance(3)
     return stored
@@ -38,9 +38,11 @@ def filled(store, count=COUNT, queues=(("T", 0), ("T", 1), ("U", 0))):
 
 def assert_served(store, stored):
     for topic, queue_id, offset, body, key in stored:
-        (found,) = record.decode_all(store.get(GetRequest(topic, queue_id, offset, 1)).body)
+        (found,) = record.decode_all(store.reads.get(GetRequest(topic, queue_id, offset, 1)).body)
         assert (found.body, found.queue_offset) == (body, offset)
-        assert any(record.decode(raw).body == body for raw in store.query_keys(topic, key, 64).records), key
+        assert any(
+            record.decode(raw).body == body for raw in store.reads.query_keys(topic, key, 64).records
+        ), key
 
 
 def assert_next_is_new(store, stored):
@@ -48,7 +50,7 @@ def assert_next_is_new(store, stored):
     for topic, queue_id, offset, *_ in stored:
         ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), offset + 1)
     for (topic, queue_id), end in ends.items():
-        assert store.put(message(topic, queue_id, b"new")).queue_offset == end, (topic, queue_id)
+        assert store.appender.put(message(topic, queue_id, b"new")).queue_offset == end, (topic, queue_id)
 
 
 def queue_file(root, number=-1, topic="T", queue_id=0):
@@ -72,15 +74,18 @@ def test_the_delivery_time_of_a_message_that_waits_is_made_again(tmp_path, level
     came early."""
     store = HandStore(small_settings(tmp_path / "store")).begin()
     for number in range(4):
-        store.put(
+        store.appender.put(
             message("SCHEDULE_TOPIC_XXXX", 3, b"later%d" % number, more={"DELAY": level, "REAL_TOPIC": "T"})
         )
         store.clock.advance(3)
-    before = store.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4)
+    before = store.reads.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4)
     store.close()
     flip(queue_file(store.root, topic="SCHEDULE_TOPIC_XXXX", queue_id=3), byte, bit)
     again = HandStore(small_settings(store.root), store.clock).begin()
-    assert again.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4) == before and again.recovery_report()["findings"]
+    assert (
+        again.reads.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4) == before
+        and again.report.as_dict()["findings"]
+    )
     again.close()
 
 
@@ -123,7 +128,7 @@ HURTS = {
 def test_what_was_closed_in_order_and_is_damaged_is_made_again(open_store, hurt):
     store = open_store()
     stored = filled(store)
-    assert store.max_offset("T", 0) == 119  # its newest file holds 19 units of 20
+    assert store.reads.max_offset("T", 0) == 119  # its newest file holds 19 units of 20
     store.close()
     root = store.root
     everything = {
@@ -131,13 +136,13 @@ def test_what_was_closed_in_order_and_is_damaged_is_made_again(open_store, hurt)
     }
     HURTS[hurt](root)
     store = open_store()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     assert report["kind"] == "normal" and report["findings"], hurt
     assert {path: path.read_bytes() for path in everything if path.exists()} == everything
     assert_served(store, stored)
     store.close()
     store = open_store()  # and what was made again stays
-    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] == []
+    assert [finding for finding in store.report.as_dict()["findings"] if finding["severity"] != "info"] == []
     assert_served(store, stored)
     assert_next_is_new(store, stored)
 
@@ -252,7 +257,7 @@ def test_a_loss_that_is_accepted_gives_no_offset_twice(open_store, loss):
     store.close()
     store = open_store()
     for topic, queue_id, offset, body, _ in stored:
-        read = store.get(GetRequest(topic, queue_id, offset, 1))
+        read = store.reads.get(GetRequest(topic, queue_id, offset, 1))
         if left and read.body:
             (found,) = record.decode_all(read.body)
             assert found.queue_offset == offset
@@ -260,7 +265,7 @@ def test_a_loss_that_is_accepted_gives_no_offset_twice(open_store, loss):
     if loss == "newest file":
         assert (
             sum(
-                record.decode(store.get(GetRequest(*place, 1)).body).body == body
+                record.decode(store.reads.get(GetRequest(*place, 1)).body).body == body
                 for *place, body, _ in stored
             )
             > COUNT // 2
@@ -276,7 +281,7 @@ def test_a_loss_is_accepted_once(open_store, loss):
     LOSSES[loss](store.root)
     open_store(accept_damage=True).close()
     store = open_store()
-    assert store.recovery_report()["kind"] == "normal"
+    assert store.report.as_dict()["kind"] == "normal"
     assert_next_is_new(store, stored)
 
 
@@ -284,7 +289,7 @@ def test_a_store_that_never_had_a_message_starts(open_store):
     for _ in range(3):
         store = open_store()
         store.close()
-        assert store.recovery_report()["findings"] == []
+        assert store.report.as_dict()["findings"] == []
     shutil.rmtree(store.root / "commitlog")
     open_store().put(message())
 
@@ -297,7 +302,7 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
     stored = filled(store, 24)
     store.flush(), store.round()
     stored += [
-        ("T", 0, store.put(sent).queue_offset, sent.body, "more")
+        ("T", 0, store.appender.put(sent).queue_offset, sent.body, "more")
         for sent in [message("T", 0, b"more", keys=("more",))]
     ]
     store.flush(), store.round()
@@ -323,7 +328,7 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
         store = HandStore(small_settings(root), clock).begin()
         assert [
             one
-            for one in store.recovery_report()["findings"]
+            for one in store.report.as_dict()["findings"]
             if one["file"] == "ends" and "whole block" in one["what"]
         ], at
         assert_served(store, stored)
@@ -393,17 +398,17 @@ def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_me
     store = open_store()
     if gone:  # retention has removed a file
         while len(store.log.files) < 2:
-            store.put(message("V", 0, b"x" * 200))
+            store.appender.put(message("V", 0, b"x" * 200))
         store.flush(), store.round()
-        assert store.delete_expired(any_age=True, most=1) == 1
+        assert store.cleaning.delete_expired(any_age=True, most=1) == 1
     if lives == 2:
-        store.put(message("T", 0))
+        store.appender.put(message("T", 0))
         store.delete_topic("T")
     files = len(store.log.files)
     while len(store.log.files) == files:
-        store.put(message("U", 0, b"x" * 200))
+        store.appender.put(message("U", 0, b"x" * 200))
     for expected in range(7):
-        assert store.put(message("T", 0)).queue_offset == expected
+        assert store.appender.put(message("T", 0)).queue_offset == expected
     store.close()
     newest_log_gone(store.root)
     open_store(accept_damage=True).close()
@@ -429,7 +434,7 @@ def test_a_file_of_another_queue_in_one_that_the_record_does_not_know_gives_no_n
     assert_next_is_new(store, [one for one in late if one[0] == "late"])
     assert any(
         finding["file"] == "consumequeue/late/0" and finding["severity"] == "warning"
-        for finding in store.recovery_report()["findings"]
+        for finding in store.report.as_dict()["findings"]
     )
 
 
@@ -468,9 +473,9 @@ def test_a_queue_that_was_quiet_since_damage_was_given_up_is_made_again(open_sto
         open_store(accept_damage=True).close()
     QUIET_HURTS[hurt](store.root)
     store = open_store()
-    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] != []
+    assert [finding for finding in store.report.as_dict()["findings"] if finding["severity"] != "info"] != []
     assert_served(store, quiet)
-    assert store.put(message("quiet", 0, b"new")).queue_offset == 15
+    assert store.appender.put(message("quiet", 0, b"new")).queue_offset == 15
 
 
 def test_a_queue_without_messages_whose_last_file_went_begins_where_it_ended(open_store):
@@ -481,20 +486,20 @@ def test_a_queue_without_messages_whose_last_file_went_begins_where_it_ended(ope
     while len(store.log.files) < 3:
         filled(store)
     store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=1) == 1
+    assert store.cleaning.delete_expired(any_age=True, most=1) == 1
     store.close()
     shutil.rmtree(store.root / "consumequeue/gone/0")
     store = open_store()
-    assert (store.min_offset("gone", 0), store.max_offset("gone", 0)) == (15, 15)
-    assert store.put(message("gone", 0, b"new")).queue_offset == 15
+    assert (store.reads.min_offset("gone", 0), store.reads.max_offset("gone", 0)) == (15, 15)
+    assert store.appender.put(message("gone", 0, b"new")).queue_offset == 15
     store.die()
     store = open_store()
-    assert record.decode(bytes(store.get(GetRequest("gone", 0, 15, 1)).body)).body == b"new"
-    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] == []
+    assert record.decode(bytes(store.reads.get(GetRequest("gone", 0, 15, 1)).body)).body == b"new"
+    assert [finding for finding in store.report.as_dict()["findings"] if finding["severity"] != "info"] == []
     store.close()
     store = open_store()
-    assert store.recovery_report()["findings"] == []
-    assert store.put(message("gone", 0, b"newer")).queue_offset == 16
+    assert store.report.as_dict()["findings"] == []
+    assert store.appender.put(message("gone", 0, b"newer")).queue_offset == 16
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
@@ -512,7 +517,7 @@ def test_an_index_file_that_is_filled_before_the_first_round_of_a_run_is_recorde
     assert len(store.index.files) > 2
     store.close()
     store = open_store()
-    assert store.recovery_report()["findings"] == []
+    assert store.report.as_dict()["findings"] == []
 
 
 def test_a_topic_that_was_deleted_beyond_the_log_is_named(open_store):
@@ -524,7 +529,7 @@ def test_a_topic_that_was_deleted_beyond_the_log_is_named(open_store):
     store.close()
     table = store.root / "config/deletedTopics.json"
     store = open_store()
-    assert store.recovery_report()["findings"] == []
+    assert store.report.as_dict()["findings"] == []
     store.close()
     table.write_text('{"T": 99999999}')
     check = StoreCheck(store.root)
@@ -534,6 +539,6 @@ def test_a_topic_that_was_deleted_beyond_the_log_is_named(open_store):
     )
     store = open_store()
     (finding,) = [
-        finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"
+        finding for finding in store.report.as_dict()["findings"] if finding["severity"] == "warning"
     ]
     assert "topic T was deleted at 99,999,999 by this file, beyond the log's end" in finding["what"]

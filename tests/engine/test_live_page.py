@@ -66,7 +66,7 @@ def test_a_page_of_a_dead_process_says_nothing(path):
 
 def test_a_store_publishes_at_each_tick_and_takes_the_page_away(tmp_path, path, clock):
     store = HandStore(small_settings(tmp_path / "store"), clock, live_page_path=path).begin()
-    store.put(message())
+    store.appender.put(message())
     store.tick()
     found = read_live_page(Disk(), path)
     assert (found.state, found.wrote, found.dispatched, found.flushed) == (

@@ -38,7 +38,7 @@ def recorded(root):
 
 
 def left(stored, store):
-    return [one for one in stored if one[2] >= store.min_offset(*one[:2])]
+    return [one for one in stored if one[2] >= store.reads.min_offset(*one[:2])]
 
 
 ENDS = {"closed": closed, "killed": killed}
@@ -87,10 +87,10 @@ def test_a_missing_first_file_that_is_accepted_is_named_and_no_offset_is_given_t
     ENDS[end](store)
     log_files(store.root)[0].unlink()
     store = open_store(accept_damage=True)
-    findings = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    findings = [finding for finding in store.report.as_dict()["findings"] if finding["severity"] == "error"]
     assert "00000000000000000000" in findings[0]["what"] and "accepted" in findings[0]["what"]
     for topic, queue_id in {one[:2] for one in stored}:
-        first = store.min_offset(topic, queue_id)
+        first = store.reads.min_offset(topic, queue_id)
         assert first > 0 and any(
             f"messages 0 to {first - 1:,} " in finding["what"] for finding in findings
         ), (topic, queue_id, findings)
@@ -98,7 +98,7 @@ def test_a_missing_first_file_that_is_accepted_is_named_and_no_offset_is_given_t
     assert_next_is_new(store, stored)
     closed(store)
     store = open_store()
-    assert store.recovery_report()["findings"] == []
+    assert store.report.as_dict()["findings"] == []
     assert_served(store, left(stored, store))
 
 
@@ -134,13 +134,13 @@ def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damage
         small_settings(shutil.copytree(store.root, store.root.parent / "copy"), accept_damage=True), clock
     ).begin()
     queues = sorted({one[:2] for one in stored})
-    begins = {queue: copy.min_offset(*queue) for queue in queues}
+    begins = {queue: copy.reads.min_offset(*queue) for queue in queues}
     copy.close()
     damage(queue_file(store.root, 0), queue_file(store.root, 0, "U", 0))
     store = open_store(accept_damage=True)
-    findings = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    findings = [finding for finding in store.report.as_dict()["findings"] if finding["severity"] == "error"]
     for (topic, queue_id), first in begins.items():
-        assert store.min_offset(topic, queue_id) == first
+        assert store.reads.min_offset(topic, queue_id) == first
         of_queue = [
             finding["what"] for finding in findings if finding["file"] == f"consumequeue/{topic}/{queue_id}"
         ]
@@ -169,7 +169,7 @@ def test_the_new_begin_is_on_the_disk_before_a_file_goes(open_store, monkeypatch
         unlink(disk, path, **more)
 
     monkeypatch.setattr(Disk, "unlink", noted)
-    assert store.delete_expired(any_age=True, most=2) == 2
+    assert store.cleaning.delete_expired(any_age=True, most=2) == 2
     assert [name for name, _ in seen] == [0, FILE_BYTES] and all(
         minimum == 2 * FILE_BYTES for _, minimum in seen
     )
@@ -183,14 +183,14 @@ def test_what_retention_had_begun_to_delete_goes_at_the_next_start(open_store, e
     stored = filled(store, 400)
     store.flush(), store.round()
     kept = {path: path.read_bytes() for path in log_files(store.root)}
-    assert store.delete_expired(any_age=True, most=3) == 3
+    assert store.cleaning.delete_expired(any_age=True, most=3) == 3
     remaining = left(stored, store)
     ENDS[end](store)
     for number in back:
         path = sorted(kept)[number]
         path.write_bytes(kept[path])
     store = open_store()
-    findings = store.recovery_report()["findings"]
+    findings = store.report.as_dict()["findings"]
     assert {finding["severity"] for finding in findings} == {"info"} and "retention" in findings[0]["what"], (
         findings
     )
@@ -217,13 +217,13 @@ def test_retention_goes_on_when_there_is_no_room_for_the_record(open_store, monk
 
     monkeypatch.setattr(Disk, "append", full(append))
     monkeypatch.setattr(Disk, "replace_file", full(replace))
-    assert store.delete_expired(any_age=True, most=3) == 1  # what makes room for the record
+    assert store.cleaning.delete_expired(any_age=True, most=3) == 1  # what makes room for the record
     assert recorded(store.root).log_minimum == FILE_BYTES
-    assert store.delete_expired(any_age=True, most=3) == 3
+    assert store.cleaning.delete_expired(any_age=True, most=3) == 3
     assert recorded(store.root).log_minimum == 4 * FILE_BYTES
     store.die()
     store = open_store()
-    assert store.recovery_report()["findings"] == []
+    assert store.report.as_dict()["findings"] == []
     assert_served(store, left(stored, store))
 
 
@@ -236,13 +236,13 @@ def test_files_that_another_brokers_retention_deleted_are_no_damage(open_store):
     store = open_store()
     more = filled(store, 120)
     store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=2) == 2
+    assert store.cleaning.delete_expired(any_age=True, most=2) == 2
     remaining = left(stored + more, store)
     store.close()
     (store.root / "ends").write_bytes(stale)
     store = open_store()
     what = [
-        finding["what"] for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"
+        finding["what"] for finding in store.report.as_dict()["findings"] if finding["severity"] == "warning"
     ]
     assert any("another broker" in one and f"{2 * FILE_BYTES:,}" in one for one in what), what
     assert_served(store, remaining)
@@ -263,7 +263,7 @@ def test_without_a_record_the_log_begins_with_its_first_file_and_what_lay_before
         poke(store.root / "ends", 0, bytes(20))
     store = open_store()
     gone = len(stored) - len(left(stored, store))
-    (finding,) = [one for one in store.recovery_report()["findings"] if one["file"] == "commitlog"]
+    (finding,) = [one for one in store.report.as_dict()["findings"] if one["file"] == "commitlog"]
     assert (
         f"begins at {FILE_BYTES:,}" in finding["what"] and f"{gone:,} messages before it" in finding["what"]
     ), finding
@@ -307,9 +307,9 @@ def test_a_repair_names_what_went_with_the_first_file(open_store, clock, end):
     lost = {(one.topic, one.queue_id): (one.first, one.last) for one in plan.losses.ranges}
     Repair(plan).run()
     store = open_store()
-    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] == []
+    assert [finding for finding in store.report.as_dict()["findings"] if finding["severity"] != "info"] == []
     for topic, queue_id in {one[:2] for one in stored}:
-        assert lost[topic, queue_id] == (0, store.min_offset(topic, queue_id) - 1)
+        assert lost[topic, queue_id] == (0, store.reads.min_offset(topic, queue_id) - 1)
     assert (
         plan.losses.messages == sum(last + 1 for _, last in lost.values()) and plan.losses.unnamed_bytes == 0
     )

@@ -18,7 +18,7 @@ LOG_FILE = "commitlog/" + "0" * 20
 
 
 def why(store) -> str:
-    return next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "sync_failed")
+    return next(flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "sync_failed")
 
 
 def removed(path):
@@ -51,14 +51,14 @@ CASES = {
 def test_what_a_sync_would_not_bring_to_the_disk_is_not_flushed(happens, flush, tmp_path):
     store = HandStore(small_settings(tmp_path / "store", flush_disk_type=flush)).begin()
     try:
-        first = store.put(message())
+        first = store.appender.put(message())
         store.flush()
         happens(tmp_path / "store" / LOG_FILE)
-        store.put(message())
+        store.appender.put(message())
         store.flush()
         assert store.log.flushed == first.log_end
         assert CASES[happens] in why(store) and LOG_FILE in why(store)
-        assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     finally:
         store.die()
 
@@ -66,7 +66,7 @@ def test_what_a_sync_would_not_bring_to_the_disk_is_not_flushed(happens, flush, 
 def test_it_is_noticed_without_a_message_too(tmp_path):
     store = HandStore(small_settings(tmp_path / "store")).begin()
     try:
-        store.put(message())
+        store.appender.put(message())
         store.flush()
         store.look_at_disk()
         assert store.state == "running"
@@ -82,20 +82,22 @@ def test_an_older_log_file_that_was_taken_away_is_named_until_it_is_back(tmp_pat
     store, _ = written(tmp_path)
     try:
         store.look_at_disk()
-        assert store.snapshot()["flags"] == []
+        assert store.status.snapshot()["flags"] == []
         path = store.log.files[0].path
         path.rename(tmp_path / "away")
         store.look_at_disk()
-        (flag,) = store.snapshot()["flags"]
+        (flag,) = store.status.snapshot()["flags"]
         assert flag["name"] == "log_file_gone" and path.name in flag["cause"]
-        assert store.put(message()).ok
+        assert store.appender.put(message()).ok
         (tmp_path / "away").rename(path)
         store.look_at_disk()
-        assert store.snapshot()["flags"] == []
+        assert store.status.snapshot()["flags"] == []
         store.flush(), store.round()
-        assert store.delete_expired(any_age=True, most=1) == 1  # what the store removes itself is not named
+        assert (
+            store.cleaning.delete_expired(any_age=True, most=1) == 1
+        )  # what the store removes itself is not named
         store.look_at_disk()
-        assert store.snapshot()["flags"] == []
+        assert store.status.snapshot()["flags"] == []
     finally:
         store.die()
 
@@ -106,7 +108,7 @@ def written(tmp_path):
     bodies = {}
     while len(store.log.files) < 4:
         sent = message(body=b"%d-" % len(bodies) + bytes(300), keys=(f"k{len(bodies)}",))
-        bodies[store.put(sent).queue_offset] = sent.body
+        bodies[store.appender.put(sent).queue_offset] = sent.body
         store.flush()
     store.log.unmap_before(store.log.current.base)
     store.prepare()  # lets go of the maps
@@ -119,20 +121,20 @@ def test_an_older_log_file_that_was_cut_gives_no_other_bytes(tmp_path):
     was ended by SIGSEGV."""
     store, bodies = written(tmp_path)
     try:
-        whole = record.decode(store.get_blocking(GetRequest("topic", 0, 20, 1)).body)
+        whole = record.decode(store.reads.get_blocking(GetRequest("topic", 0, 20, 1)).body)
         os.truncate(store.log.files[0].path, whole.log_offset)  # store offsets are places in the first file
         for number, body in bodies.items():
-            found = store.get_blocking(GetRequest("topic", 0, number, 1))
-            result = store.get(GetRequest("topic", 0, number, 1))
+            found = store.reads.get_blocking(GetRequest("topic", 0, number, 1))
+            result = store.reads.get(GetRequest("topic", 0, number, 1))
             if number < 20 or found.status is GetStatus.FOUND:
                 assert record.decode(result.body).body == body
             else:
                 assert result.status is GetStatus.MESSAGE_DAMAGED, number
             if number < 20:
-                assert store.query_keys("topic", f"k{number}", 4).offsets
+                assert store.reads.query_keys("topic", f"k{number}", 4).offsets
         assert result.status is GetStatus.FOUND  # of a later file
         assert "made shorter" in next(
-            flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"
+            flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"
         )
     finally:
         store.die()
@@ -146,13 +148,13 @@ def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path)
         first = store.queue_table.find("topic", 0).files[0]
         first.unmap()
         os.truncate(first.path, 40)
-        assert record.decode(store.get(GetRequest("topic", 0, 1, 1)).body).body == bodies[1]
+        assert record.decode(store.reads.get(GetRequest("topic", 0, 1, 1)).body).body == bodies[1]
         for number in (2, 10, 19):
             with pytest.raises(StoreError, match="made shorter"):
-                store.get(GetRequest("topic", 0, number, 1))
-        assert record.decode(store.get(GetRequest("topic", 0, 20, 1)).body).body == bodies[20]
+                store.reads.get(GetRequest("topic", 0, number, 1))
+        assert record.decode(store.reads.get(GetRequest("topic", 0, 20, 1)).body).body == bodies[20]
         assert "made shorter" in next(
-            flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"
+            flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"
         )
     finally:
         store.die()
@@ -162,7 +164,7 @@ def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path)
         HandStore(small_settings(tmp_path / "store"), store.clock).begin()
     first.path.rename(tmp_path / "moved")  # as the start says
     again = HandStore(small_settings(tmp_path / "store"), store.clock).begin()
-    assert record.decode(again.get_blocking(GetRequest("topic", 0, 10, 1)).body).body == bodies[10]
+    assert record.decode(again.reads.get_blocking(GetRequest("topic", 0, 10, 1)).body).body == bodies[10]
     again.die()
 
 
@@ -174,7 +176,7 @@ def test_a_lock_that_was_removed_is_made_again(tmp_path):
         assert store.state == "running" and (store.root / "lock").exists()
         assert _tries_to_open(store.root).endswith("lock is locked by another process")
         store.look_at_disk()
-        assert store.put(message()).ok
+        assert store.appender.put(message()).ok
     finally:
         store.die()
 
@@ -193,12 +195,16 @@ def test_a_lock_that_cannot_be_made_again_sets_a_flag_and_is_tried_once_more(tmp
             store.look_at_disk()
         assert [
             flag["cause"]
-            for flag in store.snapshot()["flags"]
+            for flag in store.status.snapshot()["flags"]
             if flag["name"] == "lock_gone" and "no room on the disk" in flag["cause"]
         ]
-        assert store.put(message()).ok
+        assert store.appender.put(message()).ok
         store.look_at_disk()
-        assert (store.root / "lock").exists() and store.snapshot()["flags"] == [] and store.put(message()).ok
+        assert (
+            (store.root / "lock").exists()
+            and store.status.snapshot()["flags"] == []
+            and store.appender.put(message()).ok
+        )
     finally:
         store.die()
 
@@ -227,7 +233,7 @@ def test_a_store_stops_writing_where_another_process_took_its_lock(tmp_path):
             store.state == "read_only"
             and "another file has this name now, so another process may write the store" in why(store)
         )
-        assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     finally:
         store.die()
 

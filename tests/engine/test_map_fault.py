@@ -84,7 +84,7 @@ def test_a_log_file_cut_under_a_writer_stops_it_with_a_sentence(root, length):
         with HandStore(settings(root)).begin() as store:
             readable = {at for at, end in child.stored() if end <= length}
             for number, (at, end) in enumerate(child.stored()[:MESSAGES]):
-                read = store.get(GetRequest("topic", 0, number, 1))
+                read = store.reads.get(GetRequest("topic", 0, number, 1))
                 assert (read.status is GetStatus.FOUND) == (at in readable), (number, at, end)
     except DamagedStoreError as error:
         assert LOG in error.file or "commitlog" in error.file  # refused, by the file's name
@@ -101,7 +101,7 @@ def test_a_queue_or_index_file_cut_under_a_writer_stops_it_and_no_message_is_los
     store = HandStore(settings(root)).begin()
     try:
         for number in range(MESSAGES):
-            assert store.get(GetRequest("topic", 0, number, 1)).status is GetStatus.FOUND, number
+            assert store.reads.get(GetRequest("topic", 0, number, 1)).status is GetStatus.FOUND, number
     finally:
         store.close()
 
@@ -170,12 +170,12 @@ def test_a_live_page_that_cannot_be_written_is_a_flag_and_no_more(root, tmp_path
     store = HandStore(settings(root), live_page_path=tmp_path / "run" / "live").begin()
     try:
         store.tick()
-        (flag,) = store.snapshot()["flags"]
+        (flag,) = store.status.snapshot()["flags"]
         assert flag["name"] == "live_page_failed" and "jobs and commands" in flag["cause"]
         assert store.is_writable
         (tmp_path / "run").unlink()
         store.tick()
-        assert store.snapshot()["flags"] == []
+        assert store.status.snapshot()["flags"] == []
     finally:
         store.close()
 

@@ -49,7 +49,7 @@ def root(directory, clock):
     """A store with messages that was closed."""
     store = HandStore(small_settings(directory / "store"), clock).begin()
     for _ in range(30):
-        store.put(message("T", 0))
+        store.appender.put(message("T", 0))
     store.close()
     store.die()
     yield store.root

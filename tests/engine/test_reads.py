@@ -54,13 +54,13 @@ def reopened(open_store, messages, **changes):
     """A store in which nothing was written in this run."""
     store = open_store(**changes)
     for each in messages:
-        assert store.put(each).ok
+        assert store.appender.put(each).ok
     store.close()
     return open_store(**changes)
 
 
 def read(store, offset, queue_id=0, **more):
-    result = store.get(GetRequest("topic", queue_id, offset, **more))
+    result = store.reads.get(GetRequest("topic", queue_id, offset, **more))
     assert (
         sum(len(raw) for raw in split(result.body)) == len(result.body)
         and len(split(result.body)) == result.count
@@ -83,7 +83,7 @@ def bodies(result):
 
 
 def cold_gets(store):
-    return store.snapshot()["totals"]["cold_gets"]
+    return store.status.snapshot()["totals"]["cold_gets"]
 
 
 # What is in memory --------------------------------------------------------------------------------
@@ -92,10 +92,10 @@ def cold_gets(store):
 def test_of_what_this_run_wrote_only_the_index_is_asked_about(open_store, memory):
     store = open_store()
     for number in range(60):
-        store.put(message(body=b"%d" % number * 100, keys=(f"k{number}",)))
+        store.appender.put(message(body=b"%d" % number * 100, keys=(f"k{number}",)))
     assert all(read(store, offset).count for offset in range(41, 60))
     assert (memory.asked, cold_gets(store)) == (0, 0)
-    assert store.query_keys("topic", "k59", 9).records
+    assert store.reads.query_keys("topic", "k59", 9).records
     assert memory.asked == memory.asked_of_index > 0
 
 
@@ -105,7 +105,7 @@ def test_older_pages_are_asked_about_once_a_second(open_store, memory, clock):
     for asked in (3, 6):  # of the queue's units, the log and the index
         for _ in range(3):
             assert bodies(read(store, 2, max_count=2)) == [b"2", b"3"]
-            assert len(store.query_keys("topic", "k7", 9).records) == 1
+            assert len(store.reads.query_keys("topic", "k7", 9).records) == 1
             store.tick()
         assert (memory.asked, cold_gets(store)) == (asked, 0)
         clock.advance(1001)
@@ -116,7 +116,7 @@ def test_a_page_that_is_not_in_memory_is_not_touched_and_is_asked_about_again(op
     store = reopened(
         open_store, [message(body=b"%d" % number * 1000, keys=(f"k{number}",)) for number in range(10)]
     )
-    places = [store.query_keys("topic", f"k{number}", 1).offsets[0] for number in range(10)]
+    places = [store.reads.query_keys("topic", f"k{number}", 1).offsets[0] for number in range(10)]
     memory.is_there = lambda name, page: not (name == "commitlog" and page == places[5] // PAGE)
     store.reads.tick(1 << 40)
     before = places[5] // PAGE * PAGE
@@ -127,7 +127,7 @@ def test_a_page_that_is_not_in_memory_is_not_touched_and_is_asked_about_again(op
     assert cold_gets(store) == 0
     # What needs the page is read as a whole by position, a key's record too.
     assert len(bodies(read(store, 0))) == 10 and cold_gets(store) == 1
-    assert record.decode(store.query_keys("topic", "k5", 9).records[0]).body == b"5" * 1000
+    assert record.decode(store.reads.query_keys("topic", "k5", 9).records[0]).body == b"5" * 1000
     asked = memory.asked
     assert len(bodies(read(store, 0))) == 10 and (memory.asked, cold_gets(store)) == (asked + 1, 2)
     memory.is_there = lambda name, page: True
@@ -144,12 +144,15 @@ def test_with_a_system_that_does_not_say_everything_older_is_cold(open_store, mo
     store = reopened(open_store, [message(keys=("k",)) for _ in range(5)])
     monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     assert read(store, 0).count == 5 and cold_gets(store) == 1
-    assert len(store.query_keys("topic", "k", 9).records) == 5
+    assert len(store.reads.query_keys("topic", "k", 9).records) == 5
 
 
 def test_what_was_heard_goes_with_the_map(open_store, memory):
     store = reopened(open_store, [message(body=b"x" * 3000, keys=(f"k{number}",)) for number in range(30)])
-    assert [read(store, 0, max_count=4).count, len(store.query_keys("topic", "k1", 1).records)] == [4, 1]
+    assert [read(store, 0, max_count=4).count, len(store.reads.query_keys("topic", "k1", 1).records)] == [
+        4,
+        1,
+    ]
     first = store.log.files[0]
     known = first.residency
     store.log.unmap_before(first.end)
@@ -159,11 +162,11 @@ def test_what_was_heard_goes_with_the_map(open_store, memory):
     assert read(store, 0, max_count=4).count == 4 and first.residency is not known
     assert memory.asked == asked + 1
     store.log.unmap_before(first.end)
-    assert len(store.query_keys("topic", "k1", 1).records) == 1 and memory.asked == asked + 2
+    assert len(store.reads.query_keys("topic", "k1", 1).records) == 1 and memory.asked == asked + 2
     store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=1) == 1
+    assert store.cleaning.delete_expired(any_age=True, most=1) == 1
     assert (
-        store.query_keys("topic", "k1", 1).records == []
+        store.reads.query_keys("topic", "k1", 1).records == []
         and read(store, 0).status is GetStatus.OFFSET_TOO_SMALL
     )
     assert cold_gets(store) == 0
@@ -172,7 +175,7 @@ def test_what_was_heard_goes_with_the_map(open_store, memory):
 def test_a_queue_file_that_was_unmapped_is_entered_again(open_store):
     store = open_store()
     for number in range(45):
-        store.put(message(body=b"%d" % number))
+        store.appender.put(message(body=b"%d" % number))
     queue = store.queue_table.find("topic", 0)
     assert bodies(read(store, 3, max_count=1)) == [b"3"] and queue.read_file is queue.files[0]
     store.flush(), store.round()
@@ -212,7 +215,7 @@ def test_a_record_is_given_when_it_ends_at_the_limit_and_not_when_a_byte_is_miss
     store = open_store()
     # Neighbours in the log are copied together; those of two queues are not neighbours.
     ends = [
-        store.put(message(body=b"x" * (100 + number), queue_id=number % 3 // 2)).log_end
+        store.appender.put(message(body=b"x" * (100 + number), queue_id=number % 3 // 2)).log_end
         for number in range(12)
     ]
     sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
@@ -250,7 +253,7 @@ def test_nothing_of_a_cold_read_is_read_on_the_loop(open_store, monkeypatch):
         Disk, "open_reader", lambda *call: readers.add(threading.current_thread()) or open_reader(*call)
     )
     given = []
-    assert store.get(GetRequest("topic", 0, 0), given.append) is None
+    assert store.reads.get(GetRequest("topic", 0, 0), given.append) is None
     store.reads.close()
     assert [result.count for result in given] == [3]
     assert readers and threading.main_thread() not in readers
@@ -265,14 +268,14 @@ def test_tags_are_found_in_older_log_as_well(open_store, memory):
 
 def test_a_read_from_another_thread_is_answered_by_position_and_touches_no_map(open_store, memory):
     store = reopened(open_store, [message(body=b"%d" % number) for number in range(10)])
-    given = [store.get_blocking(GetRequest("topic", 0, offset)) for offset in (-1, 4, 10, 11)]
+    given = [store.reads.get_blocking(GetRequest("topic", 0, offset)) for offset in (-1, 4, 10, 11)]
     assert [(result.status, result.next_offset, result.count) for result in given] == [
         (GetStatus.OFFSET_TOO_SMALL, 0, 0),
         (GetStatus.FOUND, 10, 6),
         (GetStatus.OFFSET_OVERFLOW_ONE, 10, 0),
         (GetStatus.OFFSET_OVERFLOW_BADLY, 10, 0),
     ]
-    assert store.get_blocking(GetRequest("other", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.reads.get_blocking(GetRequest("other", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert memory.asked == 0
 
 
@@ -284,15 +287,15 @@ TEXTS = ("k", "ключ", "鍵", "k\u00e9y", "😀" * 5, "a" * 300, "Ä")
 def test_keys_of_any_text_are_found(open_store):
     store = open_store()
     for number, text in enumerate(TEXTS):
-        store.put(message(body=b"%d" % number, keys=(text,)))
+        store.appender.put(message(body=b"%d" % number, keys=(text,)))
     for number, text in enumerate(TEXTS):
-        assert [record.decode(raw).body for raw in store.query_keys("topic", text, 9).records] == [
+        assert [record.decode(raw).body for raw in store.reads.query_keys("topic", text, 9).records] == [
             b"%d" % number
         ]
-        assert store.query_keys("tópico", text, 9).records == []
-    assert store.query_keys("topic", "", 9).records == []
+        assert store.reads.query_keys("tópico", text, 9).records == []
+    assert store.reads.query_keys("topic", "", 9).records == []
     with pytest.raises(UnicodeEncodeError):
-        store.query_keys("topic", "\ud800", 9)
+        store.reads.query_keys("topic", "\ud800", 9)
 
 
 def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatch):
@@ -301,17 +304,17 @@ def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatc
         [message(body=b"x" * (number * 37 % 900), keys=(f"g{number % 7}",)) for number in range(150)],
     )
     store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=2) == 2
+    assert store.cleaning.delete_expired(any_age=True, most=2) == 2
     questions = [
         (f"g{number}", most, begin, begin + 1000)
         for number in range(8)
         for most in (1, 5, 64)
         for begin in (0, 1_700_000_000_000)
     ]
-    by_map = [store.query_keys("topic", *question) for question in questions]
+    by_map = [store.reads.query_keys("topic", *question) for question in questions]
     monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     store.reads.tick(1 << 40)
-    assert by_map == [store.query_keys("topic", *question) for question in questions]
+    assert by_map == [store.reads.query_keys("topic", *question) for question in questions]
     assert all(result.offsets == sorted(result.offsets) for result in by_map)
     assert max(len(result.records) for result in by_map) > 10
 
@@ -321,27 +324,27 @@ def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatc
 )
 def test_an_entry_whose_record_is_not_sound_is_left_out_and_named(open_store, at, damage):
     store = open_store()
-    places = [store.put(message(body=b"x" * 50, keys=("k",))).log_offset for _ in range(3)]
+    places = [store.appender.put(message(body=b"x" * 50, keys=("k",))).log_offset for _ in range(3)]
     region = store.log.files[0].region
     sound = region.read(places[1] + at, len(damage))
     region.write(places[1] + at, damage)
-    found = store.query_keys("topic", "k", 9)
+    found = store.reads.query_keys("topic", "k", 9)
     assert found.offsets == [places[0], places[2]]
     assert found.damaged == ((places[1], "no record begins there, but an entry of the index leads to it"),)
-    assert store.record_at(places[1]) is None
+    assert store.reads.record_at(places[1]) is None
     region.write(places[1] + at, sound)
-    assert store.query_keys("topic", "k", 9).offsets == places
+    assert store.reads.query_keys("topic", "k", 9).offsets == places
 
 
 def test_index_files_that_come_and_go_are_noticed(open_store):
     store = open_store()
     for number in range(400):
-        store.put(message(body=b"x" * 200, unique=f"u{number}"))
-        assert len(store.query_keys("topic", f"u{number}", 9).records) == 1
+        store.appender.put(message(body=b"x" * 200, unique=f"u{number}"))
+        assert len(store.reads.query_keys("topic", f"u{number}", 9).records) == 1
         if number % 100 == 99:
             store.flush(), store.round()
-            assert store.delete_expired(any_age=True, most=1) == 1
-            assert store.query_keys("topic", "u0", 9).records == []
+            assert store.cleaning.delete_expired(any_age=True, most=1) == 1
+            assert store.reads.query_keys("topic", "u0", 9).records == []
 
 
 # Damage -------------------------------------------------------------------------------------------
@@ -357,7 +360,7 @@ def change(store, at, bit):
 
 
 def flags(store):
-    return [flag["name"] for flag in store.snapshot()["flags"]]
+    return [flag["name"] for flag in store.status.snapshot()["flags"]]
 
 
 @pytest.fixture(params=["in memory", "cold"])
@@ -392,16 +395,22 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
         seen += bodies(result)
         offset = result.next_offset
     assert (seen, offset) == ([b"%03d" % before * 100 for before in range(number)], number)
-    for result in (old.get(GetRequest("topic", 0, number)), old.get_blocking(GetRequest("topic", 0, number))):
+    for result in (
+        old.reads.get(GetRequest("topic", 0, number)),
+        old.reads.get_blocking(GetRequest("topic", 0, number)),
+    ):
         assert (result.status, result.next_offset, result.body) == (GetStatus.MESSAGE_DAMAGED, number, b"")
-    found = old.query_keys("topic", f"k{number}", 9)
+    found = old.reads.query_keys("topic", f"k{number}", 9)
     assert (found.records, [one.log_offset for one in found.damaged]) == (
         [],
         [old.places[number]],
-    ) and old.record_at(old.places[number]) is None
+    ) and old.reads.record_at(old.places[number]) is None
     assert bodies(read(old, number + 1))[0] == b"%03d" % (number + 1) * 100
-    assert flags(old) == ["damage_found"] and str(old.places[number]) in old.snapshot()["flags"][0]["cause"]
-    assert old.put(message(body=b"goes on")).ok
+    assert (
+        flags(old) == ["damage_found"]
+        and str(old.places[number]) in old.status.snapshot()["flags"][0]["cause"]
+    )
+    assert old.appender.put(message(body=b"goes on")).ok
     change(old, at, bit)
     assert bodies(read(old, number))[0] == b"%03d" % number * 100
 
@@ -440,16 +449,16 @@ def changed_places(raw):
 
 @pytest.mark.parametrize("which", range(4))
 def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
-    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
-    name, at, bit = changed_places(tags.record_at(place))[which]
+    place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
+    name, at, bit = changed_places(tags.reads.record_at(place))[which]
     change(tags, place + at, bit)
     for result in (
-        tags.get(GetRequest("topic", 0, 7)),
-        tags.get(GetRequest("topic", 0, 7)),
-        tags.get_blocking(GetRequest("topic", 0, 7)),
+        tags.reads.get(GetRequest("topic", 0, 7)),
+        tags.reads.get(GetRequest("topic", 0, 7)),
+        tags.reads.get_blocking(GetRequest("topic", 0, 7)),
     ):
         assert (result.status, result.next_offset) == (GetStatus.MESSAGE_DAMAGED, 7), name
-    assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
+    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot()["flags"][0]["cause"]
     assert bodies(read(tags, 8))[0] == b"008" * 200
     change(tags, place + at, bit)
     assert bodies(read(tags, 7))[0] == b"007" * 200
@@ -470,58 +479,58 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
     ),
 )
 def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, which, said, reads_first):
-    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
-    name, at, bit = changed_places(tags.record_at(place))[which]
+    place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
+    name, at, bit = changed_places(tags.reads.record_at(place))[which]
     change(tags, place + at, bit)
     if reads_first:  # then the file of its unit is entered
         read(tags, 6)
     for key, wanted in (("k7", []), ("k7", []), ("k8", [b"008" * 200])):
-        found = tags.query_keys("topic", key, 9)
+        found = tags.reads.query_keys("topic", key, 9)
         assert [record.decode(raw).body for raw in found.records] == wanted, name
         assert [(one.log_offset, one.damage.startswith(said)) for one in found.damaged] == [(place, True)] * (
             not wanted
         ), found.damaged
-    assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
-    assert tags.get(GetRequest("topic", 0, 7)).status is GetStatus.MESSAGE_DAMAGED, (
+    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot()["flags"][0]["cause"]
+    assert tags.reads.get(GetRequest("topic", 0, 7)).status is GetStatus.MESSAGE_DAMAGED, (
         "the lookup had it taken for sound"
     )
     change(tags, place + at, bit)
-    found = tags.query_keys("topic", "k7", 9)
+    found = tags.reads.query_keys("topic", "k7", 9)
     assert [record.decode(raw).body for raw in found.records] == [b"007" * 200] and found.damaged == ()
 
 
 def test_a_record_whose_key_has_changed_is_named_by_a_lookup_that_compares_keys(tags):
-    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
-    raw = tags.record_at(place)
+    place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
+    raw = tags.reads.record_at(place)
     at = place + raw.index(b"KEYS\1k7") + 6
     change(tags, at, 0)
     # Who asks sees that, and asks again
-    assert all(b"k7" not in raw for raw in tags.query_keys("topic", "k7", 9).records)
-    found = tags.query_compared("topic", "k7", 9).result(10)
+    assert all(b"k7" not in raw for raw in tags.reads.query_keys("topic", "k7", 9).records)
+    found = tags.reads.query_compared("topic", "k7", 9).result(10)
     change(tags, at, 0)
     assert (found.records, found.damaged) == (
         [],
         ((place, "its topic or its keys are not those of the index entry that leads to it"),),
     )
-    assert tags.query_compared("topic", "k8", 9).result(10).damaged == ()
+    assert tags.reads.query_compared("topic", "k8", 9).result(10).damaged == ()
 
 
 def test_records_of_a_deleted_topic_are_found_by_key(tags):
-    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
     tags.delete_topic("topic")
-    found = tags.query_compared("topic", "k7", 9).result(10)
+    found = tags.reads.query_compared("topic", "k7", 9).result(10)
     assert (
         found.offsets == [place]
         and found.damaged == ()
-        and tags.query_keys("topic", "k7", 9).offsets == [place]
+        and tags.reads.query_keys("topic", "k7", 9).offsets == [place]
     )
 
 
 @pytest.mark.parametrize("which", range(4))
 def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, which):
-    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
-    sound = tags.record_by_id(place).result(10)
-    assert record.decode(sound).body == b"007" * 200 and tags.damage_at(place) is None
+    place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
+    sound = tags.reads.record_by_id(place).result(10)
+    assert record.decode(sound).body == b"007" * 200 and tags.reads.damage_at(place) is None
     _, at, bit = changed_places(sound)[which]
     change(tags, place + at, bit)
     said = (
@@ -530,30 +539,30 @@ def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, 
         "it states offset 7 of",
         "its tag is not that of its unit, offset 7 of topic/0",
     )
-    damage = tags.record_by_id(place).result(10)
-    assert damage.startswith(said[which]) and tags.damage_at(place) == damage
+    damage = tags.reads.record_by_id(place).result(10)
+    assert damage.startswith(said[which]) and tags.reads.damage_at(place) == damage
     tags.tick()
-    assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
+    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot()["flags"][0]["cause"]
     change(tags, place + at, bit)
-    assert tags.record_by_id(place).result(10) == sound
+    assert tags.reads.record_by_id(place).result(10) == sound
 
 
 def test_how_a_record_that_is_asked_for_by_its_place_is_broken_is_said(tags):
-    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
     for at, said in ((100, "CRC"), (84, "length")):  # the body, the highest byte of its length
         change(tags, place + at, 6)
-        assert said in tags.record_by_id(place).result(10)
+        assert said in tags.reads.record_by_id(place).result(10)
         change(tags, place + at, 6)
-    assert tags.record_by_id(place + 4).result(10) is None
-    new = tags.put(message(body=b"new")).log_offset
-    assert record.decode(tags.record_by_id(new)).body == b"new"
+    assert tags.reads.record_by_id(place + 4).result(10) is None
+    new = tags.appender.put(message(body=b"new")).log_offset
+    assert record.decode(tags.reads.record_by_id(new)).body == b"new"
 
 
 def test_a_changed_tag_in_a_unit_does_not_give_the_message_to_whom_it_is_not_for(tags):
     path = tags.queue_table.find("topic", 0).files[0].path
     whole = path.read_bytes()
     path.write_bytes(whole[: 7 * 20 + 12] + whole[6 * 20 + 12 : 7 * 20] + whole[8 * 20 :])
-    result = tags.get(GetRequest("topic", 0, 7, tag_codes=frozenset({java_hash("even")})))
+    result = tags.reads.get(GetRequest("topic", 0, 7, tag_codes=frozenset({java_hash("even")})))
     path.write_bytes(whole)
     assert (result.status, result.next_offset) == (GetStatus.MESSAGE_DAMAGED, 7)
 
@@ -567,7 +576,9 @@ def test_a_message_that_a_changed_tag_hides_is_damage_where_its_record_is_in_mem
     path.write_bytes(whole[: 7 * 20 + 12] + whole[6 * 20 + 12 : 7 * 20] + whole[8 * 20 :])
     codes = frozenset({java_hash("odd")})
     seen, offset = [], 0
-    while (result := store.get(GetRequest("topic", 0, offset, tag_codes=codes))).status is GetStatus.FOUND:
+    while (
+        result := store.reads.get(GetRequest("topic", 0, offset, tag_codes=codes))
+    ).status is GetStatus.FOUND:
         seen += [found.queue_offset for found in record.decode_all(result.body)]
         offset = result.next_offset
     path.write_bytes(whole)
@@ -576,7 +587,7 @@ def test_a_message_that_a_changed_tag_hides_is_damage_where_its_record_is_in_mem
 
 def test_units_of_a_light_queue_may_lead_to_records_of_other_topics(open_store):
     store = tagged(open_store)
-    root, units = store.root, store.read_units("topic", 0, 0, 3)
+    root, units = store.root, store.reads.read_units("topic", 0, 0, 3)
     store.close()
     light = root / "consumequeue" / "%LMQ%a" / "0"
     light.mkdir(parents=True)
@@ -585,7 +596,8 @@ def test_units_of_a_light_queue_may_lead_to_records_of_other_topics(open_store):
     again = open_store()
     for _ in range(2):
         assert [
-            found.queue_offset for found in record.decode_all(again.get(GetRequest("%LMQ%a", 0, 0)).body)
+            found.queue_offset
+            for found in record.decode_all(again.reads.get(GetRequest("%LMQ%a", 0, 0)).body)
         ] == [0, 1, 2]
     (light / f"{0:020}").write_bytes(bytes(size))
 
@@ -597,20 +609,20 @@ def test_a_record_with_a_crc_of_all_of_it_is_checked_with_that(open_store):
         [message(body=b"%03d" % number * 200, keys=("key",)) for number in range(60)],
         enabled_append_prop_crc=True,
     )
-    place = store.read_units("topic", 0, 7, 1)[0].log_offset
-    raw = store.record_at(place)
+    place = store.reads.read_units("topic", 0, 7, 1)[0].log_offset
+    raw = store.reads.record_at(place)
     change(store, place + raw.index(b"KEYS") + 6, 1)
-    assert (read(store, 7).status, store.record_at(place)) == (GetStatus.MESSAGE_DAMAGED, None)
+    assert (read(store, 7).status, store.reads.record_at(place)) == (GetStatus.MESSAGE_DAMAGED, None)
     change(store, place + raw.index(b"KEYS") + 6, 1)
 
 
 def test_the_flag_of_damage_goes_with_the_file_it_was_found_in(old):
     change(old, old.places[5] + 200, 3)
     assert read(old, 5).status is GetStatus.MESSAGE_DAMAGED
-    assert old.record_at(old.places[5], check_crc=False) is not None  # who shows damage may see it
-    old.put(message())
+    assert old.reads.record_at(old.places[5], check_crc=False) is not None  # who shows damage may see it
+    old.appender.put(message())
     old.flush(), old.round()
-    assert old.delete_expired(any_age=True, most=1) == 1
+    assert old.cleaning.delete_expired(any_age=True, most=1) == 1
     assert flags(old) == ["deleted_early"]
 
 
@@ -635,10 +647,13 @@ def test_a_disk_that_does_not_give_what_is_read_is_an_error_and_a_flag(open_stor
             raise StoreError("input/output error")
 
         patch.setattr(Disk, "open_reader", fails)
-        assert store.get(GetRequest("topic", 0, 1), given.append) is None
+        assert store.reads.get(GetRequest("topic", 0, 1), given.append) is None
         store.reads.close()
     assert [(result.status, result.next_offset) for result in given] == [(GetStatus.READ_FAILED, 1)]
-    assert flags(store) == ["damage_found"] and "input/output error" in store.snapshot()["flags"][0]["cause"]
+    assert (
+        flags(store) == ["damage_found"]
+        and "input/output error" in store.status.snapshot()["flags"][0]["cause"]
+    )
 
 
 # Keys that are cold -------------------------------------------------------------------------------
@@ -670,7 +685,7 @@ def test_a_lookup_of_cold_pages_does_not_hold_up_the_loop(open_store, memory, di
     store = reopened(open_store, keyed(40))
     memory.is_there = lambda name, page: name != cold
     disk_turns.clear()
-    looked_up = store.query_keys("topic", "k3", 9, wait=False)
+    looked_up = store.reads.query_keys("topic", "k3", 9, wait=False)
     # The disk stands still; the loop has gone on to this line.
     assert not looked_up.done()
     disk_turns.set()
@@ -678,29 +693,29 @@ def test_a_lookup_of_cold_pages_does_not_hold_up_the_loop(open_store, memory, di
     assert [record.decode(raw).body for raw in found.records] == [b"3"]
     assert store.reads.totals()["cold_lookups"] == 1
     memory.is_there = lambda name, page: True
-    assert store.query_keys("topic", "k3", 9, wait=False) == found
+    assert store.reads.query_keys("topic", "k3", 9, wait=False) == found
     assert store.reads.totals()["cold_lookups"] == 1
 
 
 def test_a_record_is_given_at_once_when_it_is_in_memory(open_store, memory, disk_turns):
     store = reopened(open_store, keyed(40))
-    places = store.query_keys("topic", "k39", 9).offsets
+    places = store.reads.query_keys("topic", "k39", 9).offsets
     disk_turns.clear()
-    assert record.decode(store.record_now(places[0])).body == b"39"
-    assert [store.record_now(place) for place in (-1, places[0] + 4, 1 << 60)] == [None] * 3
+    assert record.decode(store.reads.record_now(places[0])).body == b"39"
+    assert [store.reads.record_now(place) for place in (-1, places[0] + 4, 1 << 60)] == [None] * 3
     memory.is_there = lambda name, page: False
     store.reads.tick(1 << 40)
-    coming, nothing = store.record_now(places[0]), store.record_now(places[0] + 4)
+    coming, nothing = store.reads.record_now(places[0]), store.reads.record_now(places[0] + 4)
     assert not coming.done()
     disk_turns.set()
     assert record.decode(coming.result(10)).body == b"39" and nothing.result(10) is None
-    new = store.put(message(body=b"new")).log_offset
-    assert record.decode(store.record_now(new)).body == b"new"
+    new = store.appender.put(message(body=b"new")).log_offset
+    assert record.decode(store.reads.record_now(new)).body == b"new"
 
 
 def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, monkeypatch):
     store = reopened(open_store, keyed(40))
-    places = [store.query_keys("topic", f"k{number}", 9).offsets[0] for number in (3, 39)]
+    places = [store.reads.query_keys("topic", f"k{number}", 9).offsets[0] for number in (3, 39)]
     given = []
 
     def bodies(records):
@@ -713,12 +728,12 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
         return given.pop()
 
     assert (
-        bodies(store.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None]
+        bodies(store.reads.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None]
         and given == []
     )
     memory.is_there = lambda name, page: False
     store.reads.tick(1 << 40)
-    assert store.get_records([*places, places[0] + 4], given.append) is None
+    assert store.reads.get_records([*places, places[0] + 4], given.append) is None
     assert bodies(until_given()) == [b"3", b"39", None]
 
     def fails(reader, offset, length):
@@ -726,10 +741,10 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(Reader, "read", fails)
-        assert store.get_records(places, given.append) is None
+        assert store.reads.get_records(places, given.append) is None
         assert until_given() is None
     assert "the disk is gone" in next(
-        flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"
+        flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"
     )
 
 
@@ -742,7 +757,7 @@ def test_what_the_disk_refuses_a_cold_lookup_comes_to_who_asked(open_store, memo
 
     with monkeypatch.context() as patch, pytest.raises(StoreError, match="the disk is gone"):
         patch.setattr(Reader, "read", fails)
-        store.query_keys("topic", "k1", 9, wait=False).result(10)
+        store.reads.query_keys("topic", "k1", 9, wait=False).result(10)
 
 
 def test_index_files_may_go_while_a_cold_lookup_is_under_way(open_store, memory, disk_turns):
@@ -750,9 +765,9 @@ def test_index_files_may_go_while_a_cold_lookup_is_under_way(open_store, memory,
     memory.is_there = lambda name, page: name != "index"
     files = len(store.index.files)
     disk_turns.clear()
-    old, new = (store.query_keys("topic", f"u{number}", 9, wait=False) for number in (0, 99))
+    old, new = (store.reads.query_keys("topic", f"u{number}", 9, wait=False) for number in (0, 99))
     store.flush(), store.round()
-    while store.delete_expired(any_age=True, most=1):
+    while store.cleaning.delete_expired(any_age=True, most=1):
         pass
     assert len(store.index.files) < files
     disk_turns.set()
@@ -769,11 +784,11 @@ def test_entries_that_come_while_a_cold_lookup_is_under_way_do_not_hide_those_th
     def read(reader, offset, length):
         found = read_by_position(reader, offset, length)
         if length == index_file.HEADER.size:
-            store.put(message(body=b"new", keys=("k",)))
+            store.appender.put(message(body=b"new", keys=("k",)))
         return found
 
     monkeypatch.setattr(Reader, "read", read)
-    found = store.query_keys("topic", "k", 9)
+    found = store.reads.query_keys("topic", "k", 9)
     assert [record.decode(raw).body for raw in found.records] == [b"old", b"new"]
 
 
@@ -791,26 +806,26 @@ def test_a_door_refuses_what_it_cannot_read(arguments):
 
 def test_numbers_beyond_64_bits_are_refused(open_store):
     store = open_store()
-    store.put(message(keys=("k",)))
+    store.appender.put(message(keys=("k",)))
     with pytest.raises(OverflowError):
         read(store, 1 << 64)
     with pytest.raises(OverflowError):
-        store.query_keys("topic", "k", 9, 0, 1 << 64)
+        store.reads.query_keys("topic", "k", 9, 0, 1 << 64)
 
 
 def test_doors_keep_and_drop_as_many_references_as_they_should(open_store):
     store = open_store()
     for number in range(9):
-        store.put(message(body=b"%d" % number * 300, keys=(f"k{number}", "all")))
+        store.appender.put(message(body=b"%d" % number * 300, keys=(f"k{number}", "all")))
     known = (*range(-5, 257), b"", None, True, "topic", "all", "none")
 
     def ask():
         for offset in (0, 5, 9):
-            store.get(GetRequest("topic", 0, offset, max_bytes=1000))
+            store.reads.get(GetRequest("topic", 0, offset, max_bytes=1000))
         for key in ("all", "none", "k3"):
-            store.query_keys("topic", key, 9)
+            store.reads.query_keys("topic", key, 9)
         for place in (0, 4):
-            store.record_now(place)
+            store.reads.record_now(place)
 
     ask()
     before = [sys.getrefcount(each) for each in known]
@@ -826,13 +841,15 @@ def test_one_record_with_a_wrong_time_leads_no_search_elsewhere(open_store, cloc
     for number in range(64):
         clock.advance(1000)
         times.append(clock.now_ms)
-        store.put(message(body=b"%03d" % number * 100))
+        store.appender.put(message(body=b"%03d" % number * 100))
     store.close()
     store = open_store()
-    place = store.read_units("topic", 0, 32, 1)[0].log_offset + record.FIXED_IPV4.offset["store_timestamp"]
+    place = (
+        store.reads.read_units("topic", 0, 32, 1)[0].log_offset + record.FIXED_IPV4.offset["store_timestamp"]
+    )
     for bit in (0, 6):
         change(store, place + 2, bit)  # years back or ahead
-        assert [store.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)] == [
+        assert [store.reads.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)] == [
             3,
             20,
             30,

@@ -39,11 +39,11 @@ def fill(store, count=150, seed=1):
             rng.randbytes(rng.choice((5, 300, 2500))),
             keys=(f"k{seed}-{number}",),
         )
-        result = store.put(sent)
+        result = store.appender.put(sent)
         if not result.ok:
             store.flush(), store.look_at_disk()
-            result = store.put(sent)
-        store.when_confirmed(result.log_end, keep(sent, result, number))
+            result = store.appender.put(sent)
+        store.confirmation.when_confirmed(result.log_end, keep(sent, result, number))
         store.clock.advance(rng.choice((0, 1, 400)))
         if rng.random() < 0.2:
             store.flush()
@@ -54,9 +54,9 @@ def fill(store, count=150, seed=1):
 
 def all_there(store, stored):
     for topic, queue_id, offset, body, key in stored:
-        (found,) = record.decode_all(store.get(GetRequest(topic, queue_id, offset, 1)).body)
+        (found,) = record.decode_all(store.reads.get(GetRequest(topic, queue_id, offset, 1)).body)
         assert (found.body, found.queue_offset) == (body, offset)
-        assert any(record.decode(raw).body == body for raw in store.query_keys(topic, key, 64).records)
+        assert any(record.decode(raw).body == body for raw in store.reads.query_keys(topic, key, 64).records)
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -71,11 +71,11 @@ def test_a_copy_taken_while_the_store_runs_opens_with_everything_acknowledged(
         again = HandStore(
             small_settings(directory / f"copy-{copy}" / "store", flush_disk_type=flush), clock
         ).begin()
-        assert again.recovery_report()["kind"] == "abnormal"
+        assert again.report.as_dict()["kind"] == "abnormal"
         all_there(again, stored)
         for topic, queue_id in again.queues():
-            following = again.max_offset(topic, queue_id)
-            assert again.put(message(topic, queue_id)).queue_offset == following
+            following = again.reads.max_offset(topic, queue_id)
+            assert again.appender.put(message(topic, queue_id)).queue_offset == following
         again.flush()
         again.close()
 
@@ -88,7 +88,7 @@ def test_a_clean_stop_and_start_scans_little_and_changes_nothing(open_store):
     assert not (store.root / "abort").exists()
     store = open_store()
     assert (store.root / "abort").exists()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     assert (report["kind"], report["redispatched"], report["cut_bytes"], report["findings"]) == (
         "normal",
         0,
@@ -141,7 +141,7 @@ def test_whatever_byte_of_a_queue_or_of_the_index_a_crash_changed_is_made_right(
     store, rng = open_store(), random.Random(seed)
     fill(store, seed=seed)
     units = {(queue.topic, str(queue.queue_id)): queue.maximum for queue in store.queue_table}
-    entries = [file["entries"] for file in store.index_files()]
+    entries = [file["entries"] for file in store.index.facts()]
     store.die()
     (store.root / "checkpoint").unlink(missing_ok=True)
     before = derived(store)
@@ -171,7 +171,7 @@ def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_st
         if path.is_file() and path.name != STORE_TIMES
     }
     store = open_store()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     steps = {step["name"]: step["detail"] for step in report["steps"]}
     assert (
         steps["mend the index"]
@@ -210,7 +210,7 @@ def test_dispatch_goes_on_where_a_killed_process_stopped(open_store):
         path.write_bytes(before[path]) if path in before else path.unlink()
     store = open_store()
     all_there(store, stored)
-    (step,) = (step for step in store.recovery_report()["steps"] if step["name"] == "dispatch again")
+    (step,) = (step for step in store.report.as_dict()["steps"] if step["name"] == "dispatch again")
     assert step["detail"].startswith(f"from {half:,} to ") and 0 < step["messages"] < missing
 
 
@@ -221,12 +221,12 @@ def stamp(store):
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_nothing_counts_as_flushed_because_it_was_found(open_store, flush):
     store = open_store(flush_disk_type=flush)
-    store.put(message(body=b"x" * 500, keys=("k",)))
+    store.appender.put(message(body=b"x" * 500, keys=("k",)))
     store.die()
     synced = []
     disk = FailingDisk(lambda name: synced.append(name) if name == "sync" else None)
     store = open_store(disk, flush_disk_type=flush)
-    positions = store.positions()
+    positions = store.status.positions()
     assert positions["confirmed"] == positions["wrote"] > 0
     if flush == "SYNC_FLUSH":
         assert positions["flushed"] == positions["wrote"]  # what is shown is on the disk
@@ -234,14 +234,14 @@ def test_nothing_counts_as_flushed_because_it_was_found(open_store, flush):
         assert positions["flushed"] == 0 and stamp(store) == 0
         assert len(synced) == 1  # the zeros behind the end
         store.flush(), store.round()
-    assert store.positions()["flushed"] == positions["wrote"] and stamp(store) == store.clock()
+    assert store.status.positions()["flushed"] == positions["wrote"] and stamp(store) == store.clock()
     assert len(synced) >= 5  # the end, the log, queue, index, checkpoint
 
 
 def test_a_torn_tail_is_cut_kept_aside_and_never_comes_back(open_store):
     store = open_store()
-    kept = store.put(message(body=b"kept"))
-    torn = store.put(message(body=b"torn" * 50))
+    kept = store.appender.put(message(body=b"kept"))
+    torn = store.appender.put(message(body=b"torn" * 50))
     store.die()
     path = store.log.files[0].path
     raw = bytearray(path.read_bytes())
@@ -249,20 +249,20 @@ def test_a_torn_tail_is_cut_kept_aside_and_never_comes_back(open_store):
     path.write_bytes(raw)
     cut = bytes(raw[kept.log_end : torn.log_end]).rstrip(b"\0")
     store = open_store()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     assert report["log_end"] == kept.log_end and report["cut_bytes"] == len(cut)
     (aside,) = (store.root.parent / "lost+found").rglob("commitlog.*")
     assert aside.read_bytes() == cut
     assert not any(path.read_bytes()[kept.log_end :])
-    again = store.put(message(body=b"new"))
+    again = store.appender.put(message(body=b"new"))
     assert (again.log_offset, again.queue_offset) == (kept.log_end, 1)
 
 
 def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     store = open_store()
-    store.put(message(body=b"kept"))
-    torn = store.put(message(body=b"torn" * 50))
-    behind = [store.put(message(topic="payments", body=b"whole %d" % number)) for number in range(3)]
+    store.appender.put(message(body=b"kept"))
+    torn = store.appender.put(message(body=b"torn" * 50))
+    behind = [store.appender.put(message(topic="payments", body=b"whole %d" % number)) for number in range(3)]
     store.die()
     path = store.log.files[0].path
     raw = bytearray(path.read_bytes())
@@ -295,9 +295,9 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
 
 def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path):
     store = open_store()
-    store.put(message(body=b"kept"))
-    torn = store.put(message(body=b"torn" * 50))
-    store.put(message(body=b"whole"))
+    store.appender.put(message(body=b"kept"))
+    torn = store.appender.put(message(body=b"torn" * 50))
+    store.appender.put(message(body=b"whole"))
     store.die()
     path = store.log.files[0].path
     raw = bytearray(path.read_bytes())
@@ -311,7 +311,7 @@ def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path
     refused = MessageStore(store.settings, disk=FullDisk())
     with pytest.raises(StoreError, match="no space"):
         refused.open()
-    report = refused.recovery_report()
+    report = refused.report.as_dict()
     assert (report["cut"]["commitlog"]["bytes"], report["cut"]["messages"]["whole"]) == (0, 0)
     assert not any("kept in" in finding["what"] for finding in report["findings"])
     assert [step["detail"] for step in report["steps"] if step["name"].startswith("name the")] == [
@@ -328,11 +328,11 @@ def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_s
     """Records of deleted topics count too: where they were all that was looked at, nothing was said."""
     monkeypatch.setattr(log_end, "MAX_RECORDS_NAMED", most)
     store = open_store()
-    store.put(message(body=b"kept"))
-    torn = store.put(message(body=b"torn" * 50))
-    store.put(message(topic="gone"))
+    store.appender.put(message(body=b"kept"))
+    torn = store.appender.put(message(body=b"torn" * 50))
+    store.appender.put(message(topic="gone"))
     store.delete_topic("gone")
-    behind = [store.put(message(body=b"whole")) for _ in range(2)]
+    behind = [store.appender.put(message(body=b"whole")) for _ in range(2)]
     store.die()
     path = store.log.files[0].path
     raw = bytearray(path.read_bytes())
@@ -350,8 +350,8 @@ def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_s
 def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatch):
     """Each gap cost a look at all of the file behind it: 8,000 records took 35 s."""
     store = open_store()
-    kept = store.put(message(body=b"kept"))
-    places = [store.put(message(body=b"%03d" % number)).log_offset for number in range(40)]
+    kept = store.appender.put(message(body=b"kept"))
+    places = [store.appender.put(message(body=b"%03d" % number)).log_offset for number in range(40)]
     store.die()
     path = store.log.files[0].path
     raw = bytearray(path.read_bytes())
@@ -373,11 +373,11 @@ def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatc
 def test_whole_messages_of_a_deleted_topic_are_not_named_when_they_are_cut(open_store):
     """Nobody could read them, and they took the rows of those that were lost."""
     store = open_store()
-    store.put(message(body=b"kept"))
-    torn = store.put(message(body=b"torn" * 50))
-    store.put(message(topic="gone", body=b"of the first life"))
+    store.appender.put(message(body=b"kept"))
+    torn = store.appender.put(message(body=b"torn" * 50))
+    store.appender.put(message(topic="gone", body=b"of the first life"))
     store.delete_topic("gone")
-    second = store.put(message(topic="gone", body=b"of the second life"))
+    second = store.appender.put(message(topic="gone", body=b"of the second life"))
     store.die()
     path = store.log.files[0].path
     raw = bytearray(path.read_bytes())
@@ -431,7 +431,7 @@ def test_a_log_file_that_does_not_belong_refuses_the_start_and_nothing_changes(
     open_store, clock, name, length, says
 ):
     store = open_store()
-    store.put(message())
+    store.appender.put(message())
     store.close()
     (store.root / "commitlog" / name).write_bytes(bytes(length))
     with pytest.raises(DamagedStoreError, match=f"{name}.*{says}"):
@@ -444,7 +444,7 @@ def test_a_log_file_that_does_not_belong_refuses_the_start_and_nothing_changes(
 def test_a_missing_file_in_the_middle_refuses_the_start(open_store, clock):
     store = open_store()
     for _ in range(10):
-        store.put(message(body=b"x" * 6000))
+        store.appender.put(message(body=b"x" * 6000))
     store.close()
     away = store.log.files[2].path
     content = away.read_bytes()
@@ -457,7 +457,7 @@ def test_a_missing_file_in_the_middle_refuses_the_start(open_store, clock):
 
 def test_a_symbolic_link_in_place_of_a_file_refuses_the_start(open_store, clock):
     store = open_store()
-    store.put(message())
+    store.appender.put(message())
     store.close()
     path = store.log.files[0].path
     other = store.root.parent / "elsewhere"
@@ -507,10 +507,10 @@ def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(op
     store = open_store(disk, store_path_commit_log=log)
     (kept,) = (directory / "lost+found").rglob("commitlog.*")
     assert kept.read_bytes().rstrip(b"\0") == b"x" * 10000 and not away.exists()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     assert (
         report["lost_and_found"]
-        == store.snapshot()["lost_and_found"]
+        == store.status.snapshot()["lost_and_found"]
         == {"files": 1, "bytes": kept.stat().st_size}
     )
     assert any("moved to lost+found/" in finding["what"] for finding in report["findings"])
@@ -525,7 +525,7 @@ def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(op
 
 def bodies_of(store, topic="topic"):
     found = []
-    while (read := store.get(GetRequest(topic, 0, len(found), 32))).body:
+    while (read := store.reads.get(GetRequest(topic, 0, len(found), 32))).body:
         found += [message.body for message in record.decode_all(read.body)]
     return found
 
@@ -535,7 +535,7 @@ def stopped_with_messages(open_store, clean, count=100):
     store = open_store()
     sent = [b"%d" % number for number in range(count)]
     for body in sent:
-        assert store.put(message(body=body)).ok
+        assert store.appender.put(message(body=body)).ok
     store.flush(), store.round()
     if clean:
         store.close()
@@ -553,14 +553,12 @@ def test_a_queue_of_which_a_file_is_lost_is_made_again_from_the_log(open_store, 
     path.unlink() if damage == "unlink" else path.write_bytes(b"")
     store = open_store()
     assert bodies_of(store) == sent
-    assert (store.min_offset("topic", 0), store.put(message()).queue_offset) == (0, len(sent))
-    assert any(
-        "made again from the log" in finding["what"] for finding in store.recovery_report()["findings"]
-    )
+    assert (store.reads.min_offset("topic", 0), store.appender.put(message()).queue_offset) == (0, len(sent))
+    assert any("made again from the log" in finding["what"] for finding in store.report.as_dict()["findings"])
     store.close()
     assert findings(root) == []
     store = open_store()
-    assert store.recovery_report()["findings"] == []  # once is enough
+    assert store.report.as_dict()["findings"] == []  # once is enough
     store.close()
 
 
@@ -589,17 +587,17 @@ def test_an_empty_log_file_before_one_that_is_not_is_refused(open_store):
 def test_a_queue_that_retention_shortened_is_not_made_again(open_store, clock):
     store = open_store()
     for _ in range(400):
-        assert store.put(message(body=bytes(300))).ok
+        assert store.appender.put(message(body=bytes(300))).ok
         store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=3) == 3
+    assert store.cleaning.delete_expired(any_age=True, most=3) == 3
     first = min((store.root / "consumequeue/topic/0").iterdir())
     assert int(first.name) > 0
-    minimum = store.min_offset("topic", 0)
+    minimum = store.reads.min_offset("topic", 0)
     # The unlinks of a cleaning that a power cut brings back, in part: the queue begins where the log does.
     (first.parent / f"{int(first.name) - 800:020d}").write_bytes(bytes(400))
     store.die()
     store = open_store()
-    assert store.min_offset("topic", 0) == minimum and store.recovery_report()["findings"] == []
+    assert store.reads.min_offset("topic", 0) == minimum and store.report.as_dict()["findings"] == []
     assert min((store.root / "consumequeue/topic/0").iterdir()) == first
     store.close()
 
@@ -609,14 +607,14 @@ def test_a_deleted_topic_stays_deleted_when_the_first_of_the_files_that_a_power_
 ):
     store = open_store()
     for _ in range(60):
-        store.put(message(body=b"x" * 250))
+        store.appender.put(message(body=b"x" * 250))
     store.flush()
     store.round()
     directory = store.root / "consumequeue/topic/0"
     first, _, third = (path.name for path in sorted(directory.iterdir()))
     units = (directory / third).read_bytes()
     assert (
-        store.delete_expired(any_age=True, most=1) == 1
+        store.cleaning.delete_expired(any_age=True, most=1) == 1
         and 0 < queue_unit.decode(units).log_offset < store.log.minimum
     )
     store.delete_topic("topic")
@@ -625,5 +623,5 @@ def test_a_deleted_topic_stays_deleted_when_the_first_of_the_files_that_a_power_
     (directory / first).write_bytes(bytes(len(units)))
     (directory / third).write_bytes(units)
     store = open_store()
-    assert store.min_offset("topic", 0) == store.max_offset("topic", 0) == 0
-    assert store.put(message()).queue_offset == 0
+    assert store.reads.min_offset("topic", 0) == store.reads.max_offset("topic", 0) == 0
+    assert store.appender.put(message()).queue_offset == 0

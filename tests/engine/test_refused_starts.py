@@ -127,7 +127,7 @@ def test_with_accepted_damage_the_same_store_starts(directory, clock):
     NEEDS_THE_LOG["a unit of a queue"](store.root)
     accepted = HandStore(small_settings(store.root, accept_damage=True), clock)
     accepted.begin()
-    findings = accepted.recovery_report()["findings"]
+    findings = accepted.report.as_dict()["findings"]
     assert any("no good record begins here; accepted" in found["what"] for found in findings), findings
     accepted.close()
 
@@ -163,7 +163,7 @@ def test_a_last_record_that_states_another_place_than_its_unit_is_neither_lost_n
     directory, clock, field
 ):
     store = HandStore(small_settings(directory / "store"), clock).begin()
-    results = [store.put(message(queue_id=0)) for _ in range(6)]
+    results = [store.appender.put(message(queue_id=0)) for _ in range(6)]
     last = results[-1].log_offset
     store.die()
     path = store.log.file_at(last).path
@@ -183,10 +183,13 @@ def test_a_last_record_that_states_another_place_than_its_unit_is_neither_lost_n
         name: before[name] for name in before if name not in OWN
     }
     accepted = HandStore(small_settings(store.root, accept_damage=True), clock).begin()
-    assert accepted.max_offset("topic", 0) == 6 and accepted.put(message(queue_id=0)).queue_offset == 6
+    assert (
+        accepted.reads.max_offset("topic", 0) == 6
+        and accepted.appender.put(message(queue_id=0)).queue_offset == 6
+    )
     assert [
         finding["severity"]
-        for finding in accepted.recovery_report()["findings"]
+        for finding in accepted.report.as_dict()["findings"]
         if "leads to it" in finding["what"]
     ] == ["error"]
     accepted.die()
@@ -196,7 +199,7 @@ def test_a_flipped_number_does_not_make_a_topic_one_that_another_broker_deleted(
     """It may state a number whose unit leads further on in the log, as a record of an earlier life of the
     topic does."""
     store = HandStore(small_settings(directory / "store"), clock).begin()
-    results = [store.put(message(queue_id=0)) for _ in range(9)]
+    results = [store.appender.put(message(queue_id=0)) for _ in range(9)]
     store.die()
     path, place = store.log.files[0].path, results[2].log_offset
     raw = bytearray(path.read_bytes())

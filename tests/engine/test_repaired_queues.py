@@ -52,7 +52,7 @@ def test_a_power_cut_while_a_queue_is_made_again_takes_no_message_and_no_offset(
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store, 120)
     clock.advance(60_000)  # the scan of a start after the cut begins with the newest log file
-    store.put(message("U", 1, b"last"))
+    store.appender.put(message("U", 1, b"last"))
     store.close()
     HURTS[hurt](store.root)
     contents = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
@@ -95,7 +95,9 @@ def with_light_queue(directory, clock):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     filled(store, 120)
     units = (
-        store.read_units("T", 0, 0, 20) + store.read_units("T", 0, 20, 20) + store.read_units("T", 0, 40, 10)
+        store.reads.read_units("T", 0, 0, 20)
+        + store.reads.read_units("T", 0, 20, 20)
+        + store.reads.read_units("T", 0, 40, 10)
     )
     store.close()
     light = store.root / "consumequeue" / LIGHT / "0"
@@ -112,10 +114,11 @@ def with_light_queue(directory, clock):
 def test_a_light_queue_is_kept_by_a_start(directory, clock):
     root = with_light_queue(directory, clock)
     store = HandStore(small_settings(root), clock).begin()
-    assert store.max_offset(LIGHT, 0) == 50
+    assert store.reads.max_offset(LIGHT, 0) == 50
     for number in range(50):
         assert [
-            found.queue_offset for found in record.decode_all(store.get(GetRequest(LIGHT, 0, number, 1)).body)
+            found.queue_offset
+            for found in record.decode_all(store.reads.get(GetRequest(LIGHT, 0, number, 1)).body)
         ] == [number]
     store.die()
 
@@ -145,7 +148,7 @@ def test_a_topic_that_another_broker_made_again_after_the_record_numbers_from_0(
     again = []
     for number in range(count):
         sent = message("U", 0, b"again %d" % number, keys=(f"again{number}",))
-        again.append(("U", 0, store.put(sent).queue_offset, sent.body, f"again{number}"))
+        again.append(("U", 0, store.appender.put(sent).queue_offset, sent.body, f"again{number}"))
     store.close()
     assert again[0][2] == 0
     (store.root / "ends").write_bytes(stale)
@@ -166,7 +169,7 @@ def test_queues_that_another_brokers_retention_shortened_without_a_new_message_a
     store.close()
     known = (store.root / "ends").read_bytes()
     store = open_store()
-    assert store.delete_expired(any_age=True, most=1) == 1
+    assert store.cleaning.delete_expired(any_age=True, most=1) == 1
     minimum = store.log.minimum
     store.close()
     (store.root / "ends").unlink()
@@ -183,7 +186,7 @@ def test_queues_that_another_brokers_retention_shortened_without_a_new_message_a
         assert tree(store.root) == before
         again = HandStore(small_settings(store.root, accept_damage=True), store.clock)
     again.begin()
-    left = [one for one in stored if one[2] >= again.min_offset(*one[:2])]
+    left = [one for one in stored if one[2] >= again.reads.min_offset(*one[:2])]
     assert again.log.minimum == minimum and len(left) < len(stored)
     assert_served(again, left)
     assert_next_is_new(again, stored)

@@ -38,7 +38,7 @@ def filled(open_store, disk, **changes):
     """Five full log files, synced, last touched at the clock's time."""
     store = open_store(disk, **changes)
     for number in range(44):
-        store.put(message(queue_id=number % 2, body=b"x" * 1600, unique=f"u{number}"))
+        store.appender.put(message(queue_id=number % 2, body=b"x" * 1600, unique=f"u{number}"))
     store.flush(), store.round()
     for file in store.log.files:
         os.utime(file.path, (START_MS / 1000, START_MS / 1000))
@@ -76,13 +76,13 @@ def test_a_disk_that_is_too_full_takes_the_oldest_of_any_age_a_few_at_a_time(ope
     disk.used = 0.87
     store.look_at_disk()
     assert len(store.log.files) == 3 and store.is_writable
-    (flag,) = store.snapshot()["flags"]
+    (flag,) = store.status.snapshot()["flags"]
     assert flag["name"] == "deleted_early" and flag["cause"].startswith(
         "87.0 % of the disk is used: the oldest log files"
     )
     disk.used = 0.5
     store.look_at_disk()
-    assert store.snapshot()["flags"] == []
+    assert store.status.snapshot()["flags"] == []
 
 
 def test_what_went_in_its_time_is_no_alarm(open_store, disk, clock):
@@ -90,7 +90,7 @@ def test_what_went_in_its_time_is_no_alarm(open_store, disk, clock):
     clock.advance(72 * HOUR_MS)
     disk.used = 0.87
     store.look_at_disk()
-    assert len(store.log.files) == 1 and store.snapshot()["flags"] == []
+    assert len(store.log.files) == 1 and store.status.snapshot()["flags"] == []
 
 
 def test_unless_that_is_switched_off(open_store, disk):
@@ -104,75 +104,77 @@ def test_a_full_disk_refuses_sends_reads_go_on_and_it_heals_by_itself(open_store
     store = filled(open_store, disk, clean_file_forcibly_enable=False)
     disk.used = 0.95
     store.look_at_disk()
-    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert (store.state, store.snapshot()["flags"][0]["name"]) == ("read_only", "disk_full")
-    assert store.blocked_by == ("disk_full", 95, 90)
-    assert store.get(GetRequest("topic", 0, 0)).status is GetStatus.FOUND
+    assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert (store.state, store.status.snapshot()["flags"][0]["name"]) == ("read_only", "disk_full")
+    assert store.status.blocked_by == ("disk_full", 95, 90)
+    assert store.reads.get(GetRequest("topic", 0, 0)).status is GetStatus.FOUND
     disk.used = 0.5
     store.look_at_disk()
-    assert store.put(message()).ok and store.state == "running" and store.blocked_by is None
+    assert store.appender.put(message()).ok and store.state == "running" and store.status.blocked_by is None
 
 
 def test_the_thresholds_count_before_each_new_file(open_store, disk):
     store = open_store(disk)
     disk.used = 0.95
-    statuses = {store.put(message(body=b"x" * 3000)).status for _ in range(10)}
+    statuses = {store.appender.put(message(body=b"x" * 3000)).status for _ in range(10)}
     assert statuses == {PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE} and len(store.log.files) == 1
-    assert store.blocked_by == ("no_room", 95, 90)
+    assert store.status.blocked_by == ("no_room", 95, 90)
 
 
 def test_minimum_offsets_files_of_queues_and_of_the_index_follow_the_log(open_store, disk):
     store = open_store(disk)
     for number in range(200):
-        store.put(message(queue_id=number % 2, body=b"x" * 600, unique=f"u{number}"))
+        store.appender.put(message(queue_id=number % 2, body=b"x" * 600, unique=f"u{number}"))
     store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=5) == 5
+    assert store.cleaning.delete_expired(any_age=True, most=5) == 5
     for queue_id in (0, 1):
-        low = store.min_offset("topic", queue_id)
-        assert store.read_units("topic", queue_id, low, 1)[0].log_offset >= store.log.minimum
+        low = store.reads.min_offset("topic", queue_id)
+        assert store.reads.read_units("topic", queue_id, low, 1)[0].log_offset >= store.log.minimum
         queue = store.queue_table.find("topic", queue_id)
         assert queue.files[0].base // 20 <= low < queue.files[0].end // 20 and len(
-            store._disk.list_names(queue.directory)
+            store.disk.list_names(queue.directory)
         ) == len(queue.files)
-    assert len(store._disk.list_names(store.root / "index")) == len(store.index.files) < 4
-    found = [number for number in range(200) if store.query_keys("topic", f"u{number}", 1).records]
+    assert len(store.disk.list_names(store.root / "index")) == len(store.index.files) < 4
+    found = [number for number in range(200) if store.reads.query_keys("topic", f"u{number}", 1).records]
     assert found == list(range(200 - len(found), 200))
-    assert store.record_at(0) is None
+    assert store.reads.record_at(0) is None
 
 
 def test_the_minimum_is_the_same_after_a_start(open_store, disk):
     store = filled(open_store, disk)
-    store.delete_expired(any_age=True, most=2)
-    before = [(store.min_offset("topic", q), store.max_offset("topic", q)) for q in (0, 1)]
+    store.cleaning.delete_expired(any_age=True, most=2)
+    before = [(store.reads.min_offset("topic", q), store.reads.max_offset("topic", q)) for q in (0, 1)]
     for end in (store.close, None):
         end() if end else store.die()
         store = open_store(disk)
-        assert [(store.min_offset("topic", q), store.max_offset("topic", q)) for q in (0, 1)] == before
+        assert [
+            (store.reads.min_offset("topic", q), store.reads.max_offset("topic", q)) for q in (0, 1)
+        ] == before
 
 
 def test_a_queue_whose_messages_all_went_keeps_its_numbers(open_store, disk):
     store = open_store(disk)
     for _ in range(7):
-        store.put(message("quiet"))
+        store.appender.put(message("quiet"))
     for _ in range(30):
-        store.put(message(body=b"x" * 1600))
+        store.appender.put(message(body=b"x" * 1600))
     store.flush(), store.round()
-    store.delete_expired(any_age=True)
-    assert (store.min_offset("quiet", 0), store.max_offset("quiet", 0)) == (7, 7)
-    assert store.get(GetRequest("quiet", 0, 3)).status is GetStatus.OFFSET_TOO_SMALL
+    store.cleaning.delete_expired(any_age=True)
+    assert (store.reads.min_offset("quiet", 0), store.reads.max_offset("quiet", 0)) == (7, 7)
+    assert store.reads.get(GetRequest("quiet", 0, 3)).status is GetStatus.OFFSET_TOO_SMALL
     store.close()
     store = open_store(disk)
-    assert store.put(message("quiet")).queue_offset == 7
+    assert store.appender.put(message("quiet")).queue_offset == 7
 
 
 def test_what_no_round_has_brought_to_the_disk_stays(open_store, disk):
     store = open_store(disk)
     for _ in range(30):
-        store.put(message(body=b"x" * 1600))
+        store.appender.put(message(body=b"x" * 1600))
     store.flush()
-    assert store.delete_expired(any_age=True) == 0
+    assert store.cleaning.delete_expired(any_age=True) == 0
     store.round()
-    assert store.delete_expired(any_age=True) > 0
+    assert store.cleaning.delete_expired(any_age=True) > 0
 
 
 def test_a_file_that_cannot_be_removed_stays_in_the_tables_and_is_tried_again(open_store, disk, monkeypatch):
@@ -186,9 +188,9 @@ def test_a_file_that_cannot_be_removed_stays_in_the_tables_and_is_tried_again(op
         patch.setattr(Disk, "unlink", refused)
         store.look_at_disk()
         assert len(store.log.files) == 5 and store.is_writable
-        assert [flag["name"] for flag in store.snapshot()["flags"]] == ["cleaning_failed"]
+        assert [flag["name"] for flag in store.status.snapshot()["flags"]] == ["cleaning_failed"]
     store.look_at_disk()
-    assert len(store.log.files) == 1 and [flag["name"] for flag in store.snapshot()["flags"]] == [
+    assert len(store.log.files) == 1 and [flag["name"] for flag in store.status.snapshot()["flags"]] == [
         "deleted_early"
     ]
 
@@ -202,21 +204,21 @@ def test_a_look_that_fails_is_no_end(open_store, disk, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(UsedDisk, "usage", refused)
         store.look_at_disk()
-    assert store.worker("retention").last_error is None and store.put(message()).ok
+    assert store.worker("retention").last_error is None and store.appender.put(message()).ok
 
 
 def test_at_the_limit_of_maps_only_a_queue_without_files_is_refused(open_store, disk):
     store = open_store(disk)
-    assert store.put(message(queue_id=0)).ok
+    assert store.appender.put(message(queue_id=0)).ok
     disk.maps = 0
-    assert store.put(message(queue_id=1)).status is PutStatus.CREATE_MAPPED_FILE_FAILED
-    assert store.put(message(queue_id=0)).ok
+    assert store.appender.put(message(queue_id=1)).status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    assert store.appender.put(message(queue_id=0)).ok
     store.look_at_disk()
-    assert [flag["name"] for flag in store.snapshot()["flags"]] == ["map_limit"]
+    assert [flag["name"] for flag in store.status.snapshot()["flags"]] == ["map_limit"]
     disk.maps = 1
     store.look_at_disk()
-    assert not store.snapshot()["flags"]
-    assert store.put(message(queue_id=1)).queue_offset == 0
+    assert not store.status.snapshot()["flags"]
+    assert store.appender.put(message(queue_id=1)).queue_offset == 0
 
 
 def test_an_eighth_of_the_maps_that_the_system_allows_is_kept():

@@ -23,7 +23,7 @@ from tests.support.hand_store import Clock, HandStore, message, small_settings
 
 def fill(store, count=80):
     for number in range(count):
-        store.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
+        store.appender.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
     store.flush()
 
 
@@ -36,7 +36,7 @@ def facts_of(root, name, **more):
     except DamagedStoreError:
         pass
     store.close()
-    return store.recovery_report()
+    return store.report.as_dict()
 
 
 @pytest.mark.parametrize("variant", [*stores.variants(), "clean", "clean-small"])
@@ -89,13 +89,13 @@ def test_what_is_cut_from_log_queues_and_index_stands_in_the_facts(open_store):
     with open(path, "r+b") as file:
         file.seek(at)
         file.write(b"\xff" * 8)
-    before = {queue: store.max_offset(*queue) for queue in store.queues()}
+    before = {queue: store.reads.max_offset(*queue) for queue in store.queues()}
     again = open_store()
-    report = again.recovery_report()
+    report = again.report.as_dict()
     lost = {
-        queue: before[queue] - again.max_offset(*queue)
+        queue: before[queue] - again.reads.max_offset(*queue)
         for queue in before
-        if before[queue] > again.max_offset(*queue)
+        if before[queue] > again.reads.max_offset(*queue)
     }
     cut = report["cut"]
     assert {
@@ -132,7 +132,7 @@ def test_all_that_a_start_asks_of_the_disk_lies_within_its_steps(tmp_path, abort
     store.report.timer = lambda: CountingDisk.now
     store.open()
     store.close()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     assert report["between_ms"] == 0 < report["took_ms"], [
         (step["name"], step["duration_ms"]) for step in report["steps"]
     ]
@@ -143,7 +143,7 @@ def test_the_time_before_a_store_is_opened_is_not_recoverys(tmp_path):
     store = HandStore(small_settings(tmp_path / "store"), clock)
     clock.advance(4_000)
     store.begin()
-    report = store.recovery_report()
+    report = store.report.as_dict()
     assert (report["before_ms"], report["started_ms"]) == (4_000, clock.now_ms)
     store.close()
 
@@ -170,7 +170,7 @@ def test_each_start_leaves_a_record_also_one_that_fails(tmp_path):
     assert "foreign" in found[-1]["error"] and {record["store"] for record in found} == {"store"}
     assert {
         key: value for key, value in found[1].items() if key not in ("store", "pid", "boot")
-    } == store.recovery_report()
+    } == store.report.as_dict()
 
 
 def test_a_start_that_is_killed_in_the_middle_is_a_record_too(tmp_path):
@@ -238,7 +238,7 @@ def test_a_record_that_cannot_be_kept_does_not_stop_the_start(tmp_path):
         small_settings(root), records=StartRecords(tmp_path / "recoveries", root, FailingDisk(on_call))
     )
     store.begin()
-    assert [finding["what"] for finding in store.recovery_report()["findings"]] == [
+    assert [finding["what"] for finding in store.report.as_dict()["findings"]] == [
         "the record of this start cannot be kept: injected: input/output error"
     ]
     store.close()
@@ -300,7 +300,7 @@ def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
     """Its disk may not be mounted: an empty store was begun in its place, and was READY."""
     root, kept = tmp_path / "store", tmp_path / "recoveries"
     store = HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
-    store.put(message("T", 0))
+    store.appender.put(message("T", 0))
     store.close()
     root.rename(tmp_path / "away")
     for _ in range(2):
@@ -314,10 +314,10 @@ def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
         small_settings(tmp_path / "other"), records=StartRecords(kept, tmp_path / "other")
     ).begin().close()
     store = HandStore(small_settings(root, accept_damage=True), records=StartRecords(kept, root)).begin()
-    assert [finding["what"].endswith("; accepted") for finding in store.recovery_report()["findings"]] == [
+    assert [finding["what"].endswith("; accepted") for finding in store.report.as_dict()["findings"]] == [
         True
     ]
-    assert store.put(message("T", 0)).queue_offset == 0
+    assert store.appender.put(message("T", 0)).queue_offset == 0
     store.close()
     HandStore(small_settings(root), records=StartRecords(kept, root)).begin().close()
 
@@ -325,7 +325,7 @@ def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
 def test_a_store_that_has_its_queues_is_not_said_to_be_gone(tmp_path):
     root, kept = tmp_path / "store", tmp_path / "recoveries"
     store = HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
-    store.put(message("T", 0))
+    store.appender.put(message("T", 0))
     store.close()
     for name in ("commitlog", "ends", "checkpoint"):
         (root / name).rename(tmp_path / name)

@@ -58,7 +58,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             assert result.queue_offset == len(line)
             line += stored
 
-        self.store.when_confirmed(result.log_end, confirmed)
+        self.store.confirmation.when_confirmed(result.log_end, confirmed)
 
     def make(self, queue, size, tag, keys):
         self.number += 1
@@ -81,7 +81,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     )
     def put(self, puts):
         made = [self.make(*each) for each in puts]
-        results = self.store.put_many([sent for sent, _ in made])
+        results = self.store.appender.put_many([sent for sent, _ in made])
         for (queue, *_), (_, stored), result in zip(puts, made, results, strict=True):
             self.keep(stored, result, queue)
         if self.is_sync:
@@ -89,7 +89,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     @rule(queue=queues, inner=st.lists(st.binary(max_size=100), min_size=1, max_size=4))
     def put_batch(self, queue, inner):
-        result = self.store.put_batch(
+        result = self.store.appender.put_batch(
             message(*queue, encode_batch([(0, body, b"") for body in inner]), tag="a")
         )
         self.keep([(body, "a", ()) for body in inner], result, queue)
@@ -114,7 +114,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 3))
     def expire(self, most):
-        self.store.delete_expired(any_age=True, most=most)
+        self.store.cleaning.delete_expired(any_age=True, most=most)
 
     @rule(topic=st.sampled_from(TOPICS))
     def delete_topic(self, topic):
@@ -145,8 +145,8 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     @invariant()
     def offsets_are_those_of_the_dictionary(self):
         for queue in [(topic, queue_id) for topic in TOPICS for queue_id in QUEUES]:
-            assert self.store.max_offset(*queue) == len(self.model.get(queue, []))
-            assert self.store.min_offset(*queue) == self.minimum(queue)
+            assert self.store.reads.max_offset(*queue) == len(self.model.get(queue, []))
+            assert self.store.reads.min_offset(*queue) == self.minimum(queue)
 
     @rule(
         queue=queues,
@@ -157,7 +157,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     def read(self, queue, offset, count, tags):
         line, low = self.model.get(queue, []), self.minimum(queue)
         codes = None if tags is None else frozenset(map(java_hash, tags))
-        result = self.store.get(GetRequest(*queue, offset, count, tag_codes=codes))
+        result = self.store.reads.get(GetRequest(*queue, offset, count, tag_codes=codes))
         if not line:
             assert result.status is GetStatus.NO_MESSAGE_IN_QUEUE
         elif not low <= offset < len(line):
@@ -185,7 +185,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             for stored in line
             if key in stored.keys and stored.log_offset >= self.store.log.minimum
         )
-        found = self.store.query_keys(topic, key, 64).offsets
+        found = self.store.reads.query_keys(topic, key, 64).offsets
         # Records of a deleted topic of that name are still in the log, and may be found; the newest come
         # first.
         assert set(wanted[-30:]) <= set(found) if len(found) < 64 else set(found) & set(wanted) or not wanted
@@ -195,7 +195,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         line, low = self.model.get(queue, []), self.minimum(queue)
         at = self.clock() - back_ms
         first = next((number for number in range(low, len(line)) if line[number].at_ms >= at), len(line))
-        assert self.store.offset_by_time(*queue, at) == first
+        assert self.store.reads.offset_by_time(*queue, at) == first
 
     def teardown(self):
         if hasattr(self, "store"):

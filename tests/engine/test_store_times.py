@@ -24,8 +24,8 @@ def stored(open_store, clock):
     places = []
     for number in range(60):
         clock.advance(MINUTE)
-        places.append(store.put(Message("topic", 0, b"%02d" % number)).log_offset)
-    times = [store.store_time_at("topic", 0, number) for number in range(60)]
+        places.append(store.appender.put(Message("topic", 0, b"%02d" % number)).log_offset)
+    times = [store.reads.store_time_at("topic", 0, number) for number in range(60)]
     store.close()
     assert times[0] == begin_ms + MINUTE
 
@@ -53,11 +53,14 @@ def test_a_search_in_a_log_whose_clock_was_set_back_finds_the_first_and_the_last
     store = open_store()
     assert store.times.steps == ((places[40], times[39], times[40]),) and store.times.known_from == 0
     for at_ms in range(times[0] - MINUTE, times[-1] + 30 * MINUTE, MINUTE // 2):
-        found = store.offset_by_time("topic", 0, at_ms), store.offset_by_time("topic", 0, at_ms, upper=True)
+        found = (
+            store.reads.offset_by_time("topic", 0, at_ms),
+            store.reads.offset_by_time("topic", 0, at_ms, upper=True),
+        )
         assert found == by_definition(times, at_ms)
-        order = store.time_order("topic", 0, at_ms)
+        order = store.reads.time_order("topic", 0, at_ms)
         assert (order is not None) == (times[40] < at_ms <= times[39])
-    assert str(store.time_order("topic", 0, times[30])) == (
+    assert str(store.reads.time_order("topic", 0, times[30])) == (
         f"store times go back once, at {places[40]:,} of the log by {times[39] - times[40]:,} ms:"
         " messages of the time that was asked for lie in more than one part of the queue"
     )
@@ -69,7 +72,7 @@ def test_the_messages_of_a_time_are_found_in_each_part(stored, open_store):
     store = open_store()
     for begin in range(0, 60, 7):
         for end in range(begin, 60, 5):
-            ranges = store.offset_ranges("topic", 0, times[begin], times[end])
+            ranges = store.reads.offset_ranges("topic", 0, times[begin], times[end])
             wanted = [number for number in range(60) if times[begin] <= times[number] <= times[end]]
             assert [number for first, following in ranges for number in range(first, following)] == wanted
 
@@ -82,8 +85,8 @@ def test_a_record_that_states_another_time_is_noted_and_counts_with_its_time(sto
     assert [step.log_offset for step in store.times.steps] == [places[30 if by < 0 else 31]]
     for at_ms in (times[3], times[29], times[30], times[30] + 1, times[31], times[50]):
         assert (
-            store.offset_by_time("topic", 0, at_ms),
-            store.offset_by_time("topic", 0, at_ms, upper=True),
+            store.reads.offset_by_time("topic", 0, at_ms),
+            store.reads.offset_by_time("topic", 0, at_ms, upper=True),
         ) == by_definition(times, at_ms)
 
 
@@ -94,7 +97,7 @@ def test_what_a_start_noted_is_still_known_when_a_later_start_reads_only_the_end
     steps = store.times.steps
     while len(store.log.files) < 5:
         clock.advance(MINUTE)
-        store.put(Message("topic", 0, bytes(1000)))
+        store.appender.put(Message("topic", 0, bytes(1000)))
     store.close()
     store = open_store()
     assert store.report.start["base"] > places[59]
@@ -106,14 +109,14 @@ def test_without_the_note_nothing_is_known_of_what_a_start_does_not_read(stored,
     store = open_store()
     while len(store.log.files) < 5:
         clock.advance(MINUTE)
-        store.put(Message("topic", 0, bytes(1000)))
+        store.appender.put(Message("topic", 0, bytes(1000)))
     store.close()
     (root / "config" / FILE_NAME).write_text("{torn")
     store = open_store()
     begin = store.report.start["base"]
     assert begin > 0 and store.times.known_from == begin
     assert f"not known whether store times go back below {begin:,} of the log" in str(
-        store.time_order("topic", 0, times[3])
+        store.reads.time_order("topic", 0, times[3])
     )
     assert json.loads((root / "config" / FILE_NAME).read_text())["from"] == begin
 
@@ -130,7 +133,7 @@ def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says
     store = open_store()
     while len(store.log.files) < 5:
         clock.advance(MINUTE)
-        store.put(Message("topic", 0, bytes(1000)))
+        store.appender.put(Message("topic", 0, bytes(1000)))
     store.close()
     path = root / "config" / FILE_NAME
     value = json.loads(path.read_bytes())
@@ -164,8 +167,8 @@ def test_more_steps_than_are_kept_leave_the_older_part_unknown(open_store, clock
     places = []
     for _ in range(20):
         clock.advance(MINUTE)
-        places.append(store.put(Message("topic", 0, b"x")).log_offset)
-    last_ms = store.store_time_at("topic", 0, 19)
+        places.append(store.appender.put(Message("topic", 0, b"x")).log_offset)
+    last_ms = store.reads.store_time_at("topic", 0, 19)
     root = store.root
     store.close()
     with open(root / "commitlog" / f"{0:020d}", "r+b") as log:
@@ -181,9 +184,9 @@ def test_a_lookup_by_key_says_when_times_go_back_across_its_begin_or_end(stored,
     _, _, times, set_times = stored
     set_times({number: times[number] - 25 * MINUTE for number in range(40, 59)})
     store = open_store()
-    assert "ask without times" in store.key_times_doubt(times[30], times[50])
-    assert store.key_times_doubt(0, 1 << 62) is None
-    assert store.key_times_doubt(times[3], times[5]) is None
+    assert "ask without times" in store.reads.key_times_doubt(times[30], times[50])
+    assert store.reads.key_times_doubt(0, 1 << 62) is None
+    assert store.reads.key_times_doubt(times[3], times[5]) is None
 
 
 def test_an_archive_of_a_part_in_which_times_go_back_or_may_go_back_says_so(stored, open_store):

@@ -44,29 +44,29 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
             message(topic, rng.randrange(2), rng.randbytes(rng.choice((10, 800))), keys=(f"k{turn}",))
             for _ in range(rng.choice((1, 1, 8)))
         ]
-        for result in store.put_many(group):
+        for result in store.appender.put_many(group):
             if result.ok:
                 put += 1
-                store.when_confirmed(result.log_end, answers.append)
+                store.confirmation.when_confirmed(result.log_end, answers.append)
         if turn % 50 == 0 and store.queue_ids("C"):
             store.delete_topic("C")
-        low = store.min_offset(topic, 0)
-        result = store.get(
-            GetRequest(topic, 0, rng.randint(low, max(low, store.max_offset(topic, 0)))), cold.append
+        low = store.reads.min_offset(topic, 0)
+        result = store.reads.get(
+            GetRequest(topic, 0, rng.randint(low, max(low, store.reads.max_offset(topic, 0)))), cold.append
         )
         if result is not None and result.status is GetStatus.FOUND:
             read += len(record.decode_all(result.body))
         if turn % 20 == 0:
-            store.query_keys(topic, f"k{turn - 5}", 9)
+            store.reads.query_keys(topic, f"k{turn - 5}", 9)
         if turn % 100 == 0:
-            store._round_flusher._last_round_ms = 0
-            for worker in store._workers:
+            store._parts.round_flusher._last_round_ms = 0
+            for worker in store._workers.all:
                 worker.nudge()
         store.tick()
     assert store.log.minimum > 0
-    assert not {"sync_failed", "dispatch_failed"} & {flag["name"] for flag in store.snapshot()["flags"]}, (
-        store.snapshot()["flags"]
-    )
+    assert not {"sync_failed", "dispatch_failed"} & {
+        flag["name"] for flag in store.status.snapshot()["flags"]
+    }, store.status.snapshot()["flags"]
     store.close()
     store.tick()
     assert len(answers) == put and set(answers) <= {PutStatus.PUT_OK}
@@ -78,4 +78,4 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
     report = check_store(settings.store_path_root_dir, settings)
     # Retention is no damage
     assert [finding for finding in report.findings if finding.kind != "log-start"] == []
-    assert all(worker.last_error is None for worker in store._workers)
+    assert all(worker.last_error is None for worker in store._workers.all)

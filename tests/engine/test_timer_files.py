@@ -198,14 +198,14 @@ def test_a_start_says_that_the_note_is_missing_where_a_stop_must_have_left_it(tm
         return HandStore(small_settings(root), records=records).begin()
 
     store = opened()
-    stored = store.put(message(timer_log.TIMER_TOPIC, 0))
+    stored = store.appender.put(message(timer_log.TIMER_TOPIC, 0))
     store.timer_files.append([WheelEntry(NOW_S, 1, NOW_S * 1000 - 5_000, stored.log_offset, 100, 1)])
     store.close()
     (root / "config" / "timercheck").unlink(missing_ok=True)
     again = opened()
     found = [
         finding["what"]
-        for finding in again.recovery_report()["findings"]
+        for finding in again.report.as_dict()["findings"]
         if finding["file"] == "config/timercheck"
     ]
     assert [what.startswith("is missing or empty, though each stop writes it") for what in found] == [
@@ -364,7 +364,9 @@ def test_a_real_brokers_timer_files_are_opened_without_a_changed_byte(name, tmp_
     size = len(before[f"timerlog/{0:020d}"])
     with open_store(name, root, mappedFileSizeTimerLog=size) as store:
         files = store.timer_files
-        assert files.queue_offset == store.max_offset("rmq_sys_wheel_timer", 0) == files.check.queue_offset
+        assert (
+            files.queue_offset == store.reads.max_offset("rmq_sys_wheel_timer", 0) == files.check.queue_offset
+        )
         assert files.log_end == files.check.log_flushed == files.queue_offset * timer_log.SIZE
         assert files.pending(files.check.read_ms // 1000) == []
         assert len(files.pending(1)) == {"broker-dir": 2, "golden-clean": 4}[name]

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from broker_store.check.walk import StoreCheck
-from broker_store.engine import store as store_module
+from broker_store.engine.index import rebuilding
 from broker_store.engine.start import end_sums
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import record
@@ -26,7 +26,7 @@ def filled(open_store):
     stored = []
     for number in range(COUNT):
         sent = message("T", 0, b"%d" % number, tag=f"t{number % 2}", keys=(f"k{number}",))
-        stored.append(("T", 0, store.put(sent).queue_offset, sent.body, f"k{number}"))
+        stored.append(("T", 0, store.appender.put(sent).queue_offset, sent.body, f"k{number}"))
         store.clock.advance(3)
     store.flush(), store.round()
     store.close()
@@ -36,7 +36,7 @@ def filled(open_store):
 
 def prove(store):
     """The prover's turn; what it starts is run by hand too."""
-    with patch.object(store_module, "Worker", HandWorker):
+    with patch.object(rebuilding, "Worker", HandWorker):
         store.worker("prover").run(store.clock())
 
 
@@ -58,7 +58,7 @@ def read_all(store, tags=None):
     """(queue offset → body) as a consumer reads, and the offsets that were answered as damaged."""
     served, damaged, at = {}, [], 0
     while at < COUNT:
-        result = store.get(GetRequest("T", 0, at, 32, tag_codes=tags))
+        result = store.reads.get(GetRequest("T", 0, at, 32, tag_codes=tags))
         if result.status is GetStatus.MESSAGE_DAMAGED:
             damaged.append(at)
         elif result.count:
@@ -87,19 +87,19 @@ def test_damage_in_a_middle_file_is_found_and_made_again_by_the_next_start(open_
         assert served.keys() | set(damaged) == set(range(COUNT))
     else:
         prove(store)
-    (flag,) = [flag for flag in store.snapshot()["flags"] if flag["name"] == "damage_found"]
+    (flag,) = [flag for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"]
     assert "consumequeue/T/0" in flag["cause"] or "T/0" in flag["cause"]
     assert_next_is_new(store, stored)
     store.close()
     store = open_store()
     (finding,) = [
-        finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"
+        finding for finding in store.report.as_dict()["findings"] if finding["severity"] == "warning"
     ]
     assert "made again from the log" in finding["what"]
     assert_served(store, stored)
     store.close()
     store = open_store()
-    assert store.recovery_report()["findings"] == []
+    assert store.report.as_dict()["findings"] == []
     assert_served(store, stored)
 
 
@@ -107,7 +107,7 @@ def test_damage_in_a_middle_file_is_found_and_made_again_by_the_next_start(open_
 def test_a_consumer_that_filters_by_tag_misses_no_message(open_store, filled, hurt):
     root, stored = filled
     store = open_store()
-    codes = frozenset([store.read_units("T", 0, 65, 1)[0].tags_code])
+    codes = frozenset([store.reads.read_units("T", 0, 65, 1)[0].tags_code])
     store.close()
     HURTS[hurt](root)
     store = open_store()
@@ -147,7 +147,7 @@ def test_a_middle_file_that_is_not_whole_is_found_at_the_start(open_store, clock
             HandStore(small_settings(root), clock).open()
         path.write_bytes(raw)
     store = open_store()
-    assert hurt == "short" or store.recovery_report()["findings"]
+    assert hurt == "short" or store.report.as_dict()["findings"]
     assert_served(store, stored)
     assert_next_is_new(store, stored)
 
@@ -157,10 +157,10 @@ def test_retention_leaves_a_queue_whose_file_is_damaged(open_store, filled):
     root, stored = filled
     poke(queue_file(root, 1), 0, bytes(20))
     store = open_store()
-    store.delete_expired(any_age=True, most=1)
-    minimum = store.min_offset("T", 0)
+    store.cleaning.delete_expired(any_age=True, most=1)
+    minimum = store.reads.min_offset("T", 0)
     places = {
-        number: store.read_units("T", 0, number, 1)[0].log_offset
+        number: store.reads.read_units("T", 0, number, 1)[0].log_offset
         for number in range(minimum, COUNT)
         if number != 20
     }
@@ -170,7 +170,7 @@ def test_retention_leaves_a_queue_whose_file_is_damaged(open_store, filled):
     prove(store)
     store.close()
     store = open_store()
-    assert_served(store, [one for one in stored if one[2] >= store.min_offset("T", 0)])
+    assert_served(store, [one for one in stored if one[2] >= store.reads.min_offset("T", 0)])
 
 
 def index_files(root):
@@ -192,7 +192,7 @@ def test_old_index_files_that_changed_before_a_kill_are_built_again(open_store, 
     stored = []
     for number in range(COUNT):
         sent = message("T", 0, b"x" * 300, keys=(f"k{number}",))
-        stored.append(("T", 0, store.put(sent).queue_offset, sent.body, f"k{number}"))
+        stored.append(("T", 0, store.appender.put(sent).queue_offset, sent.body, f"k{number}"))
         store.clock.advance(1000)
         if number % 20 == 19:
             store.flush(), store.round()
@@ -202,12 +202,12 @@ def test_old_index_files_that_changed_before_a_kill_are_built_again(open_store, 
     store = open_store()
     assert store.index_doubt is not None
     prove(store)
-    (flag,) = [flag for flag in store.snapshot()["flags"] if flag["name"] == "index_damaged"]
+    (flag,) = [flag for flag in store.status.snapshot()["flags"] if flag["name"] == "index_damaged"]
     assert index_files(store.root)[0].name in flag["cause"] and "built again" in store.index_doubt
-    store._rebuild_worker.run(store.clock())
+    store.rebuilding.worker.run(store.clock())
     store.tick()
     assert store.index_doubt is None and "index_damaged" not in {
-        flag["name"] for flag in store.snapshot()["flags"]
+        flag["name"] for flag in store.status.snapshot()["flags"]
     }
     assert_served(store, stored)
 
@@ -216,22 +216,22 @@ def test_a_sound_index_is_known_to_be_whole_when_it_was_compared(open_store, fil
     store = open_store()
     assert "index files are not compared" in store.index_doubt
     prove(store)
-    assert store.index_doubt is None and store.snapshot()["flags"] == []
-    assert store._view[c.STORED_COUNT] == 0
+    assert store.index_doubt is None and store.status.snapshot()["flags"] == []
+    assert store._parts.context.view[c.STORED_COUNT] == 0
 
 
 def test_entries_in_the_middle_of_a_file_are_compared_after_a_stop_in_order(open_store, filled, monkeypatch):
     monkeypatch.setattr(end_sums, "_MAX_ENTRIES", 8)
     root, stored = filled
     store = open_store()
-    store.put(message("T", 0, b"more", keys=("k",)))
+    store.appender.put(message("T", 0, b"more", keys=("k",)))
     store.close()  # the record has sums of the last eight entries now
     flip(index_files(root)[-1], ENTRIES_AT + 20 * 3 + 1, 2)
     store = open_store()
-    assert store.recovery_report()["findings"] == []
+    assert store.report.as_dict()["findings"] == []
     prove(store)
     assert "built again" in store.index_doubt
-    store._rebuild_worker.run(store.clock())
+    store.rebuilding.worker.run(store.clock())
     store.tick()
     assert_served(store, stored)
 
@@ -243,7 +243,7 @@ def test_after_a_kill_the_recorded_entries_of_the_newest_index_file_are_compared
     def put():
         number = len(stored)
         sent = message("T", 0, b"%d" % number, keys=(f"k{number}",))
-        stored.append(("T", 0, store.put(sent).queue_offset, sent.body, f"k{number}"))
+        stored.append(("T", 0, store.appender.put(sent).queue_offset, sent.body, f"k{number}"))
 
     while len(store.log.files) < 2:
         put()
@@ -260,7 +260,7 @@ def test_after_a_kill_the_recorded_entries_of_the_newest_index_file_are_compared
     store = open_store()
     prove(store)
     assert store.index_doubt is not None
-    store._rebuild_worker.run(store.clock())
+    store.rebuilding.worker.run(store.clock())
     store.tick()
     assert_served(store, stored)
 
@@ -271,7 +271,7 @@ def test_an_index_that_a_damaged_log_cannot_make_again_is_doubted_and_the_next_s
     monkeypatch.setattr(end_sums, "_MAX_ENTRIES", 8)
     store = HandStore(small_settings(directory / "store"), clock).begin()
     places = [
-        store.put(message("T", 0, b"%d" % number * 40, keys=(f"k{number}",))).log_offset
+        store.appender.put(message("T", 0, b"%d" % number * 40, keys=(f"k{number}",))).log_offset
         for number in range(200)
     ]
     assert len(store.index.files) > 3 and len(store.log.files) > 1
@@ -283,10 +283,10 @@ def test_an_index_that_a_damaged_log_cannot_make_again_is_doubted_and_the_next_s
     log.write_bytes(raw)
     store = HandStore(small_settings(store.root), clock).begin()
     prove(store)
-    store._rebuild_worker.run(store.clock())
+    store.rebuilding.worker.run(store.clock())
     store.tick()
-    assert store.rebuild_state()["state"] == "failed" and "damaged" in store.index_doubt
-    assert store.get(GetRequest("T", 0, 100, 1)).status is GetStatus.FOUND
+    assert store.rebuilding.progress()["state"] == "failed" and "damaged" in store.index_doubt
+    assert store.reads.get(GetRequest("T", 0, 100, 1)).status is GetStatus.FOUND
     store.close()
     again = HandStore(small_settings(store.root), clock)
     with pytest.raises(DamagedStoreError, match=f"{log.name} at {places[30]:,}".replace(",", "")):

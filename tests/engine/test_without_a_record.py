@@ -40,7 +40,7 @@ def test_a_damaged_index_is_made_again(open_store, hurt, killed):
     stored = filled(store)
     if killed:
         store.clock.advance(10_000)  # the scan begins with the newest log file
-        store.put(message("T", 0, b"last"))
+        store.appender.put(message("T", 0, b"last"))
         store.flush(), store.round()
         store.die()
     else:
@@ -56,9 +56,9 @@ def killed_after_a_round(store):
     stored = filled(store)
     store.flush(), store.round()
     store.clock.advance(10_000)
-    store.put(message("T", 0, b"last"))
+    store.appender.put(message("T", 0, b"last"))
     store.flush(), store.round()
-    store.put(message("T", 0, b"after the record"))
+    store.appender.put(message("T", 0, b"after the record"))
     store.die()
     return stored
 
@@ -83,14 +83,14 @@ def test_a_recorded_index_file_that_is_not_there_is_noticed_after_a_kill(open_st
 
 def test_after_a_kill_a_record_that_lost_its_last_blocks_is_not_believed_beyond_them(open_store):
     store = open_store()
-    store.put(message("T", 0, b"before", keys=("before",)))
+    store.appender.put(message("T", 0, b"before", keys=("before",)))
     store.flush(), store.round()
     sound = (store.root / "ends").stat().st_size
     stored = killed_after_a_round(store)
     poke(store.root / "ends", sound, b"torn")
     poke(index_files(store.root)[0], _ENTRIES_AT + 6 * 20, b"\1\2\3\4")
     store = open_store()
-    assert store.recovery_report()["start"]["base"] > 0
+    assert store.report.as_dict()["start"]["base"] > 0
     assert_served(store, stored)
 
 
@@ -104,7 +104,7 @@ def test_of_a_record_whose_last_entries_are_zero_all_keys_are_found(open_store, 
         for _ in range(count):
             number = len(stored)
             sent = message("T", 0, b"%d" % number, keys=(f"first{number}", f"k{number}"))
-            stored.append(("T", 0, store.put(sent).queue_offset, sent.body, f"k{number}"))
+            stored.append(("T", 0, store.appender.put(sent).queue_offset, sent.body, f"k{number}"))
             store.clock.advance(3)
 
     put(20)
@@ -126,7 +126,7 @@ def test_a_sound_index_keeps_every_byte(open_store):
     before = {path.name: path.read_bytes() for path in index_files(store.root)}
     again = open_store()
     assert {path.name: path.read_bytes() for path in index_files(store.root)} == before
-    assert again.recovery_report()["cut"]["index"].get("entries", 0) == 0
+    assert again.report.as_dict()["cut"]["index"].get("entries", 0) == 0
 
 
 def unit_of(root, topic, queue_id, number):
@@ -147,7 +147,8 @@ def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(dir
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store, 110)
     places = [
-        store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored
+        store.reads.read_units(topic, queue_id, offset, 1)[0].log_offset
+        for topic, queue_id, offset, *_ in stored
     ]
     store.close()
     (store.root / "ends").unlink()
@@ -159,13 +160,13 @@ def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(dir
     assert_next_is_new(store, stored)
     errors = [
         (finding["file"], finding["offset"])
-        for finding in store.recovery_report()["findings"]
+        for finding in store.report.as_dict()["findings"]
         if finding["severity"] == "error"
     ]
     assert errors == [("00000000000000000000", places[40])]
     for number in bad:
         topic, queue_id, offset, *_ = stored[number]
-        assert store.get(GetRequest(topic, queue_id, offset, 1)).status is GetStatus.MESSAGE_DAMAGED
+        assert store.reads.get(GetRequest(topic, queue_id, offset, 1)).status is GetStatus.MESSAGE_DAMAGED
     store.die()
 
 
@@ -175,13 +176,13 @@ def test_accepting_that_the_end_of_the_log_is_lost_gives_no_offset_twice(directo
     stored = filled(store)
     at = (
         max(
-            store.read_units(topic, queue_id, offset, 1)[0].log_offset
+            store.reads.read_units(topic, queue_id, offset, 1)[0].log_offset
             for topic, queue_id, offset, *_ in stored
         )
         // 16384
         * 16384
     )
-    is_lost = {one[:3] for one in stored if store.read_units(*one[:3], 1)[0].log_offset >= at}
+    is_lost = {one[:3] for one in stored if store.reads.read_units(*one[:3], 1)[0].log_offset >= at}
     store.close()
     (store.root / "ends").unlink()
     for path in sorted((store.root / "commitlog").iterdir()):
@@ -193,11 +194,11 @@ def test_accepting_that_the_end_of_the_log_is_lost_gives_no_offset_twice(directo
     for _ in range(2):
         assert_served(store, [one for one in stored if one[:3] not in is_lost])
         for place in is_lost:
-            (placeholder,) = record.decode_all(store.get(GetRequest(*place, 1)).body)
+            (placeholder,) = record.decode_all(store.reads.get(GetRequest(*place, 1)).body)
             assert b"REPAIRED\x01" in placeholder.raw_properties, place
         store.close()
         store = HandStore(small_settings(store.root), clock).begin()
-        assert store.recovery_report()["kind"] == "normal"
+        assert store.report.as_dict()["kind"] == "normal"
     assert_next_is_new(store, stored)
     store.close()
 
@@ -214,7 +215,7 @@ def test_a_stamp_of_the_queues_beyond_the_last_record_alone_stops_no_start(tmp_p
     clock.advance(10**9)
     store = HandStore(small_settings(root, **asdict(stores.SIZES["clean-small"])), clock).begin()
     assert (
-        store.recovery_report()["kind"] == "normal"
-        and store.recovery_report()["cut"]["consumequeue"]["units"] == 0
+        store.report.as_dict()["kind"] == "normal"
+        and store.report.as_dict()["cut"]["consumequeue"]["units"] == 0
     )
     store.close()

@@ -69,8 +69,8 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
     for kind in ("plain", "apart"):
         store = HandStore(small_settings(tmp_path / kind / "store", flush_disk_type=flush)).begin()
         heard = []
-        store.arrival_listener = heard.extend
-        store.watch("topic", 0)
+        store.confirmation.arrival_listener = heard.extend
+        store.confirmation.watch("topic", 0)
         for number in range(40):
             group = [
                 message(
@@ -83,10 +83,10 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
             ]
             group.append(message(body=b"x" * 20_000))  # larger than a file: refused
             if kind == "plain":
-                results = list(store.put_many(group))
+                results = list(store.appender.put_many(group))
             else:
                 lap = Lap(1, 0.0, 0.0)
-                results = store.put_apart(partial(store.put_many, group), lap)
+                results = store.appender.put_apart(partial(store.appender.put_many, group), lap)
                 assert lap.size == sum(result.log_end - result.log_offset for result in results[:5])
                 assert (lap.dispatch_s > 0) is (flush == "ASYNC_FLUSH")
             assert [result.status for result in results] == [PutStatus.PUT_OK] * 5 + [
@@ -95,17 +95,17 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
             if flush == "SYNC_FLUSH":
                 store.flush()
             assert (
-                store.positions()["dispatched"]
-                == store.positions()["confirmed"]
-                == store.positions()["wrote"]
+                store.status.positions()["dispatched"]
+                == store.status.positions()["confirmed"]
+                == store.status.positions()["wrote"]
             )
         assert heard
         logs.append(
             (
-                store.log_bytes(0, store.confirmed),
-                [store.read_units("topic", queue, 0, 1_000) for queue in range(3)],
+                store.reads.log_bytes(0, store.confirmed),
+                [store.reads.read_units("topic", queue, 0, 1_000) for queue in range(3)],
                 [
-                    len(store.query_keys("topic", f"k{number}b", 32, 0, 1 << 62).records)
+                    len(store.reads.query_keys("topic", f"k{number}b", 32, 0, 1 << 62).records)
                     for number in range(40)
                 ],
             )
@@ -116,9 +116,9 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
 
 def test_a_refused_group_moves_nothing(open_store):
     store = open_store()
-    store._set_flag("no_room", "for the test")
+    store.trouble("no_room", "for the test")
     lap = Lap(1, 0.0, 0.0)
-    [result] = store.put_apart(lambda: list(store.put_many([message()])), lap)
+    [result] = store.appender.put_apart(lambda: list(store.appender.put_many([message()])), lap)
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert (lap.size, lap.dispatch_s, store.confirmed) == (0, 0.0, 0)
 
@@ -126,11 +126,11 @@ def test_a_refused_group_moves_nothing(open_store):
 def test_syncs_and_waits_for_room_are_all_measured(open_store):
     store = open_store()
     for _ in range(200):
-        store.put(message(body=b"x" * 200))
+        store.appender.put(message(body=b"x" * 200))
         store.flush()
     lines = store.write_path.histograms
-    assert lines.since_start(w.SYNC).count == store.snapshot()["flush"]["count"] == 200
-    assert lines.since_start(w.SYNC_BYTES).total == store.positions()["wrote"]
+    assert lines.since_start(w.SYNC).count == store.status.snapshot()["flush"]["count"] == 200
+    assert lines.since_start(w.SYNC_BYTES).total == store.status.positions()["wrote"]
     assert lines.since_start(w.LOG_ROLL).count == len(store.log.files) - 1 > 0
     assert lines.since_start(w.QUEUE_ROOM).count > 0
     assert store.write_path.waits[w.LOG_ROLL].at_ms == store.clock()
@@ -138,9 +138,9 @@ def test_syncs_and_waits_for_room_are_all_measured(open_store):
 
 def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_store, clock):
     store = open_store()
-    store.put(message())
+    store.appender.put(message())
     store.flush()
-    behind = store.snapshot()["behind"]
+    behind = store.status.snapshot()["behind"]
     assert (behind["unflushed_bytes"], behind["unflushed_messages"], behind["oldest_unflushed_ms"]) == (
         0,
         0,
@@ -148,36 +148,36 @@ def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_stor
     )
     clock.advance(60_000)  # it was quiet; what came then is not as old as that
     for _ in range(3):
-        store.put(message())
+        store.appender.put(message())
         clock.advance(40)
-    behind = store.snapshot()["behind"]
+    behind = store.status.snapshot()["behind"]
     assert (behind["unflushed_messages"], behind["oldest_unflushed_ms"]) == (3, 120)
     store.flush()
-    assert store.snapshot()["behind"]["oldest_unflushed_ms"] == 0
+    assert store.status.snapshot()["behind"]["oldest_unflushed_ms"] == 0
 
 
 def test_the_age_of_what_is_not_on_the_disk_is_known_behind_a_roll(open_store, clock):
     store = open_store()
-    while store.log.file_size - store.positions()["wrote"] > 1_000:
-        store.put(message(body=b"x" * 500))
+    while store.log.file_size - store.status.positions()["wrote"] > 1_000:
+        store.appender.put(message(body=b"x" * 500))
     store.flush()
     clock.advance(1_000)
     # Into the next file: a blank closes the first, which begins where the flush ended
-    store.put(message(body=b"x" * 2_000))
+    store.appender.put(message(body=b"x" * 2_000))
     clock.advance(70)
-    assert store.positions()["flushed"] < store.log.file_size < store.positions()["wrote"]
-    assert store.snapshot()["behind"]["oldest_unflushed_ms"] == 70
+    assert store.status.positions()["flushed"] < store.log.file_size < store.status.positions()["wrote"]
+    assert store.status.snapshot()["behind"]["oldest_unflushed_ms"] == 70
 
 
 def test_how_many_messages_are_at_risk_is_not_known_of_what_a_crash_left_until_it_is_on_the_disk(open_store):
     store = open_store()
-    store.put(message())
+    store.appender.put(message())
     store.die()
     again = open_store()
-    assert again.snapshot()["behind"]["unflushed_bytes"] > 0
-    assert again.snapshot()["behind"]["unflushed_messages"] is None
+    assert again.status.snapshot()["behind"]["unflushed_bytes"] > 0
+    assert again.status.snapshot()["behind"]["unflushed_messages"] is None
     again.flush()
-    assert again.snapshot()["behind"]["unflushed_messages"] == 0
+    assert again.status.snapshot()["behind"]["unflushed_messages"] == 0
 
 
 def test_a_failed_sync_is_not_taken_for_one(directory, clock):
@@ -187,12 +187,12 @@ def test_a_failed_sync_is_not_taken_for_one(directory, clock):
 
     failing = False
     store = HandStore(small_settings(directory / "store"), clock, FailingDisk(on_call)).begin()
-    store.put(message())
+    store.appender.put(message())
     failing = True
     store.flush()
     clock.advance(10)
     assert store.write_path.histograms.since_start(w.SYNC).count == 0
-    assert store.snapshot()["behind"]["unflushed_messages"] == 1
-    assert store.snapshot()["behind"]["oldest_unflushed_ms"] == 10
+    assert store.status.snapshot()["behind"]["unflushed_messages"] == 1
+    assert store.status.snapshot()["behind"]["oldest_unflushed_ms"] == 10
     failing = False
     store.close()

@@ -37,7 +37,7 @@ def ours(directory) -> tuple:
                 {"UNIQ_KEY": f"U{number}", "KEYS": f"a b{number}", "TAGS": "paid" if number % 3 else None}
             )
             host = (b"\xfe\x80" + bytes(14), 7) if number % 4 == 0 else (b"\x0a\x00\x00\x01", 7)
-            store.put(
+            store.appender.put(
                 Message(
                     "orders" if number % 5 else "t" * 200,
                     number % 2,

@@ -50,7 +50,7 @@ class World:
         for hour in range(30):
             for _ in range(chance.randrange(2, 9)):
                 topic, queue_id = QUEUES[chance.choices((0, 1, 2), (10, 5, 1))[0]]
-                store.put(
+                store.appender.put(
                     message(
                         topic,
                         queue_id,
@@ -79,13 +79,16 @@ class World:
     @contextmanager
     def look(self, **changes):
         store = self.store
-        ends = {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in store.queues()}
+        ends = {
+            queue: (store.reads.min_offset(*queue), store.reads.max_offset(*queue))
+            for queue in store.queues()
+        }
         read_samples = changes.pop("read_samples", lambda wanted, from_ms: [])
         are_full = changes.pop("samples_are_full", None)
         rules = Rules.of(store.settings)._replace(**changes)
         directory = StoreDirectory(store.root, self.disk)
         with Positions(directory, ends, store.log.wrote) as positions:
-            safe_to = store.positions()["checkpoint_position"]
+            safe_to = store.status.positions()["checkpoint_position"]
             view = DiskView(
                 directory,
                 positions,
@@ -119,7 +122,7 @@ def world(tmp_path):
 
 
 def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_named(world):
-    tops = {queue: world.store.max_offset(*queue) for queue in QUEUES}
+    tops = {queue: world.store.reads.max_offset(*queue) for queue in QUEUES}
     world.position("keeps-up", "topic", 0, tops["topic", 0])
     world.position("half", "topic", 0, tops["topic", 0] // 2)
     world.position("half", "topic", 1, 3)
@@ -170,7 +173,7 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
             world.store.look_at_disk()
             assert world.store.log.files[0].path.name == full[gone]["name"], "not a minute early"
         world.clock.now_ms = max(world.clock(), full[gone]["goes_ms"])
-        before = {queue: world.store.min_offset(*queue) for queue in QUEUES}
+        before = {queue: world.store.reads.min_offset(*queue) for queue in QUEUES}
         world.store.look_at_disk()
         now_gone = len(full) + 1 - len(world.store.log.files)
         batch, gone = full[gone:now_gone], now_gone
@@ -184,7 +187,7 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
             for queue_id, at in queues.items():
                 low = before[topic, queue_id]
                 really[group] = really.get(group, 0) + max(
-                    0, world.store.min_offset(topic, queue_id) - max(at, low)
+                    0, world.store.reads.min_offset(topic, queue_id) - max(at, low)
                 )
         named = {}
         for file in batch:
@@ -229,12 +232,12 @@ def test_a_tight_disk_lets_expired_files_go_at_any_hour_and_a_fuller_one_takes_t
         forced = view.forecast(100)["forced"]
     world.disk.used = 0.87
     before = [file.path.name for file in world.store.log.files]
-    low = world.store.min_offset("topic", 0)
+    low = world.store.reads.min_offset("topic", 0)
     world.store.look_at_disk()
     assert forced["files"] == before[: len(before) - len(world.store.log.files)] and len(forced["files"]) == 3
     assert forced["bytes"] == 3 * 16384
     (loss,) = forced["losses"]
-    assert (loss["group"], loss["messages"]) == ("stands", world.store.min_offset("topic", 0) - low)
+    assert (loss["group"], loss["messages"]) == ("stands", world.store.reads.min_offset("topic", 0) - low)
 
 
 def test_where_forced_cleaning_is_off_nothing_goes_by_force(world):
@@ -370,7 +373,7 @@ def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_kno
     with opened(root, clock, disk, **sizes) as store:
         for _ in range(200):
             clock.advance(MINUTE_MS)
-            store.put(message(body=bytes(100)))
+            store.appender.put(message(body=bytes(100)))
     found = plain.records(root)
     (log,) = (root / "commitlog").glob("0" * 20)
     with open(log, "r+b") as file:
@@ -411,7 +414,7 @@ def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_kno
 def test_too_little_history_is_no_rate_and_no_date(tmp_path):
     clock, disk = Clock(), UsedDisk()
     with opened(tmp_path / "store", clock, disk) as store:
-        store.put(message())
+        store.appender.put(message())
         clock.advance(5_000)
         with Positions(
             StoreDirectory(store.root, disk), {("topic", 0): (0, 1)}, store.log.wrote

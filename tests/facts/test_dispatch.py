@@ -30,15 +30,15 @@ def test_nothing_lags_in_an_empty_store(store):
 
 def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store):
     for _ in range(3):
-        store.put(message())
+        store.appender.put(message())
         store.clock.advance(100)
     store.flush()
     store.round()
-    end = store.positions()["wrote"]
-    store.put(message())
+    end = store.status.positions()["wrote"]
+    store.appender.put(message())
     store.clock.advance(30)
     race = dispatch.of(store)
-    lacks = {"position": end, "behind_bytes": store.positions()["wrote"] - end, "behind_ms": 30}
+    lacks = {"position": end, "behind_bytes": store.status.positions()["wrote"] - end, "behind_ms": 30}
     assert race["sinks"]["flushed"] == race["sinks"]["checkpoint_position"] == lacks
     assert race["sinks"]["dispatched"]["behind_bytes"] == race["sinks"]["dispatched"]["behind_ms"] == 0
     assert race["slowest"] == "flushed"
@@ -49,7 +49,7 @@ def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store)
 
 def test_with_sync_flush_a_paused_flusher_holds_up_confirming_and_dispatching_too(tmp_path):
     store = HandStore(small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH")).begin()
-    store.put(message())
+    store.appender.put(message())
     store.clock.advance(700)
     race = dispatch.of(store)
     assert {
@@ -83,13 +83,13 @@ def test_positions_that_are_not_known_are_not_zero():
 
 
 def test_flushing_is_told_with_its_rounds(store):
-    store.put(message())
+    store.appender.put(message())
     assert dispatch.flush(store)["unflushed_messages"] == 1
     store.flush()
     store.round()
     facts = dispatch.flush(store)
     assert facts["round"]["last_duration_ms"] > 0
-    assert facts["round"]["position"] == store.positions()["wrote"]
+    assert facts["round"]["position"] == store.status.positions()["wrote"]
     assert facts["sync_us"]["since_start"]["count"] == facts["count"] == 1
 
 

@@ -32,7 +32,7 @@ def told(
     """The steps, after what they keep was compared with what the engine finds."""
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", key, begin_ms, end_ms, limit, **more)
     kept = sorted(step["log_offset"] for step in steps if step.get("kept"))
-    assert kept == store.query_keys("topic", key, limit, begin_ms, end_ms).offsets
+    assert kept == store.reads.query_keys("topic", key, limit, begin_ms, end_ms).offsets
     assert sorted(step["log_offset"] for step in steps if step.get("counts")) == sorted(
         store.index.walk("topic", key, limit, begin_ms, end_ms).find()[0]
     )
@@ -47,7 +47,7 @@ def only(steps: list[dict], kind: str) -> list[dict]:
 
 def test_each_file_slot_and_entry_is_told_with_its_place_in_the_file(store):
     for number in range(60):
-        store.put(message(keys=(f"k{number}",)))
+        store.appender.put(message(keys=(f"k{number}",)))
     steps = told(store, "k3")
     assert steps[0] | {"us": 0} == {
         "step": "hash",
@@ -72,8 +72,8 @@ def test_each_file_slot_and_entry_is_told_with_its_place_in_the_file(store):
 def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
     for _ in range(200):
         clock.advance(1000)
-        store.put(message(keys=("same",)))
-    names = [file["name"] for file in store.index_files()][::-1]
+        store.appender.put(message(keys=("same",)))
+    names = [file["name"] for file in store.index.facts()][::-1]
     assert len(names) == 4
 
     def files(*range_ms, most=64):
@@ -107,8 +107,8 @@ def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
 
 def test_a_key_of_the_same_hash_takes_a_place_and_is_dropped_by_who_asked(store):
     assert java_hash("topic#Aa") == java_hash("topic#BB")
-    store.put(message(keys=("Aa",)))
-    store.put(message(keys=("BB",)))
+    store.appender.put(message(keys=("Aa",)))
+    store.appender.put(message(keys=("BB",)))
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "Aa")
     foreign, own = only(steps, "entry")
     assert (foreign["counts"], foreign["kept"], own["counts"], own["kept"]) == (True, False, True, True)
@@ -119,7 +119,7 @@ def test_a_key_of_the_same_hash_takes_a_place_and_is_dropped_by_who_asked(store)
 def test_a_message_that_was_cleaned_away_is_said_to_be_gone(store, clock):
     for number in range(100):
         clock.advance(1000)
-        store.put(message(keys=("same", f"k{number}"), body=bytes(400)))
+        store.appender.put(message(keys=("same", f"k{number}"), body=bytes(400)))
     first = store.log.files[0]
     log = store.root / "commitlog"
     (log / first.path.name).unlink()
@@ -130,17 +130,17 @@ def test_a_message_that_was_cleaned_away_is_said_to_be_gone(store, clock):
 
 def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
     for number in range(60):
-        store.put(message(keys=(f"k{number}",)))
+        store.appender.put(message(keys=(f"k{number}",)))
     positions = {"dispatched": 100, "confirmed": 300}
     (behind,) = only(told(store, "k1", positions=positions), "behind")
     assert (behind["log_offset"], behind["bytes"]) == (100, 200) and "up to position 100 of 300" in behind[
         "why"
     ]
-    assert not only(told(store, "k1", positions=store.positions()), "behind") and not only(
+    assert not only(told(store, "k1", positions=store.status.positions()), "behind") and not only(
         told(store, "k1"), "behind"
     )
 
-    path = store.root / "index" / store.index_files()[0]["name"]
+    path = store.root / "index" / store.index.facts()[0]["name"]
     plain = StoreDirectory(store.root, geometry=SMALL)
     with plain.open_index(path.name) as (reader, _):
         header = index_file.decode_header(reader.read(0, 40))
@@ -159,10 +159,10 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
 
 def test_damage_ends_a_walk_and_is_named(store):
     for _ in range(30):
-        store.put(message(keys=("same",)))
+        store.appender.put(message(keys=("same",)))
     directory, path = (
         StoreDirectory(store.root, geometry=SMALL),
-        store.root / "index" / store.index_files()[0]["name"],
+        store.root / "index" / store.index.facts()[0]["name"],
     )
     (slot,) = only(told(store), "slot")
     healthy = path.read_bytes()
@@ -186,14 +186,14 @@ def test_damage_ends_a_walk_and_is_named(store):
 def test_what_is_long_is_not_told_without_end(tmp_path, clock):
     with opened(tmp_path / "other", clock, max_hash_slot_num=1, max_index_num=5000) as store:
         for number in range(1200):
-            store.put(message(keys=(f"k{number}",)))
+            store.appender.put(message(keys=(f"k{number}",)))
         steps = explain(StoreDirectory(store.root, geometry=IndexGeometry(1, 5000)), "topic", "k0")
     assert len(steps) < 1_010 and "steps are told at the most" in steps[-1]["why"]
 
 
 def test_without_an_index_it_says_so(tmp_path, clock):
     store = HandStore(small_settings(tmp_path / "none", message_index_enable=False), clock).begin()
-    store.put(message(keys=("k",)))
+    store.appender.put(message(keys=("k",)))
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "k")
     assert [step["step"] for step in steps] == ["hash", "behind", "stop"] and steps[-1][
         "why"

@@ -36,7 +36,7 @@ def clock():
 def fill(store: HandStore, files: int) -> None:
     """Messages a second apart until the log has so many files."""
     while len(store.log.files) < files:
-        store.put(message(body=b"x" * 1_500))
+        store.appender.put(message(body=b"x" * 1_500))
         store.clock.advance(1_000)
 
 
@@ -48,7 +48,7 @@ def started(root, **changes) -> dict:
         again = MessageStore(small_settings(copy, **changes))
         again.open()
         again.close()
-        return again.recovery_report()
+        return again.report.as_dict()
     finally:
         shutil.rmtree(copy.parent)
 
@@ -61,7 +61,7 @@ def test_the_start_is_the_one_that_recovery_then_makes(store):
         if len(store.log.files) % 3 == 0:
             store.flush()
             store.round()
-        told = exposure.of(StoreDirectory(store.root), store.snapshot(), NO_RATE)
+        told = exposure.of(StoreDirectory(store.root), store.status.snapshot(), NO_RATE)
         plain = start_of(store.root)
         assert (told["start"]["file"], told["restart"]["rescan_bytes"]) == (plain.file, plain.rescan_bytes)
         report = started(store.root)
@@ -91,10 +91,10 @@ def test_of_a_store_that_apaches_broker_left_the_files_tell_it(variant, tmp_path
     try:
         store.open()
     except Exception:
-        if store.recovery_report()["state"] != "failed":
+        if store.report.as_dict()["state"] != "failed":
             raise
     chosen = [
-        step for step in store.recovery_report()["steps"] if step["name"] == "choose the file to scan from"
+        step for step in store.report.as_dict()["steps"] if step["name"] == "choose the file to scan from"
     ]
     assert [step["file"] for step in chosen] in ([plain.file], [])
     store.close()
@@ -136,11 +136,11 @@ def test_what_a_power_cut_takes_is_what_was_not_synced_and_a_killed_process_lose
     fill(store, 2)
     store.flush()
     for _ in range(3):
-        store.put(message())
+        store.appender.put(message())
         store.clock.advance(50)
-    told = exposure.losses(store.snapshot())
+    told = exposure.losses(store.status.snapshot())
     assert told["process"]["acknowledged"] == {"bytes": 0, "messages": 0, "oldest_ms": 0}
-    positions = store.positions()
+    positions = store.status.positions()
     assert told["power"]["acknowledged"] == {
         "bytes": positions["wrote"] - positions["flushed"],
         "messages": 3,
@@ -150,8 +150,8 @@ def test_what_a_power_cut_takes_is_what_was_not_synced_and_a_killed_process_lose
 
 def test_with_sync_flush_nothing_that_was_acknowledged_can_be_lost(tmp_path, clock):
     store = HandStore(small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH"), clock).begin()
-    store.put(message())
-    told = exposure.losses(store.snapshot())
+    store.appender.put(message())
+    told = exposure.losses(store.status.snapshot())
     assert told["power"]["written"]["messages"] == 1
     assert told["power"]["acknowledged"]["messages"] == 0
     store.close()
@@ -202,13 +202,13 @@ def test_the_estimate_is_near_what_a_start_takes(tmp_path):
 
     store = begun()
     for _ in range(5_000):
-        store.put(message(body=b"x" * 4_000))
+        store.appender.put(message(body=b"x" * 4_000))
     store.die()
     begun().die()
     told = exposure.of_files(StoreDirectory(root), exposure.scan_rate(exposure.reports(kept)))
     assert told["restart"]["measured_by"] == 1
     store = begun()
-    found = store.recovery_report()
+    found = store.report.as_dict()
     store.close()
     assert found["scanned_bytes"] == told["restart"]["rescan_bytes"] > 20_000_000
     # The same work on the same files; the rest is what else the machine does.

@@ -61,7 +61,7 @@ def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_p
             disk=LabDisk(directory / "synced", lambda point, file: None),
         ).begin()
         for number in range(60):
-            store.put(message("Lab", 0, b"%03d" % number + b"x" * 500))
+            store.appender.put(message("Lab", 0, b"%03d" % number + b"x" * 500))
             if number == 29:
                 store.flush()
                 store.round()
@@ -75,7 +75,7 @@ def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_p
             directory / "store", directory / "synced", Experiment("before-flush", power_cut=cut, seed=4)
         )
         again = HandStore(settings(directory / "store", "ASYNC_FLUSH")).begin()
-        left[cut] = again.max_offset("Lab", 0)
+        left[cut] = again.reads.max_offset("Lab", 0)
         again.close()
     assert left["all"] == 30 < left["some"] <= 60
 

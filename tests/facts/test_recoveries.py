@@ -62,7 +62,7 @@ def test_a_dry_run_says_what_a_start_then_does(variant, tmp_path):
 def test_on_a_store_in_use_it_says_what_a_start_would_do_if_the_process_died_now(tmp_path):
     store = HandStore(small_settings(tmp_path / "store")).begin()
     for number in range(120):
-        store.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
+        store.appender.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
     before = tree(tmp_path)
     told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))
     assert tree(tmp_path) == before
@@ -73,19 +73,19 @@ def test_on_a_store_in_use_it_says_what_a_start_would_do_if_the_process_died_now
         0,
         0,
     )
-    assert store.put(message("orders", 0)).ok
+    assert store.appender.put(message("orders", 0)).ok
     store.close()
 
 
 @pytest.mark.parametrize("step", ["judge the end of the log", "cut the log at its end"])
 def test_what_is_stored_while_it_looks_is_not_told_as_cut(step, tmp_path):
     store = HandStore(small_settings(tmp_path / "store")).begin()
-    store.put(message("orders", 0, keys=("before",)))
+    store.appender.put(message("orders", 0, keys=("before",)))
     end = store.log.wrote
 
     def store_one_more(report):
         if report["step"] == step and store.log.wrote == end:
-            assert store.put(message("orders", 0, b"x" * 300, keys=("meanwhile",))).ok
+            assert store.appender.put(message("orders", 0, b"x" * 300, keys=("meanwhile",))).ok
 
     told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)), on_change=store_one_more)
     assert (told["state"], told["in_use"], told["log_end"], told["came_meanwhile"]) == (

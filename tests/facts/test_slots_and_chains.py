@@ -88,7 +88,7 @@ def test_a_store_of_the_real_broker_is_counted_as_a_plain_reader_counts_it(name,
 def test_the_longest_chain_names_its_keys_and_how_many_of_its_entries_are_foreign(tmp_path):
     with opened(tmp_path / "store", Clock()) as store:
         for number in range(40):
-            store.put(message(keys=("hot",) if number % 2 else (f"k{number}",)))
+            store.appender.put(message(keys=("hot",) if number % 2 else (f"k{number}",)))
         directory, geometry = directory_of(tmp_path / "store")
         (file,) = (name for name, _, _ in directory.index_files())
         _, told = agrees(directory, geometry, file)
@@ -108,7 +108,7 @@ def filled(tmp_path: Path) -> tuple[StoreDirectory, Path]:
     """An index file with 40 entries, to be damaged."""
     with opened(tmp_path / "store", Clock()) as store:
         for number in range(40):
-            store.put(message(keys=(f"k{number}",)))
+            store.appender.put(message(keys=(f"k{number}",)))
     directory, _ = directory_of(tmp_path / "store")
     return directory, tmp_path / "store" / "index" / directory.index_files()[0][0]
 
@@ -181,8 +181,8 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
         tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries
     ) as store:
         for number in range(300):
-            store.put(message(keys=(f"k{number}",)))
-        directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
+            store.appender.put(message(keys=(f"k{number}",)))
+        directory, name = StoreDirectory(store.root, geometry=geometry), store.index.facts()[0]["name"]
         before = slots.tally_of(directory, name)
         read_into = file_access.Reader.read_into
 
@@ -190,7 +190,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
             monkeypatch.undo()
             # Some keys again, so that slots with older entries are named anew too
             for number in range(250, 250 + more):
-                store.put(message(keys=(f"k{number}",)))
+                store.appender.put(message(keys=(f"k{number}",)))
             return read_into(reader, target, offset)
 
         monkeypatch.setattr(file_access.Reader, "read_into", interrupted)
@@ -210,8 +210,8 @@ def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypat
         tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries
     ) as store:
         for _ in range(60):
-            store.put(message(keys=("hot",)))
-        directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
+            store.appender.put(message(keys=("hot",)))
+        directory, name = StoreDirectory(store.root, geometry=geometry), store.index.facts()[0]["name"]
         quiet = chains.chains(directory, name)
         read, headers = file_access.Reader.read, []
 
@@ -221,7 +221,7 @@ def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypat
             if sum(headers) == 2:  # the end of the count is known; the chains are not followed yet
                 monkeypatch.undo()
                 for _ in range(more):
-                    store.put(message(keys=("hot",)))
+                    store.appender.put(message(keys=("hot",)))
             return found
 
         monkeypatch.setattr(file_access.Reader, "read", interrupted)

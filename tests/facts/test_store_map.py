@@ -57,10 +57,12 @@ def test_what_a_directory_says_of_its_files_is_what_a_plain_reader_counts(name, 
 def test_the_running_store_and_its_files_tell_the_same(tmp_path):
     store = HandStore(small_settings(tmp_path / "store")).begin()
     for number in range(100):
-        store.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
+        store.appender.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
     store.prepare()
     directory = StoreDirectory(store.root)
-    told = {(file["kind"], file["topic"], file["queue_id"], file["name"]): file for file in store.files()}
+    told = {
+        (file["kind"], file["topic"], file["queue_id"], file["name"]): file for file in store.status.files()
+    }
     found = {
         (file["kind"], file["topic"], file["queue_id"], file["name"]): file for file in directory.files()
     }
@@ -72,7 +74,7 @@ def test_the_running_store_and_its_files_tell_the_same(tmp_path):
             told[key]["base"],
         ), key
         assert told[key].keys() == file.keys()
-    logs = [file for file in store.files("commitlog")]
+    logs = [file for file in store.status.files("commitlog")]
     assert [file["state"] for file in logs][:2] == ["full", "full"] and logs[-1]["state"] in (
         "writing",
         "preallocated",
@@ -85,12 +87,12 @@ def test_the_running_store_and_its_files_tell_the_same(tmp_path):
 def test_a_file_that_was_deleted_while_it_is_mapped_is_called_hung(tmp_path):
     store = HandStore(small_settings(tmp_path / "store")).begin()
     for _ in range(100):
-        store.put(message("orders", 0, b"x" * 300))
-    assert store.hung_files() == []
+        store.appender.put(message("orders", 0, b"x" * 300))
+    assert store.status.hung_files() == []
     first = store.log.files[0]
     region = first.map()
     Path(first.path).unlink()
-    (hung,) = store.hung_files()
+    (hung,) = store.status.hung_files()
     assert (hung["kind"], hung["name"], hung["base"], hung["size"], hung["state"]) == (
         "commitlog",
         first.path.name,
@@ -99,7 +101,7 @@ def test_a_file_that_was_deleted_while_it_is_mapped_is_called_hung(tmp_path):
         "hung",
     )
     first.unmap()
-    assert store.hung_files() == []
+    assert store.status.hung_files() == []
     first.path.write_bytes(bytes(first.size))
     store.die()
 
@@ -107,14 +109,15 @@ def test_a_file_that_was_deleted_while_it_is_mapped_is_called_hung(tmp_path):
 def test_files_old_enough_to_be_deleted_are_called_expired(tmp_path):
     store = HandStore(small_settings(tmp_path / "store", disk_max_used_space_ratio=95)).begin()
     for _ in range(100):
-        store.put(message("orders", 0, b"x" * 300))
+        store.appender.put(message("orders", 0, b"x" * 300))
     store.flush()
     store.clock.now_ms = store.log.files[0].path.stat().st_mtime_ns // 1_000_000 + 73 * 3_600_000
-    with_clean = store._clean
-    store._clean = lambda decision: None
+    with_clean = store.cleaning.obey
+    store.cleaning.obey = lambda decision: None
     store.look_at_disk()
-    assert [file["state"] for file in store.files("commitlog")][:2] == ["expired", "expired"] and store.files(
-        "commitlog"
-    )[-1]["state"] != "expired"
-    store._clean = with_clean
+    assert [file["state"] for file in store.status.files("commitlog")][:2] == [
+        "expired",
+        "expired",
+    ] and store.status.files("commitlog")[-1]["state"] != "expired"
+    store.cleaning.obey = with_clean
     store.close()

@@ -21,7 +21,7 @@ def reading(
     message."""
     at, end = (
         next(queues[0] for name, _, queues in world.offsets if name == group),
-        world.store.max_offset("topic", 0),
+        world.store.reads.max_offset("topic", 0),
     )
     taken = []
     for ago in range(minutes, -1, -1):
@@ -76,20 +76,23 @@ def test_a_group_that_stands_still_falls_when_it_was_said_and_not_a_look_before(
     world.clock.now_ms = cliff["at_ms"] - HOUR_MS
     for _ in range(10):
         world.store.look_at_disk()
-    assert world.store.min_offset("topic", 0) <= 20
+    assert world.store.reads.min_offset("topic", 0) <= 20
     world.clock.now_ms = cliff["at_ms"]
     for _ in range(10):
         world.store.look_at_disk()
-    assert world.store.min_offset("topic", 0) > 20
+    assert world.store.reads.min_offset("topic", 0) > 20
     with world.look() as view:
         (queue,) = view.timeline("stands")["queues"]
-    assert (queue["cliff"]["verdict"], queue["lost"]) == ("lost", world.store.min_offset("topic", 0) - 20)
+    assert (queue["cliff"]["verdict"], queue["lost"]) == (
+        "lost",
+        world.store.reads.min_offset("topic", 0) - 20,
+    )
 
 
 def test_one_that_reads_on_is_judged_by_its_speed(world):
     world.clock.advance(HOUR_MS)  # the hour of cleaning is over
     world.position("reads", "topic", 0, 0)
-    end = world.store.max_offset("topic", 0)
+    end = world.store.reads.max_offset("topic", 0)
 
     def cliff(per_s, arrives_per_s=0.0):
         with world.look(read_samples=reading(world, "reads", per_s, arrives_per_s)) as view:
@@ -124,7 +127,7 @@ def test_one_that_reads_on_is_judged_by_its_speed(world):
 
 
 def test_who_has_read_everything_has_nothing_to_lose(world):
-    world.position("done", "topic", 0, world.store.max_offset("topic", 0))
+    world.position("done", "topic", 0, world.store.reads.max_offset("topic", 0))
     with world.look() as view:
         facts = view.timeline("done")
     assert facts["cliff"] == {"verdict": "nothing_unread", "at_ms": None, "if_it_stops_ms": None}
@@ -143,7 +146,7 @@ def test_the_history_breaks_where_nothing_was_sampled(world):
     assert (
         points[hole + 1]["at_ms"] - points[hole - 1]["at_ms"] == 6 * MINUTE_MS and len(points) == 61 - 5 + 1
     )
-    assert points[-1]["lag"] == world.store.max_offset("topic", 0) - 20
+    assert points[-1]["lag"] == world.store.reads.max_offset("topic", 0) - 20
     with world.look(read_samples=reading(world, "reads", 0, 0, minutes=900)) as view:
         assert MOST_POINTS * 0.4 < len(view.timeline("reads")["history"]["points"]) <= MOST_POINTS + 1
 

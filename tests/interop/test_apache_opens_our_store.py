@@ -114,7 +114,7 @@ def test_apache_finds_long_topics_hosts_of_ipv6_and_every_kind_of_message(end, r
                 f"KEYS\x01k{number} all\x02TAGS\x01Tag{number % 4}\x02UNIQ_KEY\x01u{number}\x02".encode()
             )
             born, stored = BORN if number % 2 else (b"\x7f\0\0\1", 7), STORED if number % 7 == 0 else None
-            result = store.put(
+            result = store.appender.put(
                 Message(
                     topic,
                     number % 4,
@@ -130,12 +130,12 @@ def test_apache_finds_long_topics_hosts_of_ipv6_and_every_kind_of_message(end, r
             assert result.ok
             keys[topic, f"k{number}"] = set() if kind == ROLLBACK else {result.log_offset}
         inner = [(0, b"one", b"KEYS\x01b1\x02TAGS\x01T\x02"), (0, b"two", b"KEYS\x01b2\x02TAGS\x01T\x02")]
-        batch = store.put_batch(Message(LONG_TOPIC, 0, encode_batch(inner), b"CLUSTER\x01c\x02"))
+        batch = store.appender.put_batch(Message(LONG_TOPIC, 0, encode_batch(inner), b"CLUSTER\x01c\x02"))
         keys |= {(LONG_TOPIC, key): {at} for key, at in zip(("b1", "b2"), batch.log_offsets, strict=True)}
         ours = {}
         for topic, queue in store.queues():
             offset = 0
-            while (result := store.get(GetRequest(topic, queue, offset))).count:
+            while (result := store.reads.get(GetRequest(topic, queue, offset))).count:
                 ours |= {
                     (topic, queue, one.queue_offset): (
                         " ".join(one.keys),

@@ -32,7 +32,11 @@ def written_log(store) -> bytes:
 @given(st.lists(engine_data.messages, min_size=1, max_size=12), st.booleans())
 def test_a_group_of_messages_is_the_records_the_formats_encode(messages, one_by_one):
     store = hand_store(max_index_num=4000)
-    results = [store.put(message) for message in messages] if one_by_one else store.put_many(messages)
+    results = (
+        [store.appender.put(message) for message in messages]
+        if one_by_one
+        else store.appender.put_many(messages)
+    )
     stored = []
     for message, result in zip(messages, results, strict=True):
         if len(message.topic) > 127 and not message.topic.startswith("%RETRY%"):
@@ -53,7 +57,7 @@ def test_a_group_of_messages_is_the_records_the_formats_encode(messages, one_by_
 def test_a_batch_is_its_inner_messages_with_the_outer_properties_behind_their_own(message, inner):
     message.body, message.sys_flag, message.topic = encode_batch(inner), message.sys_flag & ~0xC, "batch"
     store = hand_store()
-    result = store.put_batch(message)
+    result = store.appender.put_batch(message)
     stored = []
     for number, (flag, body, own) in enumerate(inner):
         single = Message(**{name: getattr(message, name) for name in Message.__slots__})
@@ -73,10 +77,14 @@ def with_crc(raw: bytes) -> bool:
 @given(st.lists(engine_data.messages, min_size=1, max_size=6), st.booleans())
 def test_with_the_crc_of_records_each_ends_with_that_of_its_own_bytes(messages, one_by_one):
     store = hand_store(max_index_num=4000, enabled_append_prop_crc=True)
-    results = [store.put(message) for message in messages] if one_by_one else store.put_many(messages)
+    results = (
+        [store.appender.put(message) for message in messages]
+        if one_by_one
+        else store.appender.put_many(messages)
+    )
     for message, result in zip(messages, results, strict=True):
         if result.ok:
-            raw = store.record_at(result.log_offset)
+            raw = store.reads.record_at(result.log_offset)
             assert with_crc(raw)
             assert record.decode(raw).properties.items() >= properties.decode(message.properties).items()
     store.die()
@@ -86,9 +94,9 @@ def test_with_the_crc_of_records_each_ends_with_that_of_its_own_bytes(messages, 
 def test_with_the_crc_of_records_each_of_a_batch_has_one(message, inner):
     message.body, message.sys_flag, message.topic = encode_batch(inner), message.sys_flag & ~0xC, "batch"
     store = hand_store(enabled_append_prop_crc=True)
-    result = store.put_batch(message)
+    result = store.appender.put_batch(message)
     assert result.count == len(inner) and all(
-        with_crc(store.record_at(offset)) for offset in result.log_offsets
+        with_crc(store.reads.record_at(offset)) for offset in result.log_offsets
     )
     store.die()
 
@@ -96,7 +104,7 @@ def test_with_the_crc_of_records_each_of_a_batch_has_one(message, inner):
 def test_a_crc_that_came_with_the_properties_of_another_record_is_made_right():
     store = hand_store()
     stale = b"a\1b\2" + record.record_crc_pair(b"another record")
-    raw = store.record_at(store.put(Message("T", 0, b"body", stale)).log_offset)
+    raw = store.reads.record_at(store.appender.put(Message("T", 0, b"body", stale)).log_offset)
     assert with_crc(raw) and len(record.decode(raw).raw_properties) == len(stale)
     store.die()
 
@@ -104,7 +112,7 @@ def test_a_crc_that_came_with_the_properties_of_another_record_is_made_right():
 def put(message, batch=False, **changes):
     store = hand_store(**changes)
     before = store.log.wrote
-    result = (store.put_batch if batch else store.put)(message)
+    result = (store.appender.put_batch if batch else store.appender.put)(message)
     wrote = store.log.wrote - before
     nothing_there = not any(written_log(store))
     store.die()
@@ -165,7 +173,7 @@ def test_an_empty_batch_is_refused():
 def test_of_a_group_the_refused_ones_leave_no_gap():
     store = hand_store()
     good, bad = Message("T", 0, b"good"), Message("T", 0, b"bad", b"\x00")
-    results = store.put_many([good, bad, good, bad, good])
+    results = store.appender.put_many([good, bad, good, bad, good])
     assert [result.ok for result in results] == [True, False, True, False, True]
     assert [result.queue_offset for result in results if result.ok] == [0, 1, 2]
     assert results[2].log_offset == results[0].log_end
@@ -174,7 +182,9 @@ def test_of_a_group_the_refused_ones_leave_no_gap():
 
 def test_prepared_and_rolled_back_messages_take_no_queue_offset():
     store = hand_store()
-    offsets = [store.put(Message("T", 0, b"x", sys_flag=flag)).queue_offset for flag in (0, 4, 12, 8, 0)]
+    offsets = [
+        store.appender.put(Message("T", 0, b"x", sys_flag=flag)).queue_offset for flag in (0, 4, 12, 8, 0)
+    ]
     assert offsets == [0, 0, 0, 1, 2]
-    assert store.max_offset("T", 0) == 3
+    assert store.reads.max_offset("T", 0) == 3
     store.die()

@@ -31,9 +31,9 @@ class Level(enum.IntEnum):
 
 def stored(message: Message, **changes) -> record.StoredMessage:
     store = hand_store(**changes)
-    result = store.put(message)
+    result = store.appender.put(message)
     assert result.status is PutStatus.PUT_OK
-    raw = store.record_at(result.log_offset)
+    raw = store.reads.record_at(result.log_offset)
     store.die()
     return next(iter(record.decode_all(raw)))
 
@@ -41,9 +41,9 @@ def stored(message: Message, **changes) -> record.StoredMessage:
 def refused(message: Message, **changes) -> PutStatus:
     store = hand_store(**changes)
     before = store.log.wrote
-    status = store.put(message).status
+    status = store.appender.put(message).status
     assert store.log.wrote == before
-    assert store.snapshot()["totals"]["refused"] == {status.name: 1}
+    assert store.status.snapshot()["totals"]["refused"] == {status.name: 1}
     store.die()
     return status
 
@@ -88,11 +88,11 @@ def test_what_is_not_plain_is_made_so_and_stored():
 def test_hosts_of_ipv6_stand_beside_those_of_ipv4_in_one_group():
     hosts = [(b"\x7f\0\0\1", 1), (V6, 2), (V6[::-1], 65535), (b"\xff\xff\xff\xff", 65535)]
     store = hand_store(mapped_file_size_commit_log=65536)
-    results = store.put_many(
+    results = store.appender.put_many(
         [Message("T", 0, b"%d" % n, born_host=hosts[n % 4], store_host=hosts[n // 4 % 4]) for n in range(16)]
     )
     for number, result in enumerate(results):
-        (found,) = record.decode_all(store.record_at(result.log_offset))
+        (found,) = record.decode_all(store.reads.record_at(result.log_offset))
         assert (found.born_host, found.store_host) == (hosts[number % 4], hosts[number // 4 % 4])
     store.die()
 
@@ -133,22 +133,22 @@ def test_refused_messages_do_not_hold_up_the_rest_of_their_group():
         Message("T", 0, b"%d" % n, flag=(1 << 63) if n % 3 == 1 else n, sys_flag=0x80 if n % 3 == 2 else 0)
         for n in range(12)
     ]
-    results = store.put_many(messages)
+    results = store.appender.put_many(messages)
     assert [result.ok for result in results] == [n % 3 == 0 for n in range(12)]
     assert [result.queue_offset for result in results if result.ok] == [0, 1, 2, 3]
     assert results[-3].ok and not results[-2].ok and [result.ok for result in results[:2]] == [True, False]
     with pytest.raises(IndexError):
         results[12]
-    assert store.snapshot()["totals"]["refused"] == {"MESSAGE_ILLEGAL": 8}
-    assert store.snapshot()["totals"]["puts"] == 4
+    assert store.status.snapshot()["totals"]["refused"] == {"MESSAGE_ILLEGAL": 8}
+    assert store.status.snapshot()["totals"]["puts"] == 4
     store.die()
 
 
 def test_a_topic_that_was_only_asked_about_is_looked_at_before_it_takes_messages():
     store = hand_store()
-    store.watch("T" * 200, 0)
-    assert store.put(Message("T" * 200, 0, b"")).status is PutStatus.MESSAGE_ILLEGAL
-    assert store.put(Message("%RETRY%" + "T" * 120, 0, b"")).ok
+    store.confirmation.watch("T" * 200, 0)
+    assert store.appender.put(Message("T" * 200, 0, b"")).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.appender.put(Message("%RETRY%" + "T" * 120, 0, b"")).ok
     store.die()
 
 

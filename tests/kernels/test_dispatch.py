@@ -14,7 +14,7 @@ def units_of(store) -> dict:
     """Every queue's units as its files hold them."""
     found = {}
     for queue in store.queue_table:
-        raw = b"".join(store._disk.files[file.path].array.tobytes() for file in queue.files)
+        raw = b"".join(store.disk.files[file.path].array.tobytes() for file in queue.files)
         units = list(queue_unit.decode_all(raw))
         assert not any(unit.is_data for unit in units[queue.maximum :])
         if queue.maximum:
@@ -23,7 +23,7 @@ def units_of(store) -> dict:
 
 
 def index_of(store) -> list[bytes]:
-    return [store._disk.files[file.path].array.tobytes() for file in store.index.files]
+    return [store.disk.files[file.path].array.tobytes() for file in store.index.files]
 
 
 def agree(store) -> None:
@@ -39,7 +39,7 @@ def test_queues_and_index_are_what_the_slow_store_makes_of_the_log(puts):
     store = hand_store()
     for message, later_ms in puts:
         store.clock.advance(later_ms)
-        store.put(message)
+        store.appender.put(message)
     agree(store)
     store.die()
 
@@ -50,11 +50,11 @@ def test_nothing_is_dispatched_before_it_is_confirmed_and_all_of_it_then(message
     while messages:
         size = sizes[len(messages) % len(sizes)]
         group, messages = messages[:size], messages[size:]
-        before = store.positions()["dispatched"]
-        store.put_many(group)
-        assert store.positions()["dispatched"] == before
+        before = store.status.positions()["dispatched"]
+        store.appender.put_many(group)
+        assert store.status.positions()["dispatched"] == before
         store.flush()
-        assert store.positions()["dispatched"] == store.log.wrote
+        assert store.status.positions()["dispatched"] == store.log.wrote
     agree(store)
     store.die()
 
@@ -62,7 +62,7 @@ def test_nothing_is_dispatched_before_it_is_confirmed_and_all_of_it_then(message
 def test_many_topics_and_queues_are_told_apart():
     store = hand_store()
     for number in range(1500):
-        store.put(Message(f"t{number % 700}", number % 9, b"x"))
+        store.appender.put(Message(f"t{number % 700}", number % 9, b"x"))
     assert units_of(store) == queues_from_log(walk_log(log_files(store)).records)
     store.die()
 
@@ -71,7 +71,7 @@ def test_keys_fill_one_file_and_go_on_in_the_next_within_a_record():
     store = hand_store()
     keys = " ".join(f"k{number}" for number in range(25))
     for _ in range(7):
-        store.put(Message("T", 0, b"x", b"KEYS\x01" + keys.encode() + b"\x02"))
+        store.appender.put(Message("T", 0, b"x", b"KEYS\x01" + keys.encode() + b"\x02"))
     assert len(store.index.files) == 3
     agree(store)
     store.die()
@@ -99,8 +99,8 @@ def test_a_delayed_message_has_its_time_of_delivery_in_its_unit():
     )
     written = [f"TAGS\x01a\x02DELAY\x01{level}\x02".encode() for level in levels] + [b"TAGS\x01a\x02"]
     for pairs in written:
-        store.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"x", pairs))
-    codes = [unit.tags_code for unit in store.read_units("SCHEDULE_TOPIC_XXXX", 2, 0, len(written))]
+        store.appender.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"x", pairs))
+    codes = [unit.tags_code for unit in store.reads.read_units("SCHEDULE_TOPIC_XXXX", 2, 0, len(written))]
     now = store.clock()
     assert codes[:5] == [now + 1000, now + 10_000, now + 7_200_000, 97, 97]
     # Whatever a level looks like, what the kernel makes of it is what the format's own function does.

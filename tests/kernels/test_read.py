@@ -24,7 +24,7 @@ def stores(tmp_path_factory):
         store = HandStore(small_settings(root), Clock()).begin()
         for number in range(230):
             store.clock.advance(10)
-            store.put(
+            store.appender.put(
                 message(
                     "T",
                     number % 3,
@@ -33,14 +33,14 @@ def stores(tmp_path_factory):
                     unique=f"u{number}",
                 )
             )
-        store.delete_expired(any_age=True)
+        store.cleaning.delete_expired(any_age=True)
         opened.append(store)
     opened[1].close()
     opened[1] = HandStore(small_settings(roots[1]), Clock()).begin()
     for store in opened:
         store.flush()
         store.round()
-        assert store.delete_expired(any_age=True, most=1) == 1
+        assert store.cleaning.delete_expired(any_age=True, most=1) == 1
     yield opened[0], opened[1], ReferenceStore(roots[0], SIZES)
     for store in opened:
         store.close()
@@ -59,7 +59,7 @@ def test_any_request_is_answered_as_by_the_slow_store(stores, queue_id, offset, 
     codes = None if tags is None else frozenset(map(java_hash, tags))
     expected = slow.get("T", queue_id, offset, count, "*" if tags is None else "||".join(tags))
     for store in (hot, cold):
-        result = store.get(GetRequest("T", queue_id, offset, count, tag_codes=codes))
+        result = store.reads.get(GetRequest("T", queue_id, offset, count, tag_codes=codes))
         assert (result.status.name, result.next_offset, result.min_offset, result.max_offset) == (
             expected.status,
             expected.next_offset,
@@ -74,10 +74,10 @@ def test_any_request_is_answered_as_by_the_slow_store(stores, queue_id, offset, 
 @given(st.integers(30, 60), st.integers(1, 3000))
 def test_bytes_are_bounded_but_one_message_is_always_given(stores, offset, max_bytes):
     for store in stores[:2]:
-        result = store.get(GetRequest("T", 0, offset, 32, max_bytes))
+        result = store.reads.get(GetRequest("T", 0, offset, 32, max_bytes))
         assert result.count >= 1
         assert result.count == 1 or len(result.body) <= max_bytes
-        following = store.get(GetRequest("T", 0, result.next_offset, 1))
+        following = store.reads.get(GetRequest("T", 0, result.next_offset, 1))
         file_end = result.next_offset % 20 == 0
         assert (
             file_end
@@ -92,8 +92,8 @@ def test_following_next_offset_sees_every_wanted_message_once(stores, offset, ta
     codes = frozenset(map(java_hash, tags)) or None
     for store in stores[:2]:
         seen, at = [], offset
-        while at < store.max_offset("T", 1):
-            result = store.get(GetRequest("T", 1, at, 5, tag_codes=codes))
+        while at < store.reads.max_offset("T", 1):
+            result = store.reads.get(GetRequest("T", 1, at, 5, tag_codes=codes))
             seen += [each.queue_offset for each in record.decode_all(result.body)]
             assert result.next_offset > at
             at = result.next_offset

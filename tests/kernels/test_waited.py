@@ -60,11 +60,11 @@ def records_of(store, from_offset: int) -> list[bytes]:
 @given(st.lists(waiting(), min_size=1, max_size=12), st.booleans(), st.integers(0, 1 << 45))
 def test_each_goes_where_it_says_and_is_told_when_it_waited(messages, has_timer, first_ms):
     store = hand_store(mapped_file_size_commit_log=1 << 17)
-    assert all(result.ok for result in store.put_many(messages))
+    assert all(result.ok for result in store.appender.put_many(messages))
     raw = records_of(store, 0)
     waited, end = [record.decode(each) for each in raw], store.log.wrote
     times = [first_ms + number for number in range(len(messages))] if has_timer else None
-    moved = store.put_waited(b"".join(raw), len(raw), WAITS, FORBIDDEN, times)
+    moved = store.appender.put_waited(b"".join(raw), len(raw), WAITS, FORBIDDEN, times)
     now_ms = store.clock()
     expected = [
         real_message(one, WAITS, FORBIDDEN, (times[number], now_ms) if has_timer else None)
@@ -90,7 +90,7 @@ def test_each_goes_where_it_says_and_is_told_when_it_waited(messages, has_timer,
     assert sorted(moved.stored) == sorted(
         (topic, count, size) for (topic, _), (count, size) in totals.items()
     )
-    assert {queue: store.max_offset(*queue) for queue in offsets} == offsets
+    assert {queue: store.reads.max_offset(*queue) for queue in offsets} == offsets
     store.die()
 
 
@@ -104,8 +104,8 @@ def test_times_that_have_no_room_are_left_out_and_the_message_goes():
     for length in (32_700, 32_740):
         told = properties.encode({"REAL_TOPIC": "Orders", "REAL_QID": "0"})
         told += b"A\x01" + b"x" * (length - len(told) - 3) + b"\x02"
-        raw = store.record_at(store.put(Message(WAITS, 0, b"x", told)).log_offset)
-        assert store.put_waited(raw, 1, WAITS, FORBIDDEN, [1]).statuses == [PutStatus.PUT_OK]
+        raw = store.reads.record_at(store.appender.put(Message(WAITS, 0, b"x", told)).log_offset)
+        assert store.appender.put_waited(raw, 1, WAITS, FORBIDDEN, [1]).statuses == [PutStatus.PUT_OK]
     first, second = (record.decode(raw) for raw in records_of(store, 0)[1::2])
     assert "TIMER_DEQUEUE_MS" in first.properties and "TIMER_DEQUEUE_MS" not in second.properties
     store.die()
@@ -123,10 +123,10 @@ def test_times_that_have_no_room_are_left_out_and_the_message_goes():
 )
 def test_bytes_that_are_no_record_have_no_place(change):
     store = hand_store()
-    raw = store.record_at(
-        store.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
+    raw = store.reads.record_at(
+        store.appender.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
     )
-    moved = store.put_waited(raw + change(raw), 2, WAITS, FORBIDDEN)
+    moved = store.appender.put_waited(raw + change(raw), 2, WAITS, FORBIDDEN)
     assert moved.statuses == [PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL]
     store.die()
 
@@ -139,23 +139,25 @@ def test_a_group_goes_on_over_the_end_of_a_log_file_and_in_an_index_without_room
         + b"\x02"
     )
     raw = b"".join(
-        store.record_at(store.put(Message(WAITS, 0, bytes([number]) * 300, told)).log_offset)
+        store.reads.record_at(store.appender.put(Message(WAITS, 0, bytes([number]) * 300, told)).log_offset)
         for number in range(8)
     )
     files = len(store.log.files)
     for _ in range(40):
-        assert set(store.put_waited(raw, 8, WAITS, FORBIDDEN, range(8)).statuses) == {PutStatus.PUT_OK}
-    assert len(store.log.files) > files and store.max_offset("Orders", 0) == 320
+        assert set(store.appender.put_waited(raw, 8, WAITS, FORBIDDEN, range(8)).statuses) == {
+            PutStatus.PUT_OK
+        }
+    assert len(store.log.files) > files and store.reads.max_offset("Orders", 0) == 320
     store.die()
 
 
 def test_a_store_that_takes_nothing_says_so_for_each():
     store = hand_store()
-    raw = store.record_at(
-        store.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
+    raw = store.reads.record_at(
+        store.appender.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
     )
     store.close()
-    moved = store.put_waited(raw * 2, 2, WAITS, FORBIDDEN)
+    moved = store.appender.put_waited(raw * 2, 2, WAITS, FORBIDDEN)
     assert (moved.statuses, moved.log_end, list(moved.stored)) == (
         [PutStatus.SERVICE_NOT_AVAILABLE] * 2,
         0,

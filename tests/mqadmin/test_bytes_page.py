@@ -130,7 +130,7 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     for number in range(3):
         await cluster.send("orders", b"body", keys=[f"k{number}"], queue_id=0)
     store = cluster._parts.store
-    known = store.positions()
+    known = store.status.positions()
     end = known["wrote"]
     look = await cluster.look_at(Place(offset=end))
     assert (
@@ -172,7 +172,7 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
         asyncio.get_running_loop(),
     )
     try:
-        end = store.positions()["confirmed"]
+        end = store.status.positions()["confirmed"]
         look = await inspected.look_at(Place(offset=end))
         assert (
             "what a start made of them in memory" in look["source"]
@@ -180,7 +180,7 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
         )
         topic, queue_id = store.queues()[0]
         units = await inspected.look_at(
-            Place("consumequeue", topic=topic, queue=queue_id, unit=store.min_offset(topic, queue_id))
+            Place("consumequeue", topic=topic, queue=queue_id, unit=store.reads.min_offset(topic, queue_id))
         )
         assert units["pieces"][0]["what"] in ("unit", "hole")
         plain = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))

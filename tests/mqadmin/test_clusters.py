@@ -56,12 +56,12 @@ async def process(tmp_path):
     store = MessageStore(settings, wake=loop.call_soon_threadsafe)
     await asyncio.to_thread(store.open)
     parts = build_parts(BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), settings, store, wall_clock_ms)
-    store.appender.store_host = parts.store_host
+    store.appender.store_host = parts.endpoint.store_host
     broker = Broker(parts)
     broker.load()
     store.start()
     await broker.start("127.0.0.1", fast_port=False)
-    yield SimpleNamespace(store=store, parts=parts)
+    yield SimpleNamespace(store=store, parts=parts, broker=broker)
     await broker.stop()
     await asyncio.to_thread(store.close)
     assert not check_store(settings.store_path_root_dir).findings
@@ -640,9 +640,9 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
             queue_id = int(path.split("/")[4])
             if what == "offset":
                 time_ms = query["time_ms"]
-                order = process.store.time_order("orders", queue_id, time_ms)
+                order = process.store.reads.time_order("orders", queue_id, time_ms)
                 return {
-                    "offset": process.store.offset_by_time("orders", queue_id, time_ms),
+                    "offset": process.store.reads.offset_by_time("orders", queue_id, time_ms),
                     "doubt": order and str(order),
                 }
             messages = [number for number in range(20) if number % 2 == queue_id][

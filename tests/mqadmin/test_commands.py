@@ -388,7 +388,7 @@ def test_check_store_says_sound_of_a_sound_store_and_ends_with_1_for_a_damaged_o
 
 def test_check_store_takes_a_data_directory_as_other_commands_do(tmp_path):
     with opened(tmp_path / "store", Clock()) as store:
-        store.put(Message("T", 0, b"x", b""))
+        store.appender.put(Message("T", 0, b"x", b""))
     report = json.loads(offline("check_store", "--data", tmp_path, "--json"))
     assert (report["store"], report["ok"], report["counts"]["records"]) == (str(tmp_path / "store"), True, 1)
 
@@ -398,7 +398,7 @@ def test_check_store_names_bytes_of_files_that_are_gone_as_missing(tmp_path):
     root = tmp_path / "store"
     with opened(root, Clock()) as store:
         while len(list((root / "commitlog").iterdir())) < 3:
-            store.put(Message("T", 0, bytes(3000), b""))
+            store.appender.put(Message("T", 0, bytes(3000), b""))
     sorted((root / "commitlog").iterdir())[1].unlink()
     shutil.rmtree(root / "consumequeue")
     output = io.StringIO()
@@ -413,7 +413,7 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings, mo
     root = tmp_path / "store"
     with opened(root, Clock()) as store:
         places = [
-            store.put(Message("T", 0, b"%d" % number * 60, b"KEYS\1k%d\2" % number)).log_offset
+            store.appender.put(Message("T", 0, b"%d" % number * 60, b"KEYS\1k%d\2" % number)).log_offset
             for number in range(9)
         ]
     log = root / "commitlog" / "00000000000000000000"
@@ -486,13 +486,15 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings, mo
     assert json.loads(offline("check_store", root, "--json"))["findings"] == []
     assert "nothing to repair" in offline("check_store", root, "--apply")
     with opened(root, Clock()) as store:
-        assert store.max_offset("T", 0) == 9 and store.query_keys("T", "k8", 9).offsets == [places[8]]
+        assert store.reads.max_offset("T", 0) == 9 and store.reads.query_keys("T", "k8", 9).offsets == [
+            places[8]
+        ]
 
 
 def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_broker(tmp_path, settings):
     root = tmp_path / "store"
     with opened(root, Clock(), message_delay_level="7s 3m") as store:
-        store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
+        store.appender.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
     with pytest.raises(SystemExit):
         offline("check_store", root)
     assert "Sound" in offline("check_store", root, "--delay-levels", "7s 3m")
@@ -513,7 +515,7 @@ def test_check_store_knows_the_delay_levels_of_the_last_start(tmp_path, settings
         dataclasses.replace(small_settings(root), message_delay_level="7s 3m"),
         records=StartRecords(tmp_path / "recoveries", root),
     ).begin()
-    store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
+    store.appender.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
     store.close()
     assert "Sound" in offline("check_store", root)
 
@@ -526,7 +528,7 @@ def test_the_only_log_file_has_the_length_that_the_last_start_noted(tmp_path, se
     settings_of = small_settings(root)
     store = HandStore(settings_of, records=StartRecords(tmp_path / "recoveries", root)).begin()
     for number in range(9):
-        store.put(Message("T", 0, b"x", b"KEYS\1k%d\2" % number))
+        store.appender.put(Message("T", 0, b"x", b"KEYS\1k%d\2" % number))
     store.close()
     (log,) = (root / "commitlog").iterdir()
     with open(log, "ab") as file:
@@ -536,14 +538,14 @@ def test_the_only_log_file_has_the_length_that_the_last_start_noted(tmp_path, se
     assert "Sound" in offline("check_store", root, "--apply")
     assert log.stat().st_size == settings_of.mapped_file_size_commit_log
     with opened(root, Clock()) as again:
-        assert again.max_offset("T", 0) == 9
+        assert again.reads.max_offset("T", 0) == 9
 
 
 def test_a_repair_makes_files_of_the_size_that_the_last_broker_was_told(tmp_path, settings):
     root = tmp_path / "store"
     with opened(root, Clock()) as store:
         for number in range(9):
-            store.put(Message("T", 0, b"x", b"KEYS\1k%d\2" % number))
+            store.appender.put(Message("T", 0, b"x", b"KEYS\1k%d\2" % number))
     for path in (root / "index").iterdir():
         path.unlink()
     assert "no file shows how large" in offline("check_store", root, "--plan")
@@ -567,7 +569,7 @@ def test_a_repair_makes_files_of_the_size_that_the_last_broker_was_told(tmp_path
     (made,) = (root / "index").iterdir()
     assert made.stat().st_size == 40 + 16 * 4 + 64 * 20
     with opened(root, Clock()) as store:
-        assert len(store.query_keys("T", "k8", 9).offsets) == 1
+        assert len(store.reads.query_keys("T", "k8", 9).offsets) == 1
 
 
 def test_a_directory_that_is_no_store_is_said_to_be_none(tmp_path):

@@ -209,13 +209,14 @@ async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatc
         lambda: {"marks": [{"what": "refused", "percent": 90, "is_reached": False, "at_ms": None}]},
     )
     now = [parts.clock()]
-    parts.history = History(
+    history = History(
         parts.store,
         parts.offsets,
         parts.clients,
         SampleFiles(parts.store.disk, tmp_path / "samples"),
         clock=lambda: now[0],
     )
+    parts = cluster._process.parts = replace(parts, history=history)
     parts.offsets.commit("slow", "orders", 0, 0)
     for ago in (30_000, 20_000, 10_000, 0):
         await cluster.send_batch("orders", [NewMessage(b"x", "", (), {}, 0)] * 60)

@@ -28,7 +28,7 @@ def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
     parts.topics.put(TopicConfig(dead_letter_topic("billing"), 1, 1))
     parts.offsets.commit("billing", "orders", 0, 0)
     found = [
-        parts.store.put(
+        parts.store.appender.put(
             Message(
                 dead_letter_topic("billing"), 0, b"x", properties.encode(pairs), born_timestamp=parts.clock()
             )

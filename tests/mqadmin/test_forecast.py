@@ -7,6 +7,7 @@ import asyncio
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -59,19 +60,20 @@ def crashed(tmp_path):
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path):  # noqa: F811
     await _fill(cluster, 40)
     parts = cluster._process.parts
-    parts.history = History(
+    history = History(
         parts.store,
         parts.offsets,
         parts.clients,
         SampleFiles(Disk(), tmp_path / "samples"),
         clock=parts.clock,
     )
+    parts = cluster._process.parts = replace(parts, history=history)
     parts.offsets.commit("billing", "orders", 0, 5)
     now_ms = parts.clock()
     for ago in (40_000, 20_000, 0):
         parts.history.step(now_ms - ago)
     parts.offsets.reset("billing", "orders", 1, 2)
-    await asyncio.to_thread(parts.store.delete_expired)
+    await asyncio.to_thread(parts.store.cleaning.delete_expired)
     fake = FakeCluster()
     disk, forecast, timeline = await asyncio.gather(
         *(
@@ -137,7 +139,7 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
     (queue,) = timeline["queues"]
     assert (queue["consumer_offset"], queue["max_offset"]) == (
         7,
-        store.max_offset(topic, queue_id),
+        store.reads.max_offset(topic, queue_id),
     ) and queue["cliff"]["verdict"] in ("unknown", "lost")
     assert timeline["queues_not_sampled"] is None and timeline["is_running"] is False
     store.close()

@@ -31,7 +31,7 @@ def of(found: dict, kind: str) -> dict:
 
 def _put(cluster, topic, queue_id, body=b"x", **pairs) -> int:  # noqa: F811
     parts = cluster._process.parts
-    result = parts.store.put(
+    result = parts.store.appender.put(
         Message(
             topic,
             queue_id,
@@ -80,7 +80,7 @@ async def test_a_plain_message_is_born_stored_queued_indexed_and_read(cluster): 
 async def test_flushing_and_dispatching_are_waited_for_by_name(cluster, monkeypatch):  # noqa: F811
     (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "", ("k",), {}, 0)])
     log_offset, store = int(receipt["log_offset"]), cluster._process.store
-    known = store.positions()
+    known = store.status.positions()
     end = known["wrote"]
     cases = [
         (
@@ -314,7 +314,7 @@ async def test_a_prepared_message_and_what_was_committed_are_one_journey(cluster
         born_timestamp=parts.clock(),
     )
     half_message.prepare(half)
-    at = parts.store.put(half).log_offset
+    at = parts.store.appender.put(half).log_offset
     found = await cluster.journey_of(at)
     assert (
         of(found, "waits")["state"] == "waiting"
@@ -329,21 +329,21 @@ async def test_a_prepared_message_and_what_was_committed_are_one_journey(cluster
         sys_flag=record.TRANSACTION_COMMIT,
         prepared_transaction_offset=at,
     )
-    real = parts.store.put(committed).log_offset
+    real = parts.store.appender.put(committed).log_offset
     back = await cluster.journey_of(real)
     assert (back["stops"][0]["stop"], back["stops"][0]["state"], back["stops"][0]["log_offset"]) == (
         "prepared",
         "done",
         at,
     )
-    without_id = parts.store.put(
+    without_id = parts.store.appender.put(
         Message("orders", 1, b"h", b"", sys_flag=record.TRANSACTION_COMMIT, prepared_transaction_offset=at)
     ).log_offset
     assert (await cluster.journey_of(without_id))["stops"][0]["log_offset"] == at, (
         "a half is known by its place as well"
     )
     assert of(await cluster.journey_of(without_id), "index")["state"] == "absent"
-    rolled_back = parts.store.put(
+    rolled_back = parts.store.appender.put(
         Message(
             "orders", 1, b"h", properties.encode({"UNIQ_KEY": "T2"}), sys_flag=record.TRANSACTION_ROLLBACK
         )

@@ -47,7 +47,7 @@ async def served(tmp_path, transactional_db):
     parts = build_parts(
         BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), store_settings, store, wall_clock_ms
     )
-    store.appender.store_host = parts.store_host
+    store.appender.store_host = parts.endpoint.store_host
     broker = Broker(parts)
     broker.load()
     store.start()

@@ -98,7 +98,7 @@ async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch
     queues = [(f"t{number:05d}", queue_id) for number in range(QUEUES // 2) for queue_id in (0, 3)]
     with opened(tmp_path / "store") as store:
         for queue in queues:
-            assert store.put(message(*queue)).ok
+            assert store.appender.put(message(*queue)).ok
         cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=SimpleNamespace(store=store)))
         found = {}
 

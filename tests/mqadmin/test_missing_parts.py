@@ -67,7 +67,7 @@ def test_a_removed_socket_of_a_running_broker_is_not_taken_for_no_broker(tmp_pat
 def test_check_store_says_what_is_missing_of_a_store_that_was_opened(tmp_path, gone, said, last):
     root = tmp_path / "store"
     store = HandStore(small_settings(root), records=StartRecords(tmp_path / "recoveries", root)).begin()
-    store.put(message("orders", 0))
+    store.appender.put(message("orders", 0))
     for name, text in TABLES.items():
         store.write_config(name, text.encode())
     store.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.template.loader import render_to_string
@@ -15,6 +16,7 @@ from broker_store.broker.pauses import Pause
 from broker_store.broker.topics import PERM_READ, TopicConfig
 from broker_store.config.name_server import NameServerSettings
 from broker_store.nameserver.routes import finish
+from broker_store.server.registration import Registration
 from mqadmin import jobs
 from mqadmin.views.store.doctor import facts as checks
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
@@ -26,9 +28,9 @@ async def quiet(cluster, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(jobs, "failed_since", lambda time_ms: 0)
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
     monkeypatch.setattr(cluster, "_condition_looks", LooksEachTime())
-    parts = cluster._process.parts
-    parts.nameserver = build_name_server(NameServerSettings(), tmp_path / "namesrv")
-    await parts.registration._register_all_embedded()
+    nameserver = build_name_server(NameServerSettings(), tmp_path / "namesrv")
+    parts = cluster._process.parts = replace(cluster._process.parts, nameserver=nameserver)
+    await Registration(parts)._register_all_embedded()
     return cluster
 
 

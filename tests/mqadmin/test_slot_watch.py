@@ -34,13 +34,13 @@ def store(tmp_path):
 
 def put(store, *numbers: int) -> None:
     for number in numbers:
-        store.put(message(keys=(f"k{number}",)))
+        store.appender.put(message(keys=(f"k{number}",)))
 
 
 def test_a_picture_that_is_kept_up_with_any_frames_stays_the_whole_picture(store, now):
     put(store, 0)
     directory, watch, chance = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch(), random.Random(4)
-    name = store.index_files()[0]["name"]
+    name = store.index.facts()[0]["name"]
     first = heat_map(directory, name)
     cells, shown_ms, sizes, fetched = first["cells"], first["at_ms"], [], 0
     for second in range(1, 40):
@@ -71,7 +71,7 @@ def counted(monkeypatch):
 def test_a_file_to_which_nothing_was_added_is_not_counted_again(store, now, counted):
     put(store, *range(5))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    name = store.index_files()[0]["name"]
+    name = store.index.facts()[0]["name"]
     frames = []
     for _ in range(12):
         now[0] += 1
@@ -85,7 +85,7 @@ def test_what_was_added_is_followed_and_all_is_counted_again_after_a_while(store
     seconds = [100.0]
     monkeypatch.setattr(slot_watch.time, "monotonic", lambda: seconds[0])
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    name = store.index_files()[0]["name"]
+    name = store.index.facts()[0]["name"]
     for step in range(30):
         put(store, *range(40 * step, 40 * step + 40))  # keys again and new ones; slots are shared
         seconds[0] += 1
@@ -98,7 +98,7 @@ def test_what_was_added_is_followed_and_all_is_counted_again_after_a_while(store
 def test_a_file_that_took_the_place_of_another_is_counted(store, tmp_path, now, counted):
     put(store, *range(5))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    path = store.root / "index" / store.index_files()[0]["name"]
+    path = store.root / "index" / store.index.facts()[0]["name"]
     copy = path.with_name("20010101000000000")
     copy.write_bytes(path.read_bytes())
     watch.look(directory, copy.name)
@@ -113,7 +113,7 @@ def test_a_file_that_took_the_place_of_another_is_counted(store, tmp_path, now, 
 def test_when_most_cells_changed_all_of_them_come(store, now):
     put(store, 0)
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    name = store.index_files()[0]["name"]
+    name = store.index.facts()[0]["name"]
     watch.look(directory, name)
     put(store, *range(1, 400))
     frame = watch.look(directory, name)
@@ -123,7 +123,7 @@ def test_when_most_cells_changed_all_of_them_come(store, now):
 def test_only_some_files_are_remembered(store, now):
     put(store, *range(2_000))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    source = store.root / "index" / store.index_files()[0]["name"]
+    source = store.root / "index" / store.index.facts()[0]["name"]
     for number in range(slot_watch.MOST_FILES + 3):
         copy = source.with_name(f"{number + 1:017d}")
         copy.write_bytes(source.read_bytes())

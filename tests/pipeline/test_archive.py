@@ -64,7 +64,7 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
         with opened(root, clock) as store:
             for number in range(count):
                 clock.advance(3_600_000)
-                store.put(
+                store.appender.put(
                     Message(("A", "%RETRY%g")[number % 2], number % 3, bytes([number]) * 500, b"KEYS\1k\2")
                 )
 
@@ -110,7 +110,7 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
     other = tmp_path / "other"
     with opened(other, Clock()) as store:
         for number in range(60):
-            store.put(Message("A", 0, bytes([number]) * 501))
+            store.appender.put(Message("A", 0, bytes([number]) * 501))
     with pytest.raises(BrokerStoreError, match="another"):
         jobs.archive(spark, other, out)
 
@@ -118,7 +118,7 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
 def test_files_that_the_manifest_does_not_know_or_misses_stop_a_run(spark, tmp_path):
     root, out = tmp_path / "store", tmp_path / "archive"
     with opened(root, Clock()) as store:
-        store.put(Message("A", 0, b"kept"))
+        store.appender.put(Message("A", 0, b"kept"))
     foreign = out / "records" / "topic=A" / "theirs.parquet"
     foreign.parent.mkdir(parents=True)
     foreign.write_bytes(b"somebody's")

@@ -38,7 +38,7 @@ def test_a_store_of_the_real_broker_is_in_order(spark, tmp_path, partition_bytes
 def test_a_broker_may_have_delay_levels_of_its_own(spark, tmp_path):
     root = tmp_path / "store"
     with opened(root, Clock(), message_delay_level="7s 3m") as store:
-        store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
+        store.appender.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
     assert jobs.audit(spark, root)["kinds"] == {"unit-wrong": 1}, "Apache's level 2 waits five seconds"
     assert jobs.audit(spark, root, delay_levels="7s 3m")["ok"]
 
@@ -47,7 +47,7 @@ def test_a_store_of_ours_with_deleted_topics_and_delays_is_in_order(spark, tmp_p
     root = tmp_path / "store"
     with opened(root, Clock()) as store:
         for number in range(300):
-            store.put(
+            store.appender.put(
                 Message(
                     f"T{number % 3}",
                     number % 2,
@@ -55,7 +55,7 @@ def test_a_store_of_ours_with_deleted_topics_and_delays_is_in_order(spark, tmp_p
                     f"KEYS\1k{number} all\2TAGS\1t{number % 5}\2".encode(),
                 )
             )
-        store.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"later", b"DELAY\x013\2REAL_TOPIC\1T0\2"))
+        store.appender.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"later", b"DELAY\x013\2REAL_TOPIC\1T0\2"))
         store.delete_topic("T1")
     assert check_store(root).errors == []
     result = jobs.audit(spark, root)
@@ -67,7 +67,7 @@ def test_tags_and_keys_that_are_no_text_are_in_order_and_hashed_as_by_java(spark
     raw = [b"\xff\xfe", b"a\xc3", b"\xed\xa0\x80", b"\xe2\x82x", b"\xf0\x9f\x98", "ü".encode()]
     with opened(root, Clock()) as store:
         for one in raw:
-            store.put(Message("T", 0, b"", b"TAGS\1" + one + b"\2KEYS\1" + one + b"\2"))
+            store.appender.put(Message("T", 0, b"", b"TAGS\1" + one + b"\2KEYS\1" + one + b"\2"))
     units = [
         unit
         for file in sorted((root / "consumequeue" / "T" / "0").iterdir())
@@ -175,7 +175,7 @@ def test_many_faults_are_all_counted_and_the_first_told(spark, tmp_path, monkeyp
         root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2_000
     ) as store:
         for number in range(600):
-            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+            store.appender.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     records = plain.records(root)
     log = root / "commitlog" / ("0" * 20)
     flipped = records[100:500:2]
@@ -204,7 +204,7 @@ def test_a_unit_that_points_far_away_is_told_once_and_hides_no_other(spark, tmp_
         root, Clock(), mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000
     ) as store:
         for number in range(400):
-            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+            store.appender.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     queue = root / "consumequeue" / "T" / "0" / ("0" * 20)
     tasks = 40_000  # bytes a task: the wrong units lie where a binary search looks up the units of a task
     wrong = {
@@ -232,7 +232,7 @@ def test_units_and_entries_of_no_record_and_records_of_none_are_told(spark, tmp_
     sizes = {"mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 500, "max_index_num": 2_000}
     with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, **sizes) as store:
         for number in range(600):
-            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+            store.appender.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     records = plain.records(root)
     queue = root / "consumequeue" / "T" / "0" / ("0" * 20)
     for number, unit in (
@@ -288,7 +288,7 @@ def test_entries_of_an_index_that_stand_twice_or_out_of_order_are_told_as_such(
         root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=4_000
     ) as store:
         for number in range(600):
-            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+            store.appender.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     name, header, geometry = next(iter(derived.index_files(root, Disk())))
     content = bytearray(name.read_bytes())
     end = geometry.entry_at(header.count)
@@ -327,7 +327,7 @@ def test_what_points_to_records_that_were_deleted_is_in_order(spark, tmp_path, p
         max_index_num=4_000,
     ) as store:
         for number in range(600):
-            store.put(Message("T", number % 2, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+            store.appender.put(Message("T", number % 2, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     for path in sorted((root / "commitlog").iterdir())[:3]:
         path.unlink()
     result = jobs.audit(spark, root, partition_bytes=partition_bytes)
@@ -345,7 +345,7 @@ def test_of_a_store_in_use_only_what_is_dispatched_is_compared(spark, tmp_path, 
         root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2_000
     ) as store:
         for number in range(600):
-            store.put(Message("T", number % 2, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+            store.appender.put(Message("T", number % 2, b"x" * 50, f"KEYS\1k{number}\2".encode()))
     until = plain.records(root)[400]
     page = LivePage(Disk(), tmp_path / "live")
     page.publish(0, until.log_offset, until.log_offset, until.log_offset, until.log_offset, 0, "running")

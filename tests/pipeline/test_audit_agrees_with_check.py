@@ -177,7 +177,7 @@ def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_
 ):
     """`manage.py pipeline audit` passes a start of which nothing is known; only None was taken for that."""
     store = HandStore(small_settings(tmp_path / "store")).begin()
-    kept = [store.put(message("T", 0, b"a%d" % number, unique=f"u{number}")) for number in range(2)]
+    kept = [store.appender.put(message("T", 0, b"a%d" % number, unique=f"u{number}")) for number in range(2)]
     store.close() if is_clean else store.die()
     root = store.root
     at = kept[1].log_end
@@ -311,7 +311,7 @@ def test_a_zeroed_unit_of_a_record_that_retention_removed_is_named_alike(number,
     store = HandStore(small_settings(tmp_path / "store"), Clock()).begin()
     filled(store)
     store.flush(), store.round()
-    assert store.delete_expired(any_age=True, most=2) == 2
+    assert store.cleaning.delete_expired(any_age=True, most=2) == 2
     store.close()
     root = store.root
     first = min((root / "consumequeue/T/0").iterdir())
@@ -346,7 +346,7 @@ def test_what_is_known_of_the_last_start_counts_alike(hurt, known, tmp_path):
     root = tmp_path / "store"
     store = HandStore(small_settings(root)).begin()
     offsets = [
-        store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
+        store.appender.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset
         for number in range(60)
     ]
     store.die()

@@ -121,7 +121,7 @@ def test_records_of_every_shape_come_as_a_plain_reader_gives_them(tmp_path):
     ]
     with opened(tmp_path / "store", Clock()) as store:
         for message in messages:
-            store.put(message)
+            store.appender.put(message)
     found = plain.records(tmp_path / "store")
     assert [in_milliseconds(row) for row in read(tmp_path / "store")] == [expected(one) for one in found]
     assert len(found) == len(messages)
@@ -169,7 +169,7 @@ def test_times_choose_records_and_spare_the_stretches_that_lie_hours_away(tmp_pa
     with opened(tmp_path / "store", clock) as store:
         for _ in range(200):
             clock.advance(600_000)
-            store.put(Message("T", 0, bytes(400)))
+            store.appender.put(Message("T", 0, bytes(400)))
     times = [one.store_timestamp for one in plain.records(tmp_path / "store")]
     given = {"from_time": times[100], "to_time": times[110]}
     assert [row["queue_offset"] for row in read(tmp_path / "store", ("queue_offset",), **given)] == list(
@@ -264,10 +264,10 @@ def test_a_compressed_body_is_given_back_up_to_the_caps(kind):
 def test_a_record_inside_a_body_is_no_record(tmp_path):
     """Cuts come from queues and are proven, not found by a search for something like a record."""
     with opened(tmp_path / "store", Clock()) as store:
-        first = store.put(Message("T", 0, b"a" * 100))
+        first = store.appender.put(Message("T", 0, b"a" * 100))
         inner = record.encode(Message("forged", 0, b"b"), 0, first.log_end + 88, 5)
-        store.put(Message("T", 0, inner))
-        store.put(Message("T", 0, b"c"))
+        store.appender.put(Message("T", 0, inner))
+        store.appender.put(Message("T", 0, b"c"))
     for partition_bytes in (1, 50, 250):
         assert [
             row["topic"] for row in read(tmp_path / "store", ("topic",), partition_bytes=partition_bytes)

@@ -45,7 +45,7 @@ def test_the_example_prints_what_the_page_says(tmp_path):
     found = blocks()
     with opened(tmp_path / "data" / "store", Clock()) as store:
         for line in found["sh"].splitlines():
-            store.put(message(line))
+            store.appender.put(message(line))
     (tmp_path / "customers.csv").write_text(found["csv"])
     (tmp_path / "join.py").write_text(found["python"])
     (tmp_path / "spark-defaults.conf").write_text(

@@ -70,7 +70,7 @@ def test_lineage_follows_a_key_across_topics_and_groups_are_those_of_retries(spa
     with opened(root, clock) as store:
         for message in messages:
             clock.advance(1_000)
-            store.put(message)
+            store.appender.put(message)
     result = jobs.lineage(spark, root, "o-1")
     assert [(row["topic"], row["step"]) for row in result["records"]] == [
         ("orders", "stored"),

@@ -38,7 +38,7 @@ ONE_FILE = {
 def made(root: Path, messages: int) -> Path:
     with opened(root, Clock(), **ONE_FILE) as store:
         for number in range(messages):
-            store.put(
+            store.appender.put(
                 Message(
                     f"T{number % 3}",
                     number % 2,

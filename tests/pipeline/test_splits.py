@@ -57,7 +57,7 @@ def test_each_file_with_records_is_a_stretch_and_the_last_is_known_as_such(store
 def test_partitions_are_small_and_even_and_follow_one_another(tmp_path):
     with opened(tmp_path / "store", Clock(), mapped_file_size_commit_log=300_000) as store:
         for number in range(2_000):
-            store.put(Message(f"T{number % 3}", number % 2, bytes(100 + number % 400)))
+            store.appender.put(Message(f"T{number % 3}", number % 2, bytes(100 + number % 400)))
     whole = splits_of(tmp_path / "store")
     splits = splits_of(tmp_path / "store", partition_bytes=40_000)
     assert (len(whole), len(splits) > 15) == (3, True)
@@ -110,7 +110,7 @@ def went_back(tmp_path):
     with opened(tmp_path / "store", clock, mapped_file_size_commit_log=300_000) as store:
         for _ in range(200):
             clock.advance(60_000)
-            store.put(Message("T", 0, bytes(2_000)))
+            store.appender.put(Message("T", 0, bytes(2_000)))
     for one in plain.records(tmp_path / "store")[100:-1]:
         state_time(tmp_path / "store", one.log_offset, one.store_timestamp - 2 * HOUR)
     return tmp_path / "store", plain.records(tmp_path / "store")

@@ -36,7 +36,7 @@ async def harness():
     c1."""
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
-    harness.store.put(Message("TopicX", 1, b"hello", b"TAGS\x01TagA\x02UNIQ_KEY\x01U\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"hello", b"TAGS\x01TagA\x02UNIQ_KEY\x01U\x02"))
     data = ConsumerData("CG", subscriptions=(Subscription("TopicX", version=1),))
     harness.consumer = FakeChannel(53_534)
     await harness.ask(
@@ -300,7 +300,7 @@ async def test_a_consumer_is_given_one_message_to_consume(harness):
     answer = await harness.ask(309, consumerGroup="CG", clientId="127.0.0.1@1", msgId=stored.offset_id)
     assert b"CR_SUCCESS" in answer.body
     asked = harness.consumer.asked[0]
-    assert asked.body == harness.store.record_at(0) and asked.fields["brokerName"] == "broker-a"
+    assert asked.body == harness.store.reads.record_at(0) and asked.fields["brokerName"] == "broker-a"
     assert (await harness.ask(309, consumerGroup="CG", clientId="127.0.0.1@1", msgId="nonsense")).code == 1
 
 
@@ -376,7 +376,7 @@ async def test_the_runtime_table_has_every_key_of_apaches_broker(harness):
 
 async def test_what_the_runtime_table_cannot_know_is_minus_one_and_not_zero(harness):
     fresh = Harness()
-    fresh.store.snapshot = lambda: MemoryStore.snapshot(fresh.store) | {"disk": None}
+    fresh.store.status.snapshot = lambda: MemoryStore.snapshot(fresh.store) | {"disk": None}
     table = await runtime(fresh)
     assert (
         table["earliestMessageTimeStamp"],
@@ -387,7 +387,7 @@ async def test_what_the_runtime_table_cannot_know_is_minus_one_and_not_zero(harn
 
 
 async def test_reads_with_and_without_messages_and_messages_are_told_apart(harness):
-    harness.store.put(Message("TopicX", 1, b"second", b"UNIQ_KEY\x01V\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"second", b"UNIQ_KEY\x01V\x02"))
     assert (await harness.pull("TopicX", 1)).code == 0  # one read, two messages
     for offset in (2, 2, 2):
         assert (await harness.pull("TopicX", 1, offset)).code != 0
@@ -443,7 +443,7 @@ async def test_cleaning_on_demand_succeeds_and_takes_what_is_expired(harness):
     for code, cleanings in ((306, 0), (316, 0), (329, 1)):
         assert (await harness.ask(code)).code == 0
         assert harness.store.cleanings == cleanings
-    assert harness.parts.topics.get("TopicX") is not None and harness.store.max_offset("TopicX", 1) == 1
+    assert harness.parts.topics.get("TopicX") is not None and harness.store.reads.max_offset("TopicX", 1) == 1
 
 
 @pytest.mark.parametrize("kind", ["UNSPECIFIED", "TRANSACTION", "FIFO", "DELAY", "NORMAL"])

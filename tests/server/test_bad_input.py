@@ -322,7 +322,7 @@ def snapshot(harness: Harness) -> dict:
         "locks": repr(parts.locks.__dict__),
         "parked": parts.parked.count,
         "log end": harness.store.wrote,
-        "queues": [(queue, harness.store.max_offset(*queue)) for queue in harness.store.queues()],
+        "queues": [(queue, harness.store.reads.max_offset(*queue)) for queue in harness.store.queues()],
         "config": dict(harness.store.config),
     }
 

@@ -42,10 +42,10 @@ async def brokers():
     """A function that builds, loads and starts a broker on a free port; all are stopped at the end."""
     started = []
 
-    async def start(store=None, nameserver=None, **settings):
+    async def start(store=None, nameserver=None, now_ms=clock, **settings):
         store = store or MemoryStore(clock)
         settings = BrokerSettings(**({"listen_port": 0} | settings))
-        broker = Broker(build_parts(settings, StoreSettings(), store, clock, nameserver))
+        broker = Broker(build_parts(settings, StoreSettings(), store, now_ms, nameserver))
         broker.load()
         started.append(broker)
         await broker.start("127.0.0.1", fast_port=False)
@@ -57,7 +57,7 @@ async def brokers():
 
 
 async def dial(broker):
-    return await connect("127.0.0.1", broker.parts.listeners[0].port, 5)
+    return await connect("127.0.0.1", broker.listeners[0].port, 5)
 
 
 def send(topic="Orders", body=b"x", properties="UNIQ_KEY\x01U\x02"):
@@ -97,18 +97,18 @@ async def test_a_port_counts_whom_it_turns_away_and_asks_how_long_a_request_wait
     await until(lambda: second.closed)
     (refused,) = broker.parts.statistics.refusals.facts()
     assert (refused["cause"], refused["value"], refused["limit"]) == ("too many connections", 1, 1)
-    (channel,) = broker.parts.listeners[0].channels
-    assert broker.parts.listeners[0].late(send(), channel, 201, 1).code == 2
+    (channel,) = broker.listeners[0].channels
+    assert broker.listeners[0].late(send(), channel, 201, 1).code == 2
     first.close()
 
 
 async def test_ids_and_addresses_name_the_port_that_was_taken(brokers):
     broker = await brokers()
-    port = broker.parts.listeners[0].port
+    port = broker.listeners[0].port
     answer = await (await dial(broker)).request(send(), 5)
     assert (
         answer.fields["msgId"].startswith(f"7F000001{port:08X}")
-        and broker.parts.address == f"127.0.0.1:{port}"
+        and broker.parts.endpoint.address == f"127.0.0.1:{port}"
     )
 
 
@@ -127,7 +127,7 @@ async def test_the_second_port_lies_two_below(brokers):
     broker.load()
     await broker.start("127.0.0.1")
     try:
-        assert [listener.port for listener in broker.parts.listeners] == [port, port - 2]
+        assert [listener.port for listener in broker.listeners] == [port, port - 2]
     finally:
         await broker.stop()
 
@@ -158,7 +158,7 @@ async def test_at_the_end_those_who_wait_are_answered_and_everything_is_saved(br
 
 async def test_a_topic_that_the_log_has_and_its_file_lost_is_found_again(brokers):
     store = MemoryStore(clock)
-    store.put(Message("Lost", 2, b"x"))
+    store.appender.put(Message("Lost", 2, b"x"))
     broker = await brokers(store)
     assert broker.parts.topics.get("Lost").queues == 3
     await until(lambda: "Lost" in store.config.get("topics.json", ""))
@@ -214,8 +214,7 @@ async def test_positions_beyond_the_end_of_their_queue_are_set_back_and_named(br
 async def test_a_message_that_waits_is_delivered_and_the_position_saved(brokers):
     now = [clock()]
     store = MemoryStore(lambda: now[0])
-    broker = await brokers(store)
-    broker.parts.clock = lambda: now[0]
+    broker = await brokers(store, now_ms=lambda: now[0])
     delayed = send(body=b"later")
     delayed.fields["i"] = "DELAY\x011\x02UNIQ_KEY\x01U\x02"
     await (await dial(broker)).request(delayed, 5)
@@ -261,11 +260,12 @@ async def test_how_many_halves_wait_is_read_at_the_start_and_saved_at_the_end(br
 
 
 async def test_silent_clients_are_closed(brokers):
-    broker = await brokers()
+    now = [clock()]
+    broker = await brokers(now_ms=lambda: now[0])
     channel = await dial(broker)
     beat = client_bodies.encode_heartbeat(client_bodies.Heartbeat("c", ("PG",), ()))
     await channel.request(Command.request(34, None, beat), 5)
-    broker.parts.clock = lambda: clock() + 121_000
+    now[0] += 121_000
     broker._tick()
     await until(lambda: channel.closed)
     assert broker.parts.clients.all() == []
@@ -504,8 +504,8 @@ async def test_the_name_server_in_the_process_knows_each_topic_at_once(brokers):
     broker.parts.topics.put(TopicConfig("Orders", 3, 2))
     route = route_of(tables, "Orders")
     assert (route.queues[0].read_queue_nums, route.queues[0].write_queue_nums) == (3, 2)
-    assert route.brokers[0].addresses == {0: broker.parts.address}
-    broker.parts.registration.delete_topic("Orders")
+    assert route.brokers[0].addresses == {0: broker.parts.endpoint.address}
+    broker.registration.delete_topic("Orders")
     assert route_of(tables, "Orders") is None
     await broker.stop()
     assert route_of(tables, "TBW102") is None
@@ -516,7 +516,7 @@ async def test_a_name_server_elsewhere_is_told_over_the_wire(brokers, nameserver
     await until(lambda: route_of(nameserver.tables, "TBW102"))
     broker.parts.topics.put(TopicConfig("Orders", 3, 2))
     await until(lambda: route_of(nameserver.tables, "Orders"))
-    assert broker.parts.registration.peers[0].error is None
+    assert broker.registration.peers[0].error is None
     await broker.stop()
     assert route_of(nameserver.tables, "TBW102") is None
 
@@ -524,12 +524,12 @@ async def test_a_name_server_elsewhere_is_told_over_the_wire(brokers, nameserver
 async def test_another_process_cannot_take_the_name_of_the_broker_beside_its_name_server(brokers, nameserver):
     broker = await brokers(nameserver=nameserver.tables, namesrv_addr=nameserver.address)
     # By its own connection it may register over TCP too
-    await until(lambda: broker.parts.registration.peers[0].error is None)
+    await until(lambda: broker.registration.peers[0].error is None)
     host, port = nameserver.address.split(":")
     false = await connect(host, int(port), 5)
-    claim = broker.parts.registration.command(
+    claim = broker.registration.command(
         103,
-        registration_body.encode_registration(broker.parts.registration.served(broker.parts.topics.all())),
+        registration_body.encode_registration(broker.registration.served(broker.parts.topics.all())),
     )
     claim.fields["brokerAddr"] = "10.9.9.9:10911"
     answer = await false.request(claim, 5)
@@ -537,7 +537,7 @@ async def test_another_process_cannot_take_the_name_of_the_broker_beside_its_nam
     claim.fields["brokerName"] = "broker-b"
     assert (await false.request(claim, 5)).code == 0
     addresses = {one.broker_name: one.addresses for one in route_of(nameserver.tables, "TBW102").brokers}
-    assert addresses == {"broker-a": {0: broker.parts.address}, "broker-b": {0: "10.9.9.9:10911"}}
+    assert addresses == {"broker-a": {0: broker.parts.endpoint.address}, "broker-b": {0: "10.9.9.9:10911"}}
     false.close()
     await broker.stop()
 
@@ -547,7 +547,7 @@ async def test_a_name_server_that_comes_later_is_found(brokers, monkeypatch):
     with bind("127.0.0.1", 0) as taken:
         number = taken.getsockname()[1]
     broker = await brokers(namesrv_addr=f"127.0.0.1:{number}")
-    await until(lambda: broker.parts.registration.peers[0].error not in (None, "not registered yet"))
+    await until(lambda: broker.registration.peers[0].error not in (None, "not registered yet"))
     late = NameServerPort(NameServer(clock), clock)
     await late.start("127.0.0.1", number)
     try:

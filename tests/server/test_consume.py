@@ -23,7 +23,9 @@ def stocked(*bodies: bytes, tags=(), **options) -> Harness:
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     for number, body in enumerate(bodies):
         tag = tags[number] if tags else "TagA"
-        harness.store.put(Message("TopicX", 1, body, f"TAGS\x01{tag}\x02UNIQ_KEY\x01U{number}\x02".encode()))
+        harness.store.appender.put(
+            Message("TopicX", 1, body, f"TAGS\x01{tag}\x02UNIQ_KEY\x01U{number}\x02".encode())
+        )
     return harness
 
 
@@ -216,8 +218,7 @@ async def test_a_proxy_is_told_where_its_broadcasting_client_begins():
     await harness.pull("TopicX", 1, 2, **proxied)
     told = await harness.pull("TopicX", 1, -1, **proxied)
     assert (told.code, told.fields["nextBeginOffset"]) == (21, "2")
-    far = stocked(b"1" * 1_000, b"2")
-    far.parts.memory_bytes = 2_000
+    far = stocked(b"1" * 1_000, b"2", given={"memory_bytes": 2_000})
     assert (await far.pull("TopicX", 1, -1, **proxied)).fields["nextBeginOffset"] == "2"
     assert (await harness.pull("TopicX", 1, 0, requestSource=1, proxyFrowardClientId="x" * 256)).code == 0
     assert (await harness.pull("TopicX", 1, 0, requestSource="x")).code == 29
@@ -276,10 +277,10 @@ async def test_a_selective_consumer_is_woken_only_for_its_tag_and_keeps_what_it_
     harness = stocked()
     harness.park("TopicX", 1, tags="TagB")
     for _ in range(3):
-        harness.store.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
+        harness.store.appender.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
         await turns()
     assert harness.channel.answers == [] and harness.parts.parked.waiting_on(("TopicX", 1))[0].offset == 3
-    harness.store.put(Message("TopicX", 1, b"yes", b"TAGS\x01TagB\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"yes", b"TAGS\x01TagB\x02"))
     await turns()
     (answer,) = harness.channel.answers
     assert (answer.fields["nextBeginOffset"], bodies(answer)) == ("4", [b"yes"])
@@ -288,7 +289,7 @@ async def test_a_selective_consumer_is_woken_only_for_its_tag_and_keeps_what_it_
 async def test_what_it_passed_over_is_told_when_its_time_is_over():
     harness = stocked()
     harness.park("TopicX", 1, tags="TagB", suspend_ms=1_000)
-    harness.store.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
     await turns()
     harness.now_ms += 1_000
     harness.router.consume._expire()
@@ -321,7 +322,7 @@ async def test_a_client_that_does_not_read_is_served_when_it_does():
     harness = stocked()
     harness.park("TopicX", 1)
     harness.channel.paused = True
-    harness.store.put(Message("TopicX", 1, b"new"))
+    harness.store.appender.put(Message("TopicX", 1, b"new"))
     await turns()
     assert harness.channel.answers == []
     harness.channel.resume()
@@ -400,7 +401,7 @@ async def test_a_message_that_comes_during_a_cold_read_is_not_missed():
     harness.park("TopicX", 1)
     harness.store.finish_cold_reads()
     assert harness.parts.parked.count == 1
-    harness.store.put(Message("TopicX", 1, b"new"))
+    harness.store.appender.put(Message("TopicX", 1, b"new"))
     await turns()
     harness.store.finish_cold_reads()
     assert bodies(harness.channel.answers[0]) == [b"new"]
@@ -409,9 +410,9 @@ async def test_a_message_that_comes_during_a_cold_read_is_not_missed():
 async def test_an_arrival_while_a_woken_pull_reads_is_not_missed():
     harness = stocked()
     harness.park("TopicX", 1, tags="TagB")
-    harness.store.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
     reads = []
-    get = harness.store.get
+    get = harness.store.reads.get
 
     def slow(request, done):
         """The picture is taken now and comes back later."""
@@ -420,7 +421,7 @@ async def test_an_arrival_while_a_woken_pull_reads_is_not_missed():
 
     harness.store.get = slow
     await turns()
-    harness.store.put(Message("TopicX", 1, b"yes", b"TAGS\x01TagB\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"yes", b"TAGS\x01TagB\x02"))
     await turns()
     while reads and not harness.channel.answers:
         reads.pop(0)()
@@ -441,7 +442,7 @@ async def test_a_read_that_found_the_readers_busy_is_repeated_and_not_answered(m
     monkeypatch.setattr(consume, "BUSY_RETRY_S", 0.0)
     harness = stocked(b"old")
     busy = [GetResult(GetStatus.NO_MATCHED_MESSAGE, 0, 0, 1)] * 2
-    get = harness.store.get
+    get = harness.store.reads.get
     harness.store.get = lambda request, done: busy.pop() if busy else get(request, done)
     assert bodies(await harness.pull("TopicX", 1, 0)) == [b"old"]
     assert harness.channel.held == 0
@@ -472,14 +473,13 @@ async def test_a_pull_commits_what_it_says_once():
     harness.park("TopicX", 1, 2, flag=5, commit=2)
     assert harness.parts.offsets.query("CG", "TopicX", 1) == 2
     harness.parts.offsets.commit("CG", "TopicX", 1, 1)
-    harness.store.put(Message("TopicX", 1, b"3"))
+    harness.store.appender.put(Message("TopicX", 1, b"3"))
     await turns()
     assert harness.parts.offsets.query("CG", "TopicX", 1) == 1
 
 
 async def test_a_new_group_begins_at_the_first_message_only_while_that_is_near():
-    harness = stocked(b"1" * 1_000, b"2")
-    harness.parts.memory_bytes = 2_000
+    harness = stocked(b"1" * 1_000, b"2", given={"memory_bytes": 2_000})
     answer = await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1)
     assert answer.code == 22
 
@@ -577,7 +577,7 @@ async def test_a_message_that_is_sent_back_waits_and_comes_again_in_the_retry_to
 
 async def test_an_invented_origin_gets_no_meter():
     harness = stocked()
-    harness.store.put(Message("TopicX", 1, b"x", b"RETRY_TOPIC\x01Invented\x02"))
+    harness.store.appender.put(Message("TopicX", 1, b"x", b"RETRY_TOPIC\x01Invented\x02"))
     assert (await send_back(harness)).code == 0
     assert (
         harness.parts.statistics.sent_back.messages == 1
@@ -649,7 +649,7 @@ async def test_tries_and_a_dead_letter_are_the_records_that_apaches_broker_wrote
     group = again.topic.removeprefix("%RETRY%")
     harness = Harness()
     harness.parts.topics.put(TopicConfig(sent.topic, 4, 4))
-    harness.store.put(
+    harness.store.appender.put(
         Message(
             sent.topic,
             sent.queue_id,

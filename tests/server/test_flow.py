@@ -18,7 +18,7 @@ def last(harness: Harness) -> dict:
 
 async def test_sends_are_rejected_while_the_page_cache_is_busy_and_by_a_slave():
     harness = Harness()
-    harness.store.rejects_sends, harness.store.busy_took_ms = "page_cache_busy", 1_700
+    harness.store.rejects_sends, harness.store.appender.busy_took_ms = "page_cache_busy", 1_700
     answer = await harness.send()
     assert (answer.code, answer.remark) == (
         BUSY,
@@ -50,7 +50,7 @@ async def test_sends_that_wait_when_the_page_cache_becomes_busy_are_dropped_and_
         produce.Message("Orders", 0, b"patient"), lambda context, result: results.append(result.status)
     )
     harness.now_s += 0.02
-    harness.store.rejects_sends, harness.store.busy_took_ms = "page_cache_busy", 1_001
+    harness.store.rejects_sends, harness.store.appender.busy_took_ms = "page_cache_busy", 1_001
     await turns()
     (answer,) = harness.channel.answers
     assert answer.code == BUSY
@@ -261,9 +261,12 @@ async def test_what_the_store_refuses_is_counted_by_its_reason_and_a_length_only
         )
         return facts["cause"], facts["value"], facts["limit"]
 
-    harness.store.refuse, harness.store.blocked_by = PutStatus.SERVICE_NOT_AVAILABLE, ("disk_full", 95, 90)
+    harness.store.refuse, harness.store.status.blocked_by = (
+        PutStatus.SERVICE_NOT_AVAILABLE,
+        ("disk_full", 95, 90),
+    )
     assert await refused(topic="BenchmarkTest") == ("disk full", 95, 90)
-    harness.store.blocked_by = ("sync_failed", None, None)
+    harness.store.status.blocked_by = ("sync_failed", None, None)
     assert await refused(topic="BenchmarkTest") == ("sync failed", None, None)
     harness.store.refuse = PutStatus.MESSAGE_ILLEGAL
     assert await refused(topic="BenchmarkTest", body=b"x" * 1_025) == ("MESSAGE_ILLEGAL", 1_025, 1_024)

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -222,10 +223,9 @@ def test_a_store_with_more_than_may_be_made_is_opened_with_all_of_them():
     )
 
     async def started() -> None:
-        harness = Harness(max_topics=10)
+        harness = Harness(max_topics=10, nameserver=NameServer(lambda: 1_000))
         parts = harness.parts
         parts.topics.load(text)
-        parts.nameserver = NameServer(parts.clock)
         registration = Registration(parts)
         await registration.start()
         try:
@@ -356,18 +356,20 @@ async def test_registering_all_at_the_name_server_of_the_process_goes_in_turns(t
     parts = harness.parts
 
     async def register_all(_number: int) -> Registration:
-        parts.nameserver = NameServer(parts.clock)
-        registration = Registration(parts)
+        nameserver = NameServer(parts.clock)
+        registration = Registration(replace(parts, nameserver=nameserver))
         await asyncio.ensure_future(registration._register_all_embedded())
-        assert len(parts.nameserver.routes.topics) == len(parts.topics)
+        assert len(nameserver.routes.topics) == len(parts.topics)
         return registration
 
     registration = await in_short_turns(monkeypatch, register_all, is_short)
 
+    routes = registration._parts.nameserver.routes
+
     async def register_again(number: int) -> None:
-        parts.nameserver.routes.delete_topic(f"t0000{number}")
+        routes.delete_topic(f"t0000{number}")
         await asyncio.ensure_future(registration._register_all_embedded())
-        assert len(parts.nameserver.routes.topics) == len(parts.topics)
+        assert len(routes.topics) == len(parts.topics)
 
     await in_short_turns(monkeypatch, register_again, is_short)
 
@@ -395,8 +397,7 @@ def test_what_one_registration_costs_does_not_depend_on_how_many_topics_there_ar
 
 async def test_a_stop_takes_all_out_of_the_name_server_of_the_process_in_turns(tables, monkeypatch):
     harness = await loaded(tables)
-    parts = harness.parts
-    parts.nameserver = NameServer(parts.clock)
+    parts = replace(harness.parts, nameserver=NameServer(harness.parts.clock))
     registration = Registration(parts)
     await registration.start()
     assert len(parts.nameserver.routes.topics) == len(parts.topics)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from broker_store.config.broker import BrokerSettings
 from broker_store.messages import Message, PutStatus
 from broker_store.server.parts import build_parts
-from broker_store.server.produce import MAX_FILES_S, Group
+from broker_store.server.send_group import MAX_FILES_S
 from tests.support.broker_harness import turns
 from tests.support.engine_data import encode_batch
 from tests.support.hand_store import HandStore, message, small_settings
@@ -21,7 +21,7 @@ class Turns:
         self.store = HandStore(settings).begin()
         self.now_s = 0.0
         self.store.write_path.seconds = self._seconds
-        self.group = Group(build_parts(BrokerSettings(), settings, self.store, self.store.clock))
+        self.group = build_parts(BrokerSettings(), settings, self.store, self.store.clock).sends
         self.told: list[tuple[str, PutStatus, int]] = []
 
     def _seconds(self) -> float:
@@ -43,7 +43,7 @@ class Turns:
 
 async def test_a_message_of_a_queue_with_a_file_is_stored_before_new_queues_have_theirs(tmp_path):
     world = Turns(tmp_path)
-    world.store.put(message("old"))
+    world.store.appender.put(message("old"))
     for number in range(20):
         world.add(f"new{number}")
     world.add("old")
@@ -55,7 +55,7 @@ async def test_a_message_of_a_queue_with_a_file_is_stored_before_new_queues_have
     assert sorted(world.told) == sorted(
         [(f"new{number}", PutStatus.PUT_OK, 0) for number in range(20)] + [("old", PutStatus.PUT_OK, 1)]
     )
-    assert world.group.pending == 0 and world.store.new_files.put_off > 0
+    assert world.group.pending == 0 and world.store.appender.new_files.put_off > 0
     assert world.store.appender.refused == {}, "to put off is not to refuse"
     world.store.close()
 
@@ -83,7 +83,7 @@ async def test_batches_are_put_off_whole(tmp_path):
     assert 1 <= len(world.told) < 6
     await turns(30)
     assert len(world.told) == 12 and {status for _, status, _ in world.told} == {PutStatus.PUT_OK}
-    assert [world.store.max_offset(f"new{number}", 0) for number in range(6)] == [2] * 6
+    assert [world.store.reads.max_offset(f"new{number}", 0) for number in range(6)] == [2] * 6
     world.store.close()
 
 
@@ -102,6 +102,6 @@ async def test_one_that_was_put_off_is_not_given_up_as_late(tmp_path):
 
 async def test_what_no_group_puts_makes_its_files_at_once(tmp_path):
     world = Turns(tmp_path)
-    results = list(world.store.put_many([message(f"new{number}") for number in range(20)]))
+    results = list(world.store.appender.put_many([message(f"new{number}") for number in range(20)]))
     assert [result.status for result in results] == [PutStatus.PUT_OK] * 20
     world.store.close()

@@ -14,7 +14,7 @@ async def harness():
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     for number in range(3):
-        harness.store.put(
+        harness.store.appender.put(
             Message(
                 "TopicX", 1, b"%d" % number, f"KEYS\x01k{number} shared\x02UNIQ_KEY\x01U{number}\x02".encode()
             )

@@ -66,13 +66,13 @@ async def test_in_binary_too_and_oneway_without_an_answer():
     assert recall_handle.decode(answer.fields["recallHandle"]).unique_key == "U1"
     await harness.send("TopicX", 1, properties=told(UNIQ_KEY="U2", TIMER_DELAY_MS=5000), oneway=True)
     await send(harness)
-    assert harness.store.max_offset(TIMER_TOPIC, 0) == 2 and harness.channel.answers == []
+    assert harness.store.reads.max_offset(TIMER_TOPIC, 0) == 2 and harness.channel.answers == []
 
 
 async def test_one_without_a_time_to_come_has_no_handle():
     harness = harness_of()
     answer = await send(harness, TIMER_DELIVER_MS=5)
-    assert "recallHandle" not in answer.fields and harness.store.max_offset("TopicX", 1) == 1
+    assert "recallHandle" not in answer.fields and harness.store.reads.max_offset("TopicX", 1) == 1
 
 
 @pytest.mark.parametrize(

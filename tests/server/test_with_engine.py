@@ -50,7 +50,7 @@ class Running:
         await asyncio.to_thread(self.broker.load)
         self.store.start()
         await self.broker.start("127.0.0.1", fast_port=False)
-        self.channel = await connect("127.0.0.1", self.parts.listeners[0].port, 5)
+        self.channel = await connect("127.0.0.1", self.broker.listeners[0].port, 5)
         return self
 
     async def __aexit__(self, *_):
@@ -98,7 +98,7 @@ async def test_messages_of_many_senders_are_there_after_a_restart(tmp_path, flus
     wanted = [b"%d" % number * 50 for number in range(400)]
     async with Running(tmp_path, flushDiskType=flush) as broker:
         answers = await asyncio.gather(*map(broker.send, wanted))
-        assert {answer.code for answer in answers} == {0}, broker.store.snapshot()["flags"]
+        assert {answer.code for answer in answers} == {0}, broker.store.status.snapshot()["flags"]
         assert sorted(int(answer.fields["queueOffset"]) for answer in answers) == list(range(400))
         assert await broker.read_all() == wanted
         await broker.ask(15, consumerGroup="CG", topic="Orders", queueId=0, commitOffset=400)
@@ -165,7 +165,7 @@ async def test_what_is_looked_up_in_cold_pages_leaves_the_connection_free_for_ot
         disk_turns.set()
         by_key, by_place, sent_back = await asyncio.gather(*asked)
         assert [record.decode(answer.body).body for answer in (by_key, by_place)] == [b"17", b"0"]
-        assert sent_back.code == 0 and broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
+        assert sent_back.code == 0 and broker.store.reads.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
 
 
 async def test_a_message_that_waits_survives_a_restart_and_is_never_early(tmp_path):
@@ -234,7 +234,7 @@ async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_
         ]
         named = f"the record at {ends[2]:,} of the log is damaged (the body of a record has another CRC"
         assert named in by_key[0].remark and by_key[1].remark is None and named in by_key[2].remark
-        assert [flag["name"] for flag in broker.store.snapshot()["flags"]] == ["damage_found"]
+        assert [flag["name"] for flag in broker.store.status.snapshot()["flags"]] == ["damage_found"]
         log.write_bytes(whole)
 
 
@@ -269,7 +269,7 @@ async def test_what_apaches_broker_knew_is_known(tmp_path):
         ] == [(1, 4, 4), (2, 1, 1)]
         for name, queue_id in broker.store.queues():
             high = await broker.ask(30, topic=name, queueId=queue_id)
-            assert high.fields["offset"] == str(broker.store.max_offset(name, queue_id))
+            assert high.fields["offset"] == str(broker.store.reads.max_offset(name, queue_id))
 
 
 async def test_a_header_that_json_makes_long_is_taken_and_what_is_beyond_a_message_is_answered(tmp_path):

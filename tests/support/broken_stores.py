@@ -55,8 +55,8 @@ from broker_store.check.repair import Repair, make_plan
 from broker_store.check.report import ERROR
 from broker_store.check.walk import StoreCheck
 from broker_store.config.store import StoreSettings
-from broker_store.engine import store as store_module
 from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.index import rebuilding
 from broker_store.engine.queue.consume_queue import UNIT
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.start.report import RecoveryReport
@@ -515,7 +515,7 @@ def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Ori
         if store.index_doubt is not None:
             return None
         for number in range(choose.choice((0, 3, 40))):
-            store.put(
+            store.appender.put(
                 message(
                     *choose.choice(QUEUES[:-1]),
                     b"more%d" % number + bytes(200),
@@ -535,7 +535,7 @@ def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Ori
                     continue
                 kept.append(found)
                 raw[found.log_offset] = served
-            following[queue.topic, queue.queue_id] = store.max_offset(queue.topic, queue.queue_id)
+            following[queue.topic, queue.queue_id] = store.reads.max_offset(queue.topic, queue.queue_id)
         store.close()
     finally:
         store.die()
@@ -570,7 +570,7 @@ def _make_original(root: Path, name: str, choose: random.Random) -> Original:
             keys=[f"k{number}"],
             unique=f"u{number}",
         )
-        result = store.put(sent)
+        result = store.appender.put(sent)
         assert result.ok, result
         results.append(result)
         clock.advance(choose.choice((0, 1, 40, 3500)))
@@ -751,7 +751,7 @@ def _reported_cut(store: HandStore, with_index: bool) -> int | None:
 
     `with_index`: or the index. After a repair a start may still make the index anew, which loses nothing.
     """
-    facts = store.recovery_report()
+    facts = store.report.as_dict()
     cut = facts["cut"]["commitlog"]
     if cut["bytes"] or cut["files"]:
         return cut["from"]
@@ -810,7 +810,7 @@ _PASSED = re.compile(
 
 def _named_parts(store: HandStore) -> Named:
     """What the start says of messages that are lost with a part of the log."""
-    facts = store.recovery_report()
+    facts = store.report.as_dict()
     found = facts["findings"]
     reasons = ("does not say where it began", "its retention counts", "; accepted")
     has_begin = any(
@@ -864,9 +864,9 @@ def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, byte
     """(record by queue offset, queue offsets that are answered as damaged) of one queue."""
     served: dict[int, bytes] = {}
     damaged: set[int] = set()
-    at, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+    at, end = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
     while at < end:
-        result = store.get_blocking(GetRequest(topic, queue_id, at, max_count=32))
+        result = store.reads.get_blocking(GetRequest(topic, queue_id, at, max_count=32))
         if result.status is GetStatus.FOUND:
             for found, raw in _cut_records(bytes(result.body)):
                 served[found.queue_offset] = raw
@@ -991,16 +991,16 @@ def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: i
     """Whether the index is damaged and cannot be made from the log, which is damaged too: then a lookup says
     so."""
     # What a start does not read of the index is compared after it; until then a lookup says so.
-    with patch.object(store_module, "Worker", HandWorker):
+    with patch.object(rebuilding, "Worker", HandWorker):
         store.worker("prover").run(store.clock())
     _finish_rebuild(store)
-    if store.index_doubt is not None and store.rebuild_state()["state"] == "failed":
+    if store.index_doubt is not None and store.rebuilding.progress()["state"] == "failed":
         return True
     for found in original.messages:
         if found.log_offset not in alive or (cut_at is not None and found.log_offset >= cut_at):
             continue
         for key in found.keys:
-            if found.log_offset not in store.query_keys(found.topic, key, 64).offsets:
+            if found.log_offset not in store.reads.query_keys(found.topic, key, 64).offsets:
                 raise Violation(
                     f"{found.topic}/{found.queue_id} {found.queue_offset} is not found by its key {key}"
                 )
@@ -1008,8 +1008,8 @@ def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: i
 
 
 def _finish_rebuild(store: HandStore) -> None:
-    if store._rebuild_worker is not None:
-        store._rebuild_worker.run(store.clock())
+    if store.rebuilding.worker is not None:
+        store.rebuilding.worker.run(store.clock())
         store.tick()
 
 
@@ -1024,7 +1024,7 @@ def _judge_new_offsets(store: HandStore, broken: Broken, cut_at: int | None) -> 
                 if (found.topic, found.queue_id) == (topic, queue_id) and found.log_offset < cut_at
             ]
             following = min(max(kept, default=0), broken.known_next(topic, queue_id, cut_at))
-        result = store.put(message(topic, queue_id, NEW_BODY, unique="new"))
+        result = store.appender.put(message(topic, queue_id, NEW_BODY, unique="new"))
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             continue  # a name longer than a new message may have
         if not result.ok:

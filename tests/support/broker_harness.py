@@ -6,12 +6,12 @@ import asyncio
 
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.store import StoreSettings
+from broker_store.nameserver.handlers import NameServer
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server.parts import build_parts
-from broker_store.server.produce import Group
 from broker_store.server.router import Router
 from tests.support.memory_store import MemoryStore
 
@@ -65,13 +65,29 @@ class FakeChannel:
 class Harness:
     """A router with its parts; the clock stands still until a test moves `now_ms`."""
 
-    def __init__(self, *, sync_flush: bool = False, store_settings: dict | None = None, **settings):
+    def __init__(
+        self,
+        *,
+        sync_flush: bool = False,
+        store_settings: dict | None = None,
+        nameserver: NameServer | None = None,
+        given: dict | None = None,
+        **settings,
+    ):
+        """`given` goes to build_parts."""
         self.now_ms = 1_700_000_000_000
         self.store = MemoryStore(lambda: self.now_ms, sync_flush=sync_flush)
         broker, store = BrokerSettings(**settings), StoreSettings(**(store_settings or {}))
-        self.parts = build_parts(broker, store, self.store, lambda: self.now_ms)
         self.now_s = 1_000.0
-        self.parts.sends = Group(self.parts, seconds=lambda: self.now_s)
+        self.parts = build_parts(
+            broker,
+            store,
+            self.store,
+            lambda: self.now_ms,
+            nameserver,
+            seconds=lambda: self.now_s,
+            **(given or {}),
+        )
         self.router = Router(self.parts)
         self.router.consume.start(asyncio.get_running_loop())
         self.router.consume._timer.cancel()

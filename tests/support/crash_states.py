@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from broker_store.check.walk import check_store
-from broker_store.engine import store as store_module
+from broker_store.engine.index import rebuilding
 from broker_store.engine.index.rebuild import FRESH, OLD
 from broker_store.errors import SyncError
 from broker_store.formats import index_file, record
@@ -140,7 +140,7 @@ class Life:
                 topic, queue_id, body, tag=rng.choice((None, "a", "b")), keys=keys, unique=f"u{self.number}"
             )
             messages.append(self._widened(sent) if self.is_wide else sent)
-        results = list(self.store.put_many(messages))
+        results = list(self.store.appender.put_many(messages))
         for result in results:
             if result.ok:
                 self._wrote(result.log_offset, result.log_end)
@@ -156,7 +156,7 @@ class Life:
             for _ in range(10):
                 self.number += 1
                 messages.append(message(topic, queue_id, self.number.to_bytes(3, "big")))
-            for result in list(self.store.put_many(messages)):
+            for result in list(self.store.appender.put_many(messages)):
                 assert result.ok, result
                 self._wrote(result.log_offset, result.log_end)
             if self.flush_type == "SYNC_FLUSH":
@@ -186,7 +186,7 @@ class Life:
             chain += (
                 struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(own)) + own
             )
-        result = self.store.put_batch(message(topic, queue_id, chain, tag="batch"))
+        result = self.store.appender.put_batch(message(topic, queue_id, chain, tag="batch"))
         assert result.ok, result
         for at, end in zip(result.log_offsets, (*result.log_offsets[1:], result.log_end), strict=True):
             self._wrote(at, end)
@@ -194,7 +194,7 @@ class Life:
 
     def _make_room(self) -> None:
         """Keys wait for the index until the log is synced, and two files as small as these hold few."""
-        if self.flush_type == "SYNC_FLUSH" and self.store._view[c.QUEUED_KEYS] > 10:
+        if self.flush_type == "SYNC_FLUSH" and self.store._parts.context.view[c.QUEUED_KEYS] > 10:
             self.flush()
 
     def _wrote(self, log_offset: int, log_end: int) -> None:
@@ -210,7 +210,7 @@ class Life:
                 self.acknowledged.append(written)
                 self.safe.add(written)
 
-        self.store.when_confirmed(log_end, answered)
+        self.store.confirmation.when_confirmed(log_end, answered)
 
     def _became_safe(self) -> None:
         """With asynchronous flush an acknowledged message is safe once the store says that it is flushed."""
@@ -241,7 +241,7 @@ class Life:
         """Retention by force: what lies below the new minimum is no longer promised from here on."""
         if len(self.store.log.files) > 1:
             self._forget(lambda written: written.log_offset < self.store.log.files[1].base)
-            self.store.delete_expired(any_age=True, most=1)
+            self.store.cleaning.delete_expired(any_age=True, most=1)
 
     def delete_topic(self) -> None:
         topic = self.rng.choice(self.TOPICS)[0]
@@ -263,13 +263,15 @@ class Life:
         """The index is built anew and put in the place of the old one, or given up on the way."""
         if self.flush_type == "SYNC_FLUSH":
             self.flush()
-        with patch.object(store_module, "Worker", HandWorker):
-            self.store.rebuild_index()
+        with patch.object(rebuilding, "Worker", HandWorker):
+            self.store.rebuilding.begin()
         if self.rng.random() < 0.2:
-            self.store.cancel_rebuild()
-        self.store._rebuild_worker.run(self.clock())
+            self.store.rebuilding.cancel()
+        self.store.rebuilding.worker.run(self.clock())
         self.store.tick()
-        assert self.store.rebuild_state()["state"] in ("done", "cancelled"), self.store.rebuild_state()
+        assert self.store.rebuilding.progress()["state"] in ("done", "cancelled"), (
+            self.store.rebuilding.progress()
+        )
         self.point("rebuilt")
 
     def close_and_open(self) -> None:
@@ -515,7 +517,7 @@ class Judge:
         found = self._walk_log(store)
         self._compare_queues(store, found, promise)
         self._compare_index(store, found)
-        if left := {FRESH, OLD} & set(store._disk.list_names(ROOT)):
+        if left := {FRESH, OLD} & set(store.disk.list_names(ROOT)):
             raise Violation(f"of a rebuild {sorted(left)} is left")
         minimum = store.log.minimum
         for written in promise.safe:
@@ -530,7 +532,7 @@ class Judge:
         at, end = store.log.minimum, store.log.wrote
         while at < end:
             file = store.log.file_at(at)
-            content = store._disk.files[file.path].array
+            content = store.disk.files[file.path].array
             size, magic = record.HEAD.unpack(content, at - file.base)
             if magic == record.BLANK_MAGIC:
                 at = file.end
@@ -550,14 +552,16 @@ class Judge:
     def _compare_queues(self, store: HandStore, found: dict[int, Written], promise: Promise) -> None:
         expected: dict[tuple[str, int], dict[int, Written]] = {}
         for written in found.values():
-            if written.unit is not None and written.log_offset >= store._tombstones.before(written.topic):
+            if written.unit is not None and written.log_offset >= store._parts.tombstones.before(
+                written.topic
+            ):
                 expected.setdefault((written.topic, written.queue_id), {})[written.queue_offset] = written
         for queue in store.queue_table:
             units = expected.pop((queue.topic, queue.queue_id), {})
             name = f"{queue.topic}/{queue.queue_id}"
             for number in range(queue.minimum, queue.maximum):
                 file = queue.file_of(number)
-                unit = _UNIT.unpack_from(store._disk.files[file.path].array, number * 20 - file.base)
+                unit = _UNIT.unpack_from(store.disk.files[file.path].array, number * 20 - file.base)
                 written = units.pop(number, None)
                 if written is None or written.unit != unit:
                     raise Violation(
@@ -574,7 +578,7 @@ class Judge:
         minimum = store.log.minimum
         entries = []
         for file in store.index.files:
-            content = store._disk.files[file.path].array
+            content = store.disk.files[file.path].array
             count = index_file.decode_header(content).count
             for number in range(1, count):
                 entry = index_file.decode_entry(content, file.geometry.entry_at(number))
@@ -592,18 +596,18 @@ class Judge:
             )
         for written in list(found.values())[-2:]:
             if written.a_key is not None:
-                result = store.query_keys(written.topic, written.a_key, 64)
+                result = store.reads.query_keys(written.topic, written.a_key, 64)
                 if written.log_offset not in result.offsets:
                     raise Violation(f"key {written.a_key} of {_name(written)} is not found")
 
     def _take_one_more(self, store: HandStore) -> None:
         topic, queue_id = self.life.TOPICS[0]
-        following = store.max_offset(topic, queue_id)
-        result = store.put(message(topic, queue_id, b"one more"))
+        following = store.reads.max_offset(topic, queue_id)
+        result = store.appender.put(message(topic, queue_id, b"one more"))
         store.flush()
         if not result.ok or result.queue_offset != following:
             raise Violation(f"a new message of {topic}/{queue_id} [.., {following}) was answered {result}")
-        read = store.get(GetRequest(topic, queue_id, following))
+        read = store.reads.get(GetRequest(topic, queue_id, following))
         if read.status is not GetStatus.FOUND or record.decode(read.body).body != b"one more":
             raise Violation(f"the new message is read as {read.status.name}")
 

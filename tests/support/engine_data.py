@@ -96,4 +96,4 @@ def hand_store(**changes) -> HandStore:
 
 def log_files(store: HandStore) -> list[tuple[int, bytes]]:
     """(start offset, content) of each file of its log."""
-    return [(file.base, store._disk.files[file.path].array.tobytes()) for file in store.log.files]
+    return [(file.base, store.disk.files[file.path].array.tobytes()) for file in store.log.files]

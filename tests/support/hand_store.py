@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from broker_store.check.walk import check_store
 from broker_store.config.store import StoreSettings
-from broker_store.engine import store as store_module
+from broker_store.engine import workers
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.store import MessageStore
 from broker_store.formats import properties
@@ -99,11 +99,11 @@ class HandStore(MessageStore):
         return self
 
     def start(self) -> None:
-        with patch.object(store_module, "Worker", HandWorker):
+        with patch.object(workers, "Worker", HandWorker):
             super().start()
 
     def worker(self, name: str) -> HandWorker:
-        return next(worker for worker in self._workers if worker.name == name)
+        return next(worker for worker in self._workers.all if worker.name == name)
 
     def flush(self) -> None:
         """The log flusher's turn."""
@@ -112,7 +112,7 @@ class HandStore(MessageStore):
     def round(self) -> None:
         """The round flusher's turn, due or not."""
         worker = self.worker("round-flusher")
-        self._round_flusher._last_round_ms = 0
+        self._parts.round_flusher._last_round_ms = 0
         worker.run(self.clock())
 
     def prepare(self) -> None:
@@ -123,9 +123,9 @@ class HandStore(MessageStore):
 
     def die(self) -> None:
         """End as kill -9 ends it: nothing is synced, no file is closed in order, the lock is free."""
-        self.state = "closed"
+        self._parts.state.enter("closed")
         self.reads.close()
-        self._checkpoint.close()
+        self._parts.checkpoint.close()
         for part in (self.queue_table, self.log):
             part.close()
         for file in self.index.files:

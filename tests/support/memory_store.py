@@ -40,6 +40,9 @@ class MemoryStore:
     """What `engine.store.MessageStore` promises, in memory."""
 
     def __init__(self, clock: Callable[[], int], *, sync_flush: bool = False):
+        self.reads = self.appender = self.confirmation = self.status = self.cleaning = (
+            self  # it does all itself
+        )
         self.clock = clock
         self.sync_flush = sync_flush
         self.cold = False

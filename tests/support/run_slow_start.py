@@ -49,7 +49,7 @@ def main() -> None:
     get_user_model().objects.create_superuser("admin", password="admin-password")
     store = HandStore(small_settings(root)).begin()
     for number in range(200):
-        store.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
+        store.appender.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
     store.die()
     settings = load_settings(overrides={"storePathRootDir": str(root)})
     settings = replace(settings, store=small_settings(root), broker=replace(settings.broker, listen_port=0))

@@ -30,14 +30,16 @@ def settings(root: Path):
 
 
 def put(store: HandStore, number: int) -> None:
-    result = store.put(message("topic", 0, b"body of %d" % number, keys=[f"k{number}"], unique=f"u{number}"))
+    result = store.appender.put(
+        message("topic", 0, b"body of %d" % number, keys=[f"k{number}"], unique=f"u{number}")
+    )
     assert result.ok, result
     print("stored", number, result.log_offset, result.log_end, flush=True)
 
 
 def main(root: Path, what: str) -> None:
     store = HandStore(settings(root), live_page_path=root.parent / "run" / "live").begin()
-    assert isinstance(store._live_page, LivePage)
+    assert isinstance(store._parts.live.page, LivePage)
     for number in range(MESSAGES):
         put(store, number)
     store.flush()
@@ -49,9 +51,9 @@ def main(root: Path, what: str) -> None:
         if what == "put":
             put(store, number)
         elif what == "read":
-            store.get(GetRequest("topic", 0, number % MESSAGES, 1))
+            store.reads.get(GetRequest("topic", 0, number % MESSAGES, 1))
         store.tick()
-    print("flags", *(flag["name"] for flag in store.snapshot()["flags"]), flush=True)
+    print("flags", *(flag["name"] for flag in store.status.snapshot()["flags"]), flush=True)
     store.close()
     print("closed", flush=True)
 

@@ -106,7 +106,7 @@ class Appender:
         queues: ConsumeQueues,
         index: HashIndex,
         clock: Callable[[], int],
-        around: AppenderHost,
+        host: AppenderHost,
         write_path: WritePath,
     ):
         self._settings, self._context, self._log, self._queues, self._index = (
@@ -116,7 +116,7 @@ class Appender:
             queues,
             index,
         )
-        self._clock, self._around, self._write_path = clock, around, write_path
+        self._clock, self._host, self._write_path = clock, host, write_path
         # All fields belong to the loop thread, so none has a lock.
         self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
         self.refused: dict[str, int] = {}  # by name of the status, how many messages since the start
@@ -268,7 +268,7 @@ class Appender:
             lap.appended_s = seconds()
             lap.size = view[c.STORED_BYTES] - stored_bytes
             if lap.size and not self._syncs_first:
-                self._around.confirm(self._log.wrote)
+                self._host.confirm(self._log.wrote)
                 lap.dispatch_s = seconds() - lap.appended_s
         return given
 
@@ -287,7 +287,7 @@ class Appender:
         )
         while stopped:
             if stopped >= c.LOG_FILE_END:
-                self._around.settle(stopped)
+                self._host.settle(stopped)
                 break
             if stopped >= c.QUEUE_NOT_OPEN:
                 self._help_describe(stopped, messages)
@@ -299,7 +299,7 @@ class Appender:
         if self._busy_after_ms < took_ms < MAX_BUSY_MS:
             # The disk cannot take what is written: let it breathe for as long as it held us up.
             self.busy_until_ms, self.busy_took_ms = now_ms + 2 * took_ms, took_ms
-            self._around.trouble("page_cache_busy", f"an append took {took_ms} ms")
+            self._host.set_flag("page_cache_busy", f"an append took {took_ms} ms")
         if view[c.REFUSED_ROWS]:
             for status in self._rows[: len(messages), c.D_STATUS].tolist():
                 if status and status != PUT_OFF_ROW:
@@ -309,7 +309,7 @@ class Appender:
         if needs_blocks:
             self._nudge_at = at + NUDGE_BYTES
         if needs_blocks or self._syncs_first or view[c.ARRIVAL_COUNT]:
-            self._around.appended(needs_blocks)
+            self._host.appended(needs_blocks)
         return now_ms
 
     def _count_refusal(self, status: PutStatus) -> PutStatus:
@@ -367,10 +367,10 @@ class Appender:
         began_s = self._write_path.seconds()
         try:
             if stopped == c.LOG_FILE_FULL:
-                self._around.check_disk()
+                self._host.check_disk()
                 self._log.roll()
                 self._nudge_at = 0
-                self._around.log_rolled()
+                self._host.log_rolled()
             elif stopped == c.LOG_NOT_ALLOCATED:
                 self._log.give_room(0)
             elif stopped == c.QUEUE_NOT_ALLOCATED:
@@ -392,14 +392,14 @@ class Appender:
             self._write_path.waited(_WAITS[stopped], self._write_path.seconds() - began_s)
             return
         except DiskFullError as error:
-            self._around.trouble("no_room", str(error))
+            self._host.set_flag("no_room", str(error))
         except MapLimitError as error:
-            self._around.trouble("map_limit", str(error))
+            self._host.set_flag("map_limit", str(error))
             status = PutStatus.CREATE_MAPPED_FILE_FAILED
         except SyncError as error:
-            self._around.sync_failed(str(error))
+            self._host.sync_failed(str(error))
         except StoreError as error:
-            self._around.trouble("no_room", str(error))
+            self._host.set_flag("no_room", str(error))
             status = PutStatus.CREATE_MAPPED_FILE_FAILED
         self._refuse(row, number, status)
 

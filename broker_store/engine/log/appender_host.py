@@ -1,31 +1,88 @@
-"""What the appender asks of the store around it."""
+"""What the appender asks of the store around it. Loop's thread."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+
+from broker_store.engine.confirmation import Confirmation
+from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.retention import Retention
+from broker_store.engine.store_state import StoreState
+from broker_store.engine.worker import Worker
+from broker_store.errors import DiskFullError, StoreError
 
 
-class AppenderHost(Protocol):
-    """The store. All of it is called on the loop."""
+class AppenderHost:
+    """`store` names the store in errors."""
+
+    def __init__(
+        self,
+        store: str,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        dispatcher: Dispatcher,
+        retention: Retention,
+        state: StoreState,
+        confirmation: Confirmation,
+        *,
+        is_sync: bool,
+        clock: Callable[[], int],
+    ):
+        self._store, self._log, self._queues, self._dispatcher = store, log, queues, dispatcher
+        self._retention, self._state, self._confirmation = retention, state, confirmation
+        self._is_sync, self._clock = is_sync, clock
+        # From the start of the workers on. Before it a start puts placeholders, and syncs them itself.
+        self._flusher: Worker | None = None
+        self._preallocator: Worker | None = None
+
+    def hand_work_to(self, flusher: Worker, preallocator: Worker) -> None:
+        """Wake these workers from now on."""
+        self._flusher, self._preallocator = flusher, preallocator
+
+    def set_flag(self, flag: str, cause: str) -> None:
+        self._state.set_flag(flag, cause)
 
     def check_disk(self) -> None:
-        """See that there is room, before a new log file is made. Raises DiskFullError."""
+        """Before a new log file is made: the disk thresholds count there, too (docs/durability.md R13).
+        Raises DiskFullError."""
+        decision = self._retention.look(self._clock())
+        if decision.disk_full:
+            raise DiskFullError(f"{self._store}: {decision.why}, no new file is made")
 
     def log_rolled(self) -> None:
-        """Note that the log goes on in a new file."""
+        """The log goes on in a new file: those that are full, on the disk and dispatched need no map any
+        more."""
+        self._log.unmap_before(self._log.wrote - self._log.file_size)
+        for queue in self._queues:
+            queue.unmap_full()
 
     def settle(self, stopped: int) -> None:
-        """Do what the dispatch kernel stopped for and let it go on."""
-
-    def trouble(self, flag: str, cause: str) -> None:
-        """Raise a running flag."""
+        """Do what the dispatch kernel stopped for, and let it go on."""
+        try:
+            self._dispatcher.settle(stopped)
+        except StoreError as error:
+            # What was appended stays in the log, and the next start dispatches it. Until then nothing more is
+            # taken.
+            self._state.set_flag("dispatch_failed", str(error))
 
     def sync_failed(self, cause: str) -> None:
-        """Note that a sync failed, which is final."""
+        """A sync failed, which is final."""
+        self._confirmation.stop_writing(cause)
 
     def confirm(self, position: int) -> None:
         """Dispatch what was appended below `position`, and answer those that wait for it."""
+        self._confirmation.confirm(position)
 
     def appended(self, needs_blocks: bool) -> None:
-        """Note that a group is in the log and there is something to do: a sync, a waiting pull, or blocks to
-        prepare."""
+        """A group is in the log. It needs a sync, has arrived in a watched queue, or nears the end of the
+        blocks that are prepared."""
+        if self._flusher is None or self._preallocator is None:
+            return
+        if needs_blocks:
+            self._preallocator.nudge()
+        if self._is_sync:
+            self._flusher.hand_over()
+        else:
+            self._confirmation.announce()

@@ -71,17 +71,17 @@ def facts_of(parts) -> dict:
     """What the broker knows for a look. Any thread; of large tables in one, since it goes over all
     offsets."""
     store = parts.store
-    totals = store.snapshot()["totals"]
+    totals = store.status.snapshot()["totals"]
     groups: GroupOffsets = {}
     for group, topic, queues in parts.offsets.everything():
         if not parts.offsets.is_broadcasting(group):
             groups.setdefault(group, {})[topic] = queues
     return {
-        "wrote": store.positions()["wrote"],
+        "wrote": store.status.positions()["wrote"],
         "offsets": groups,
         "reads": parts.statistics.reads(),
         "messages_in": lambda topic, queue_id: (
-            store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id)
+            store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
         ),
         "totals": {name: totals[name] for name in ("gets", "cold_gets", "cold_bytes", "cold_ms")},
     }

@@ -91,13 +91,16 @@ class Forecasts:
         directory = StoreDirectory(
             store.root, store.disk, log_directory=store.log.directory, geometry=geometry
         )
-        ends = {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in store.queues()}
+        ends = {
+            queue: (store.reads.min_offset(*queue), store.reads.max_offset(*queue))
+            for queue in store.queues()
+        }
         read_samples = self._sample_files().read if parts.history is None else parts.history.read
         rules = Rules.of(settings)
         if retention_hours is not None:
             rules = rules._replace(reserved_hours=retention_hours)
         with Positions(directory, ends, store.log.wrote, self._hints) as positions:
-            safe_to = store.positions()["checkpoint_position"]
+            safe_to = store.status.positions()["checkpoint_position"]
             view = DiskView(
                 directory,
                 positions,

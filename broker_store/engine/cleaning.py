@@ -1,0 +1,226 @@
+"""Old files go, and what was removed from outside is noticed: the retention worker's look, and the loop.
+
+    worker   `look`: the lock, the names of the log files, disk use ──► wake
+    loop     flags; then delete, a file at a time, since the loop owns the tables
+
+`engine/retention.py` decides what goes and when.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from broker_store.config.store import StoreSettings
+from broker_store.engine.confirmation import Confirmation
+from broker_store.engine.damage import FoundDamage
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.lock import StoreLock
+from broker_store.engine.flusher import RoundFlusher
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.tombstones import Tombstones
+from broker_store.engine.read.reads import Reads
+from broker_store.engine.retention import Decision, Retention
+from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.store_state import StoreState
+from broker_store.errors import StoreError, StoreLockedError, SyncError
+
+
+class Cleaning:
+    """Loop's thread, but for `look`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        reads: Reads,
+        retention: Retention,
+        round_flusher: RoundFlusher,
+        ends: EndsFile,
+        tombstones: Tombstones,
+        damage: FoundDamage,
+        state: StoreState,
+        confirmation: Confirmation,
+        *,
+        lock: Callable[[], StoreLock | None],
+        clock: Callable[[], int],
+        wake: Callable[[Callable[[], None]], None],
+    ):
+        self._disk, self._settings = disk, settings
+        self._log, self._queues, self._index, self._reads = log, queues, index, reads
+        self._retention, self._round_flusher = retention, round_flusher
+        self._ends, self._tombstones, self._damage = ends, tombstones, damage
+        self._state, self._confirmation = state, confirmation
+        self._lock, self._clock, self._wake = lock, clock, wake
+        # Bases of the log files that are old enough to go. The worker replaces it as a whole.
+        self.expired: frozenset[int] = frozenset()
+
+    # The worker's look
+
+    def look(self, now_ms: int) -> bool:
+        """Worker's step. Raises StoreLockedError, and what ends the process's writing."""
+        self._look_at_lock()
+        # Each sync of the log checks it too, but without messages there is none.
+        self._log.current.map().demand_in_place()
+        try:
+            older = [file.path.name for file in self._log.files[:-1]]
+            names = set(self._disk.list_names(self._log.directory))
+            self._wake(lambda: self._name_removed([name for name in older if name not in names]))
+            decision = self._retention.look(now_ms)
+            self.expired = self._expired_now(now_ms)
+        except StoreError:
+            return False  # nothing is known now, and the next look is near
+        self._wake(lambda: self.obey(decision))
+        return False
+
+    def _look_at_lock(self) -> None:
+        """Raises StoreLockedError. Another failure, as of a disk that is full, may pass: a flag reports it
+        until then."""
+        lock = self._lock()
+        assert lock is not None  # workers run while the store is held
+        try:
+            lock.demand_in_place()
+        except StoreLockedError:
+            raise
+        except StoreError as error:
+            cause = (
+                f"the lock was removed and cannot be made again, so another process could open the "
+                f"store: {error}"
+            )
+            self._wake(lambda: self._state.set_flag("lock_gone", cause))
+        else:
+            self._wake(lambda: self._state.clear_flag("lock_gone"))
+
+    def _expired_now(self, now_ms: int) -> frozenset[int]:
+        """Bases of the log files that are old enough to go when cleaning comes: from the oldest on, as they
+        are deleted."""
+        expired = itertools.takewhile(
+            lambda file: self._retention.is_expired(self._disk.modified_ms(file.path), now_ms),
+            self._log.files[:-1],
+        )
+        return frozenset(file.base for file in expired)
+
+    # On the loop
+
+    def _name_removed(self, names: list[str]) -> None:
+        """Set the flag of removed log files. `names` were missing from the directory; files that retention
+        removed are no longer in `log.files`."""
+        here = {file.path.name for file in self._log.files}
+        gone = [name for name in names if name in here]
+        if not gone:
+            self._state.clear_flag("log_file_gone")
+            return
+        what = (
+            f"commitlog/{gone[0]} is"
+            if len(gone) == 1
+            else f"commitlog/{gone[0]} and {len(gone) - 1:,} more log files are"
+        )
+        self._state.set_flag(
+            "log_file_gone",
+            f"{what} not there: what is mapped can be read until the broker stops, and then it is "
+            f"lost; put the file back, or copy its messages now",
+        )
+
+    def obey(self, decision: Decision) -> None:
+        """Set the flags of a look, or clear them when their cause is gone, and delete what it wants
+        deleted."""
+        if decision.disk_full:
+            self._state.set_flag("disk_full", decision.why)
+        else:
+            self._state.clear_flag("disk_full")
+            self._state.clear_flag("no_room")
+        if self._disk.spare_maps() > 0:
+            self._state.clear_flag("map_limit")
+        if not decision.delete_any:
+            self._state.clear_flag("deleted_early")
+        if decision.delete_expired or decision.delete_any:
+            self._delete_files(decision.delete_any, decision.why)
+
+    def clean_expired(self) -> None:
+        """Delete the log files that are older than fileReservedTime now, at whatever hour, as an
+        administrator asks for.
+
+        None goes before its time by this, however full the disk is. What fails becomes a flag.
+        """
+        self._delete_files(any_age=False, why="an administrator asked for it")
+
+    def _delete_files(self, any_age: bool, why: str) -> None:
+        if not self._state.is_open:
+            return
+        try:
+            self.delete_expired(any_age=any_age, why=why)
+            self._state.clear_flag("cleaning_failed")
+        except SyncError as error:
+            self._confirmation.stop_writing(str(error))
+        except StoreError as error:
+            self._state.set_flag("cleaning_failed", str(error))
+
+    def delete_expired(
+        self, any_age: bool = False, most: int | None = None, why: str = "it was asked for"
+    ) -> int:
+        """Remove log files that are too old (or the oldest of any age), then what only pointed to them.
+        Return how many log files went.
+
+        When one goes before its time a flag says so, and `why`: its messages may be unread
+        (docs/durability.md R13). Raises StoreError.
+        """
+        removed = 0
+        now_ms = self._clock()
+        most = self._settings.delete_file_batch_max if most is None else most
+        # Units and entries of what goes must be on the disk: a power cut could not have them made again. And
+        # a record that stays must be there: by its time the next start sees that nothing which the stamps
+        # cover is missing.
+        safe_to = self._round_flusher.position or 0
+        going: list[MappedFile] = []
+        for file in self._log.files[: min(most, len(self._log.files) - 1)]:
+            if file.end >= safe_to or file.flushed < file.size:
+                break
+            if not any_age and not self._retention.is_expired(self._disk.modified_ms(file.path), now_ms):
+                break
+            going.append(file)
+        # The record first: a later start takes a log that begins after the recorded begin for damaged. On a
+        # disk without any room the first file makes room for the record.
+        if going and not self._ends.raise_minimum(going[-1].end):
+            going = going[:1]
+        try:
+            for file in going:
+                is_expired = self._retention.is_expired(self._disk.modified_ms(file.path), now_ms)
+                # The name first: a file that cannot be removed stays in the tables too, or a later start
+                # would find a gap.
+                self._disk.unlink(file.path)
+                self._log.drop_first()
+                self._reads.forget(file.base)
+                file.unmap()
+                removed += 1
+                if not is_expired:
+                    self._state.set_flag(
+                        "deleted_early",
+                        f"{why}: the oldest log files are deleted before their time, read or not",
+                    )
+        finally:
+            if removed:
+                self._disk.sync_directory(self._log.directory)
+                self._ends.raise_minimum(self._log.minimum)
+                self._correct_tables()
+        return removed
+
+    def _correct_tables(self) -> None:
+        """Remove the queue and index files that only pointed to what went."""
+        minimum = self._log.minimum
+        self._damage.cleaned_below(minimum)
+        for queue in self._queues:
+            for file in queue.files_before(minimum):
+                self._disk.unlink(file.path)
+                queue.drop(file)
+            queue.correct_minimum(minimum)
+        for file in self._index.files_before(minimum):
+            self._disk.unlink(file.path)
+            self._index.drop_first()
+            file.unmap()
+        self._tombstones.drop_below(minimum)

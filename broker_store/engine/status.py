@@ -1,0 +1,205 @@
+"""What a running store reports of itself: positions, flags, totals, files. Cheap, and for the loop's thread
+unless said otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_store.config.store import StoreSettings
+from broker_store.engine.cleaning import Cleaning
+from broker_store.engine.confirmation import Confirmation
+from broker_store.engine.disk.disk import Disk
+from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.file_facts import hung_facts, index_file_facts, log_file_facts, queue_file_facts
+from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
+from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.appender import Appender
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.read.reads import Reads
+from broker_store.engine.retention import Retention
+from broker_store.engine.rows import WriterContext
+from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.store_state import StoreState
+from broker_store.kernels import context as c
+
+
+class StoreStatus:
+    """Reads the parts of a store, and changes nothing."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        settings: StoreSettings,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        dispatcher: Dispatcher,
+        appender: Appender,
+        reads: Reads,
+        checkpoint: CheckpointFile,
+        log_flusher: LogFlusher,
+        round_flusher: RoundFlusher,
+        retention: Retention,
+        cleaning: Cleaning,
+        state: StoreState,
+        confirmation: Confirmation,
+        report: RecoveryReport,
+        *,
+        clock: Callable[[], int],
+    ):
+        self._disk, self._root, self._settings = disk, root, settings
+        self._view = context.view
+        self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
+        self._appender, self._reads, self._checkpoint = appender, reads, checkpoint
+        self._log_flusher, self._round_flusher = log_flusher, round_flusher
+        self._retention, self._cleaning = retention, cleaning
+        self._state, self._confirmation, self._report, self._clock = state, confirmation, report, clock
+
+    def positions(self) -> dict:
+        """Log offsets of now. None for what a store that is only inspected cannot know: how much of it is on
+        the disk."""
+        stamps = self._checkpoint.stamps
+        is_known = not self._settings.inspect
+        return {
+            "min": self._log.minimum,
+            "wrote": self._log.wrote,
+            "confirmed": self._confirmation.confirmed,
+            "flushed": self._log.flushed if is_known else None,
+            "dispatched": self._dispatcher.dispatched,
+            "checkpoint_position": self._round_flusher.position if is_known else None,
+            "checkpoint": {
+                "physic_ms": stamps.physic_msg_timestamp,
+                "logics_ms": stamps.logics_msg_timestamp,
+                "index_ms": stamps.index_msg_timestamp,
+            },
+        }
+
+    def behind_ms(self, position: int) -> int | None:
+        """How long ago the first record at or after a log offset was stored, 0 when there is none yet; None
+        when that is not known."""
+        if not self._state.is_open:
+            return None
+        if position >= self._log.wrote:
+            return 0
+        stored_ms = self._log.stored_ms(position)
+        return None if stored_ms is None else max(0, self._clock() - stored_ms)
+
+    @property
+    def blocked_by(self) -> tuple[str, int | None, int | None] | None:
+        """The flag for which puts are SERVICE_NOT_AVAILABLE, the value found and its limit where a number
+        decides; None without one."""
+        flag, look = self._state.blocked_by, self._retention.last
+        if flag in ("disk_full", "no_room") and look is not None and look.disk_full:
+            limit = self._settings.disk_space_warning_level_ratio
+            return flag, math.ceil(look.usage.used_ratio * 100), limit
+        return None if flag is None else (flag, None, None)
+
+    def _unflushed_messages(self, unflushed_bytes: int) -> int | None:
+        """At most so many messages of this run are not on the disk."""
+        if not unflushed_bytes:
+            return 0
+        messages = self._log_flusher.messages
+        return None if messages is None else self._view[c.STORED_COUNT] - messages
+
+    def snapshot(self) -> dict:
+        """All that is cheap to know, of one moment."""
+        positions = self.positions()
+        flushed = positions["flushed"]
+        unflushed = None if flushed is None else positions["wrote"] - flushed
+        decision = self._retention.last
+        flusher = self._log_flusher
+        settings = self._settings
+        return {
+            "at_ms": self._clock(),
+            "state": self._state.value,
+            "positions": positions,
+            "behind": {
+                "dispatch_bytes": positions["wrote"] - positions["dispatched"],
+                "unflushed_bytes": unflushed,
+                "oldest_unflushed_ms": None if flushed is None else self.behind_ms(flushed),
+                "unflushed_messages": None if unflushed is None else self._unflushed_messages(unflushed),
+            },
+            "flags": self._state.facts(),
+            "flush": {
+                "type": settings.flush_disk_type,
+                "count": flusher.count,
+                "last_duration_ms": flusher.last_duration_ms if flusher.count else None,
+                "max_duration_ms": flusher.max_duration_ms if flusher.count else None,
+                "errors": int(self._state.is_set("sync_failed")),
+            },
+            "totals": {
+                "puts": self._view[c.STORED_COUNT],
+                "put_bytes": self._view[c.STORED_BYTES],
+                **self._reads.totals(),
+                "refused": dict(self._appender.refused),
+            },
+            "disk": (
+                {
+                    "total_bytes": decision.usage.total,
+                    "free_bytes": decision.usage.free,
+                    "used_ratio": decision.usage.used_ratio,
+                }
+                if decision is not None
+                else None
+            ),
+            "lost_and_found": self._report.lost_and_found,
+            "queues": len(self._queues),
+            "commit_log_files": len(self._log.files),
+            "index": self._index.newest_facts(),
+            "sizes": {
+                "commit_log_file": settings.mapped_file_size_commit_log,
+                "queue_file": settings.mapped_file_size_consume_queue,
+                "index_slots": settings.max_hash_slot_num,
+                "index_entries": settings.max_index_num,
+            },
+        }
+
+    def files(self, *kinds: str) -> list[dict]:
+        """A dict a file, with the keys of `engine/file_facts.py`.
+
+        Of the kinds asked for (commitlog, consumequeue, index), of all when none is: those of the queues may
+        be thousands.
+        """
+        facts: list[dict] = []
+        if not kinds or "commitlog" in kinds:
+            facts += map(
+                self._of_log_file,
+                log_file_facts(self._log, self._confirmation.confirmed, self._reads.files_held()),
+            )
+        if not kinds or "consumequeue" in kinds:
+            for queue in self._queues:
+                facts += queue_file_facts(queue)
+        if not kinds or "index" in kinds:
+            facts += index_file_facts(self._index)
+        return self._as_known(facts)
+
+    def _of_log_file(self, fact: dict) -> dict:
+        if fact["state"] == "writing":
+            return fact | {"last_ms": self._appender.last_ms or None}
+        if fact["state"] == "full" and fact["base"] in self._cleaning.expired:
+            return fact | {"state": "expired"}
+        return fact
+
+    def _as_known(self, facts: list[dict]) -> list[dict]:
+        """How much of a file is on the disk is not known of a store that is only inspected."""
+        return [fact | {"flushed": None} for fact in facts] if self._settings.inspect else facts
+
+    def queue_files(self, topic: str, queue_id: int) -> list[dict]:
+        """The files of one queue, as in `files`; none for a queue that is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return [] if queue is None else self._as_known(queue_file_facts(queue))
+
+    @property
+    def last_round_duration_ms(self) -> float | None:
+        """How long it took to bring queues and index to the disk the last time."""
+        return self._round_flusher.last_duration_ms
+
+    def hung_files(self) -> list[dict]:
+        """Files that were deleted while this process still holds them, as in `files`. Asks the system: for a
+        thread."""
+        return hung_facts(self._disk, self._root, self._log.directory)

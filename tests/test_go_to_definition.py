@@ -1,0 +1,56 @@
+"""A message can be followed from the socket to the kernel with an editor's "go to definition".
+
+An untyped attribute or a bound copy of a method would end the way. jedi is the index that editors use.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jedi
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+ROOM = PROJECT / "broker_store"
+
+# (file, text in it that ends with the name asked for, where that name is defined)
+A_SENT_MESSAGE = [
+    ("server/broker.py", "self.router.handle", "server/router.py"),
+    ("server/router.py", "self.produce.send", "server/produce.py"),
+    ("server/produce.py", "self._group.add", "server/send_group.py"),
+    ("server/send_group.py", "self._store.appender.put_many", "engine/log/appender.py"),
+    ("engine/log/appender.py", "\n            append_group", "kernels/append.py"),
+]
+A_PULL = [
+    ("server/router.py", "self.consume.pull", "server/consume.py"),
+    ("server/consume.py", "self._store.reads.get", "engine/reads.py"),
+    ("engine/reads.py", "= read_queue", "kernels/read.py"),
+]
+A_RECOVERY = [
+    ("assembly.py", "self.store.open", "engine/store.py"),
+    ("engine/store.py", "recovery.run", "engine/start/recovery.py"),
+    ("engine/start/recovery.py", " = scan_log", "engine/start/log_scan.py"),
+    ("engine/start/log_scan.py", "stopped = scan", "kernels/scan.py"),
+]
+
+
+@pytest.fixture(scope="module")
+def index() -> dict:
+    """What each jedi.Script takes: this project, in this process (another environment starts one)."""
+    return {
+        "project": jedi.Project(PROJECT, smart_sys_path=False),
+        "environment": jedi.InterpreterEnvironment(),
+    }
+
+
+@pytest.mark.parametrize(("file", "text", "defined_in"), [*A_SENT_MESSAGE, *A_PULL, *A_RECOVERY])
+def test_an_editor_finds_the_definition(index, file, text, defined_in):
+    code = (ROOM / file).read_text()
+    end = code.index(text) + len(text)
+    before = code[:end]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n") - 2
+    found = jedi.Script(code, path=ROOM / file, **index).goto(line, column, follow_imports=True)
+    assert [(name.name, name.module_path) for name in found] == [
+        (re.findall(r"\w+", text)[-1], ROOM / defined_in)
+    ]
