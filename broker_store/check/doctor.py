@@ -1,8 +1,8 @@
 """The store doctor: what each finding of a check means, how grave it is, and what a repair does about it.
 
 harmless     nothing need be done
-next start   the next start of a broker mends it by itself
-repair       a repair mends it, and nothing that was readable is lost
+next start   the next start of a broker repairs it by itself
+repair       a repair changes it, and nothing that was readable is lost
 lost         bytes that held something are gone; a repair makes the rest whole
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.check.report import ERROR, NOTE, CheckReport, Finding
+from broker_store.check.rules import AFTER_THE_LOG
 from broker_store.formats import timer_log
 
 HARMLESS, NEXT_START, REPAIR, LOST = GRADES = ("harmless", "next start", "repair", "lost")
@@ -256,11 +257,7 @@ def grade_of(finding: Finding, unclean: bool) -> str:
         finding.queue is not None or Path(finding.file).parent.name == timer_log.PATH
     ):
         return REPAIR
-    if (
-        finding.kind == "unit-extra"
-        and finding.severity == ERROR
-        and finding.what.endswith("behind the end of the log")
-    ):
+    if finding.kind == "unit-extra" and finding.severity == ERROR and finding.what.endswith(AFTER_THE_LOG):
         return LOST
     if finding.kind == "no-index" and unclean:
         return NEXT_START

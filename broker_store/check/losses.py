@@ -123,7 +123,7 @@ class _Finder:
         damaged = sorted([*check.log.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
-        # Units and entries that are believed after the end: each lies at most two files behind the one before
+        # Units and entries that are believed after the end: each lies at most two files after the one before
         # it. Without a log file the record of ends says where the end was; where it does not, or the files'
         # size is not known, the last unit of each queue and the headers of the index say it.
         file_size = check.lists.sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0

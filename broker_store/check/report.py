@@ -1,4 +1,4 @@
-"""What a check of a store gives: findings, each with its file and place, and how much was looked at."""
+"""The report of a check: findings, each with its file and place, and how much was read."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ WORDS_OF_COUNTS = {"log_bytes": "bytes of log files, which are made with room fo
 
 @dataclass
 class CheckReport:
-    """What was found and how much was looked at. `kinds` counts every finding, also those not told."""
+    """What was found and how much was read. `kinds` counts every finding, also those that are not listed."""
 
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)
-    bad_queues: set[tuple[str, int]] = field(default_factory=set)  # those with an error, told or not
+    bad_queues: set[tuple[str, int]] = field(default_factory=set)  # those with an error, listed or not
     sizes: FileSizes = FileSizes()
     log_end: int = 0
     stopped: bool = False
@@ -49,7 +49,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the whole store was looked at and nothing is wrong."""
+        """Whether the whole store was checked and nothing is wrong."""
         return not self.stopped and not self.errors
 
     def add(

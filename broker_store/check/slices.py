@@ -56,8 +56,9 @@ class Slices:
     """Slices of one log file. While one is compared, a thread makes rows of the next, and another copies
     those after it out of the file.
 
-    They run ahead as long as records follow on records. Where they do not, whoever compares says where to go
-    on, and they begin anew there. Rows take the most time of the three, so their thread waits for nobody.
+    They run ahead as long as records follow on records. Where they do not, the caller of `take` says where to
+    go on, and they begin again there. Rows take the most time of the three, so they have a thread of their
+    own.
     """
 
     def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: list[Room]):
@@ -69,7 +70,7 @@ class Slices:
         self._ahead: deque[_Ahead] = deque()
         self._following = 0  # where the first slice ahead begins
         self._copied_to = 0  # where the next one to be copied begins
-        # Of the slice that was walked last, behind its last record; None where the next does not go on with
+        # Of the slice that was walked last, after its last record; None where the next does not go on with
         # it
         self._rest: memoryview | None = None
 
@@ -131,7 +132,7 @@ class Slices:
         return Slice(data, columns, stopped)
 
     def _forget_ahead(self) -> None:
-        """Give up what is under way; what of it could not be read is told when it is asked for."""
+        """Give up what is under way. What of it could not be read is reported when that part is taken."""
         while self._ahead:
             room, copied, walked = self._ahead.popleft()
             for future in (walked, copied):

@@ -1,11 +1,11 @@
-"""The part of the check that looks at what waits for its time: timerlog/, timerwheel and config/timercheck.
+"""The check of what waits for its time: timerlog/, timerwheel and config/timercheck.
 
     queue of the timer topic ──► timerlog: a unit a message, chained by second ──► timerwheel: the end of each
                                  second's chain
 
-All of it can be made from the queue again. So what a start cuts or makes anew is a warning or a note; an
+All of it can be made from the queue again. So what a start cuts or makes again is a warning or a note; an
 error is what a start would believe: a unit that names another message or second, a chain that leads
-elsewhere. A store in use is not looked at: all of it moves.
+elsewhere. Of a store in use they are not checked: all of them change.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class TimerFilesCheck:
         return named
 
     def _number_of(self, log_offset: int) -> int:
-        """The first unit of the timer topic's queue at or behind a place in the log."""
+        """The first unit of the timer topic's queue at or after a place in the log."""
         low, high = self._queue.first, self._queue.end
         while low < high:
             middle = (low + high) // 2

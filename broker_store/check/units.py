@@ -132,3 +132,22 @@ def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
         breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
         for run in np.split(numbers, breaks):
             yield int(run[0]), int(run[-1])
+
+
+def runs_without(runs: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of `runs` that are in none of `taken`, as runs; each is (first, last), those of one
+    list do not overlap."""
+    taken, place = sorted(taken), 0
+    for first, last in sorted(runs):
+        while place < len(taken) and taken[place][1] < first:
+            place += 1
+        while place < len(taken) and taken[place][0] <= last:
+            low, high = taken[place]
+            if first < low:
+                yield first, low - 1
+            first = max(first, high + 1)
+            if high > last:
+                break  # the next run may lie in it too
+            place += 1
+        if first <= last:
+            yield first, last

@@ -9,6 +9,7 @@ pyspark.
     source    all of it as a Spark data source
     session   a local session, and the Java that it needs
     jobs      plain functions of a session; the two large ones, audit and archive, have modules of their own
+    audit     its report is made by audit_report and audit_index
     stretch   the tasks of the audit, with stretch_units, stretch_entries, index_links and findings
 
 Nothing is imported here, so that an importer of one module loads no more than that.

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from broker_store.check.entries import ENTRY
 from broker_store.check.index_files import find_geometry
 from broker_store.engine.disk.disk import Disk
 from broker_store.errors import DamagedStoreError, StoreError
@@ -33,7 +34,6 @@ ROWS = 64 << 10  # of one batch
 PIECES = 256  # queue files of one partition
 
 UNIT = np.dtype([("log_offset", ">i8"), ("record_bytes", ">i4"), ("tags_code", ">i8")])
-ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from broker_store.check import entries as e
 from broker_store.check.entries import ENTRY, SLOT
 from broker_store.engine.disk.disk import Disk
 from broker_store.formats import index_file
-from broker_store.kernels import compare
 from broker_store.pipeline.findings import (
     MAX_ENTRIES,
     Fault,
@@ -26,7 +26,7 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
     geometry, header = file.geometry, file.header
     newest = np.zeros(geometry.slots, dtype=np.int32)
     room = np.empty((MAX_LINKS_LISTED, 2), dtype=np.int64)
-    chains, order, before = Fault("index-chain", path=file.path), Fault("index-entry", path=file.path), 0
+    chains, order, before = Fault(e.INDEX_CHAIN, path=file.path), Fault(e.INDEX_ENTRY, path=file.path), 0
     with ExitStack() as closing:
         reader = opened(file.path, disk or Disk(), closing)
         for number in range(index_file.FIRST_ENTRY, header.count, MAX_ENTRIES):
@@ -36,37 +36,26 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
                 ),
                 dtype=ENTRY,
             )
-            listed = len(chains.runs)
-            wrong = compare.wrong_links(
-                raw.ctypes.data,
-                number,
-                len(raw),
-                geometry.slots,
-                newest.ctypes.data,
-                room.ctypes.data,
-                MAX_LINKS_LISTED - listed,
-            )
-            for place, wanted in room[: min(wrong, MAX_LINKS_LISTED - listed)].tolist():
-                chains.runs.append((place, wanted, int(raw["previous"][place - number])))
-            chains.count += wrong
-            offsets = raw["log_offset"].astype(np.int64)
-            before_each = np.concatenate(([before], offsets[:-1]))
-            steps, before = np.flatnonzero(offsets < before_each), int(offsets[-1])
+            links, count = e.wrong_links(raw, number, newest, room[: MAX_LINKS_LISTED - len(chains.runs)])
+            chains.runs += [(link.number, link.expected, link.named) for link in links]
+            chains.count += count
+            steps = [*e.steps_back(raw, number, before)]
+            before = int(raw["log_offset"][-1])
             order.count += len(steps)
             order.runs += [
-                (number + int(place), int(before_each[place]), int(offsets[place]))
-                for place in steps[: MAX_LINKS_LISTED - len(order.runs)]
+                (step.number, step.before, step.log_offset)
+                for step in steps[: MAX_LINKS_LISTED - len(order.runs)]
             ]
         slots = np.frombuffer(reader.read(geometry.slot_at(0), geometry.slots * SLOT.itemsize), dtype=SLOT)
     wrong = np.flatnonzero(slots != newest)
     heads = Fault(
-        "index-slot",
+        e.INDEX_SLOT,
         path=file.path,
         count=len(wrong),
         runs=[(int(slot), int(newest[slot]), int(slots[slot])) for slot in wrong[:MAX_LINKS_LISTED]],
     )
     used = int(np.count_nonzero(newest))
     header_fault = Fault(
-        "index-header", path=file.path, count=int(used != header.slots_used), first=(used, header.slots_used)
+        e.INDEX_HEADER, path=file.path, count=int(used != header.slots_used), first=(used, header.slots_used)
     )
     return [fault for fault in (chains, order, heads, header_fault) if fault.count]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from broker_store.check.records import states_place
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.live_page import LivePosition, read_live_page
@@ -212,12 +213,7 @@ def is_record_of(
     queue: Queue, number: int, unit: queue_unit.QueueUnit, files: Sequence[tuple[Path, int, int]], disk: Disk
 ) -> bool:
     """True if the record that a unit points to is valid and states that queue and number."""
-    found = record_at(unit, files, disk)
-    return found is not None and (found.topic, found.queue_id, found.queue_offset) == (
-        queue.topic,
-        queue.queue_id,
-        number,
-    )
+    return states_place(record_at(unit, files, disk), queue.topic, queue.queue_id, number)
 
 
 def record_at(

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from broker_store.check import entries as e
 from broker_store.check.entries import ENTRY, entry_seconds
 from broker_store.errors import FormatError
 from broker_store.formats import index_file, properties, record
@@ -39,7 +40,7 @@ class _Left:
             self.places.append(places)
 
     def pairs(self) -> np.ndarray:
-        return _pairs(np.concatenate(self.offsets or [_NONE]), np.concatenate(self.hashes or [_NONE]))
+        return e.pairs(np.concatenate(self.offsets or [_NONE]), np.concatenate(self.hashes or [_NONE]))
 
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -104,7 +105,7 @@ class StretchEntries:
             answer = compare.compare_entries(context.ctypes.data)
             for place in self._late[: context[compare.E_LATE_COUNT]]:
                 self._add_fault(
-                    "index-time", self._place + int(place), int(self._entries["log_offset"][place])
+                    e.INDEX_TIME, self._place + int(place), int(self._entries["log_offset"][place])
                 )
             if answer == c.DONE:
                 return
@@ -130,7 +131,7 @@ class StretchEntries:
             self._context[compare.E_AT] = at + cut
             if cut < len(waiting) or not self._load():
                 break
-        there, wanted = taken.pairs(), _pairs(offsets, keys[key:] & (k.TAG_KEY - 1))
+        there, wanted = taken.pairs(), e.pairs(offsets, keys[key:] & (k.TAG_KEY - 1))
         extra = ~np.isin(there, wanted)
         self._entry_left.add(
             there["offset"][extra], there["hash"][extra], np.concatenate(taken.places)[extra]
@@ -158,7 +159,7 @@ class StretchEntries:
         is_first = (places & 0xFFFFFFFF) == index_file.FIRST_ENTRY
         wrong = (rows[row_at, k.ROW_LOG_OFFSET] == offsets) & ~is_first & (entries["seconds"] != wanted)
         for place in np.flatnonzero(wrong):
-            self._add_fault("index-time", int(places[place]), int(offsets[place]))
+            self._add_fault(e.INDEX_TIME, int(places[place]), int(offsets[place]))
 
     def _add_fault(self, kind: str, place: int, offset: int, count: int = 1) -> None:
         """Note a fault; `place` is that of an entry, -1 for a key without one."""
@@ -184,9 +185,9 @@ class StretchEntries:
             if len(inner):
                 inner = inner[~self._elsewhere(inner)]
             for kind, chosen in (
-                ("index-starts-late", keys[early]),
-                ("index-behind", keys[late & ~early]),
-                ("index-missing", inner),
+                (e.INDEX_STARTS_LATE, keys[early]),
+                (e.INDEX_BEHIND, keys[late & ~early]),
+                (e.INDEX_MISSING, inner),
             ):
                 if len(chosen):
                     self._add_fault(kind, -1, int(chosen["offset"].min()), len(chosen))
@@ -200,7 +201,7 @@ class StretchEntries:
         of_record = lru_cache(self._hashes_at)
         for place in np.flatnonzero(wrong):
             wrong[place] = int(hashes[place]) not in of_record(int(offsets[place]))
-        for kind, chosen in (("index-extra", behind), ("index-entry", wrong)):
+        for kind, chosen in ((e.INDEX_EXTRA, behind), (e.INDEX_ENTRY, wrong)):
             if chosen.any():
                 first = int(np.flatnonzero(chosen)[np.argmin(offsets[chosen])])
                 self._add_fault(kind, int(places[first]), int(offsets[first]), int(chosen.sum()))
@@ -249,12 +250,5 @@ class StretchEntries:
                 offsets = entries["log_offset"].astype(np.int64)
                 near = (offsets >= low) & (offsets <= high)
                 if near.any():
-                    known |= np.isin(keys, _pairs(offsets[near], entries["key_hash"][near].astype(np.int64)))
+                    known |= np.isin(keys, e.pairs(offsets[near], entries["key_hash"][near].astype(np.int64)))
         return known
-
-
-def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """Return (offset, hash) of each as one comparable value."""
-    pairs = np.empty(len(offsets), dtype=[("offset", np.int64), ("hash", np.int64)])
-    pairs["offset"], pairs["hash"] = offsets, hashes
-    return pairs

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import ExitStack
+from itertools import islice
 
 import numpy as np
 
 from broker_store.check import rules
-from broker_store.check.units import MAX_CONTRADICTED
+from broker_store.check import units as u
+from broker_store.check.units import MAX_CONTRADICTED, UNIT, values
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.rows import name_hash
-from broker_store.formats import properties, queue_unit, record
+from broker_store.formats import queue_unit
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
-from broker_store.pipeline.derived import UNIT
 from broker_store.pipeline.findings import (
     GIVEN_AGAIN,
     MAX_ROWS,
     Findings,
     opened,
 )
-from broker_store.pipeline.splits import MAX_RECORD, Queue, is_record_of, record_at
+from broker_store.pipeline.splits import Queue, is_record_of, record_at
 
 # Units that the kernel compares. A queue with more for one stretch is damaged, and the rest is read in parts.
 MAX_UNITS = 1 << 20
@@ -116,10 +117,7 @@ class StretchUnits:
     def _compare_singly(self, rows: np.ndarray, data: np.ndarray, base: int) -> None:
         """Compare records that agreed with no unit at once: of deleted topics, delayed, of a queue in
         disorder, or without a unit."""
-        order = np.lexsort((rows[:, k.ROW_LOG_OFFSET], rows[:, k.ROW_QUEUE_ID], rows[:, k.ROW_TOPIC_HASH]))
-        rows = rows[order]
-        change = (np.diff(rows[:, k.ROW_TOPIC_HASH]) != 0) | (np.diff(rows[:, k.ROW_QUEUE_ID]) != 0)
-        for group in np.split(rows, np.flatnonzero(change) + 1):
+        for group in u.by_queue(rows):
             hashed, queue_id = int(group[0, k.ROW_TOPIC_HASH]), int(group[0, k.ROW_QUEUE_ID])
             if hashed not in self._topics:
                 at = int(group[0, k.ROW_TOPIC_AT])
@@ -132,42 +130,36 @@ class StretchUnits:
             self._queues[name] = _QueueUnits(Queue(topic, queue_id, ()), self._findings.disk)
         queue = self._queues[name]
         if topic == queue_unit.SCHEDULE_TOPIC:
-            rows = self._with_delivery_times(rows, data, base)
+            levels_ms = self._findings.store.delay_levels_ms
+            u.set_delivery_times(rows, memoryview(data), base, levels_ms)
         rows = self._living(name, queue, rows)
         if not len(rows):
             return
         numbers = rows[:, k.ROW_QUEUE_OFFSET]
-        low, high = int(numbers.min()), int(numbers.max())
-        if high - low < 4 * len(numbers) + 1024:
-            units = queue.read(low, high - low + 1)[numbers - low]
-        else:  # far apart: damage, or an attempt to use much memory
-            units = np.concatenate([queue.read(int(number), 1) for number in numbers])
-        good = (
-            (units["log_offset"] == rows[:, k.ROW_LOG_OFFSET])
-            & (units["record_bytes"] == rows[:, k.ROW_SIZE])
-            & (units["tags_code"] == rows[:, k.ROW_TAGS_CODE])
-        )
-        absent = units["record_bytes"] == 0
+        units = u.units_of(queue.read, numbers)
+        good = u.agree(units, rows)
+        absent = units["size"] == 0
         self._mark(name, numbers)
         wrong = ~absent & ~good
         again = np.zeros(len(rows), dtype=bool)
         for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[
             :MAX_CONTRADICTED
         ]:
-            unit = queue_unit.QueueUnit(*_values(units[place]))
+            unit = queue_unit.QueueUnit(*values(units[place]))
             again[place] = is_record_of(
                 queue.queue, int(numbers[place]), unit, self._findings.store.files, self._findings.disk
             )
         # If a unit leads to a record that states the unit's place, the unit is correct, and this record's
         # place is damaged.
-        for kind, chosen in (("unit-missing", absent), ("unit-wrong", wrong & ~again), (GIVEN_AGAIN, again)):
+        for kind, chosen in (
+            (u.MISSING, absent),
+            (u.WRONG, wrong & ~again),
+            (GIVEN_AGAIN, again),
+        ):
             if chosen.any():
                 first = int(np.flatnonzero(chosen)[np.argmin(numbers[chosen])])
-                row, unit = rows[first], units[first]
-                wanted = (int(row[k.ROW_LOG_OFFSET]), int(row[k.ROW_SIZE]), int(row[k.ROW_TAGS_CODE]))
-                self._add_fault(
-                    kind, name, np.sort(numbers[chosen]), (int(numbers[first]), _values(unit), wanted)
-                )
+                stated, wanted = values(units[first]), u.made_by(rows[first])
+                self._add_fault(kind, name, np.sort(numbers[chosen]), (int(numbers[first]), stated, wanted))
 
     def _mark(self, name: tuple[str, int], numbers: np.ndarray) -> None:
         """Mark that these units have a record; whether they agree with it is reported elsewhere."""
@@ -181,48 +173,23 @@ class StretchUnits:
         fault = self._findings.add(
             kind, f"{name[0]}/{name[1]}", first, len(numbers), topic=name[0], queue_id=name[1]
         )
-        breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
-        for run in np.split(numbers, breaks)[: MAX_RUNS_LISTED - len(fault.runs)]:
-            fault.runs.append((int(run[0]), int(run[-1])))
-
-    def _with_delivery_times(self, rows: np.ndarray, data: np.ndarray, base: int) -> np.ndarray:
-        """Set the tags code of records in the schedule topic to the delivery time, which depends on a
-        property."""
-        rows = rows.copy()
-        for row in rows:
-            at = int(row[k.ROW_LOG_OFFSET]) - base
-            one = record.decode(
-                data[at : at + int(row[k.ROW_SIZE])].tobytes(), max_size=MAX_RECORD, check_crc=False
-            )
-            delay = one.properties.get(properties.DELAY)
-            row[k.ROW_TAGS_CODE] = queue_unit.tags_code(
-                one.topic, one.tags, delay, one.store_timestamp, self._findings.store.delay_levels_ms
-            )
-        return rows
+        fault.runs += islice(u.runs(numbers), MAX_RUNS_LISTED - len(fault.runs))
 
     def _living(self, name: tuple[str, int], queue: _QueueUnits, rows: np.ndarray) -> np.ndarray:
-        """Return the rows without records of deleted topics, which stay in the log and have no units.
-
-        Our broker notes where the records of such a topic end. Apache's does not, but a topic that is created
-        again counts from 0, so its first unit points after the records of the deleted one.
-        """
+        """Return the rows without records of deleted topics, which stay in the log and have no units."""
         store = self._findings.store
         if not queue.queue.files and store.known_topics and name[0] not in store.known_topics:
             return rows[:0]
         if name not in self._lives:
             self._lives[name] = self._begin_of_life(queue)
-        first, begin = self._lives[name]
-        offsets = rows[:, k.ROW_LOG_OFFSET]
-        dead = (offsets < store.tombstones.get(name[0], 0)) | (
-            (offsets < begin) & (rows[:, k.ROW_QUEUE_OFFSET] >= first)
-        )
-        return rows[~dead]
+        deleted_before = store.tombstones.get(name[0], 0)
+        return rows[~u.is_before_life(rows, deleted_before, *self._lives[name])]
 
     def _begin_of_life(self, queue: _QueueUnits) -> tuple[int, int]:
         """Return (number, log offset) of the first unit if a record agrees with it, else (0, 0)."""
         units = queue.read(queue.first, min(1024, queue.end - queue.first))
         for place in np.flatnonzero(_is_data(units))[:1]:
-            number, unit = queue.first + int(place), queue_unit.QueueUnit(*_values(units[place]))
+            number, unit = queue.first + int(place), queue_unit.QueueUnit(*values(units[place]))
             if is_record_of(queue.queue, number, unit, self._findings.store.files, self._findings.disk):
                 return number, unit.log_offset
         return 0, 0
@@ -261,10 +228,10 @@ class StretchUnits:
         findings, queue = self._findings, self._queues[name].queue
         is_data = _is_data(units)
         if not is_compared:
-            is_data |= (numbers < self._gone_to(name)) & (units["record_bytes"] == 0)
+            is_data |= (numbers < self._gone_to(name)) & (units["size"] == 0)
         numbers, units = numbers[is_data], units[is_data]
         findings.found.units += len(units)
-        offsets, sizes = units["log_offset"].astype(np.int64), units["record_bytes"]
+        offsets, sizes = units["log_offset"].astype(np.int64), units["size"]
         behind = offsets >= findings.log_end
         nonsense = ~behind & ((offsets < 0) | (sizes <= 0))
         extra = nonsense | (~behind & (offsets >= findings.store.log_begin) & ~findings.in_damage(offsets))
@@ -275,14 +242,14 @@ class StretchUnits:
             extra[place] = not is_record_of(
                 queue,
                 int(numbers[place]),
-                queue_unit.QueueUnit(*_values(units[place])),
+                queue_unit.QueueUnit(*values(units[place])),
                 findings.store.files,
                 findings.disk,
             )
         behind &= ~findings.in_damage(offsets)
         contradicted = np.zeros(len(units), dtype=bool)
         for place in np.flatnonzero(extra & ~nonsense)[:MAX_CONTRADICTED]:
-            contradicted[place] = self._states_nothing_else(queue_unit.QueueUnit(*_values(units[place])))
+            contradicted[place] = self._states_nothing_else(queue_unit.QueueUnit(*values(units[place])))
         # A valid record of that size there states another place: its header is wrong, and the unit is not.
         if not queue.topic.startswith(queue_unit.LIGHT_QUEUE):
             extra &= ~contradicted
@@ -290,12 +257,12 @@ class StretchUnits:
             contradicted[:] = False
         for kind, chosen in (
             ("unit-behind", behind),
-            ("unit-extra", extra),
+            (u.EXTRA, extra),
             (rules.QUEUE_OFFSET, contradicted),
         ):
             if chosen.any():
                 first = int(np.argmax(chosen))
-                self._add_fault(kind, name, numbers[chosen], (int(numbers[first]), _values(units[first]), ()))
+                self._add_fault(kind, name, numbers[chosen], (int(numbers[first]), values(units[first]), ()))
 
     def _gone_to(self, name: tuple[str, int]) -> int:
         """Return the number of the queue's first unit that points into the log, else the one after its last
@@ -322,20 +289,13 @@ class StretchUnits:
         found = record_at(unit, self._findings.store.files, self._findings.disk)
         if found is None or found.size != unit.size:
             return False
-        own = self._queues.get((found.topic, found.queue_id))
-        if own is None or not found.is_queued:
-            return True
-        leads_to = own.read(found.queue_offset, 1)[0]
-        return (int(leads_to["log_offset"]), int(leads_to["record_bytes"])) != (found.log_offset, found.size)
+        return u.is_misplaced(found, (unit.log_offset, unit.size), self._unit_at)
 
-
-def _values(unit: np.void) -> tuple[int, int, int]:
-    return int(unit["log_offset"]), int(unit["record_bytes"]), int(unit["tags_code"])
+    def _unit_at(self, name: tuple[str, int], number: int) -> np.void | None:
+        queue = self._queues.get(name)
+        return None if queue is None else queue.read(number, 1)[0]
 
 
 def _is_data(units: np.ndarray) -> np.ndarray:
     """Return which units are neither zero nor filled in before the queue's first unit."""
-    offsets, sizes = units["log_offset"], units["record_bytes"]
-    return ((sizes != 0) | (offsets != 0) | (units["tags_code"] != 0)) & ~(
-        (offsets == 0) & (sizes == queue_unit.PRE_BLANK_SIZE)
-    )
+    return u.is_written(units) & ~u.is_pre_blank(units)

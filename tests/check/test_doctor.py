@@ -11,7 +11,8 @@ import pytest
 
 import broker_store.check
 from broker_store.check import doctor
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
@@ -345,6 +346,15 @@ def test_every_kind_of_finding_has_a_meaning():
     ]
     kinds = set().union(*(kinds_of(module) for module in modules))
     assert kinds == set(doctor.MEANINGS)
+
+
+def test_a_note_of_a_deleted_topic_beyond_the_log_has_no_copy_and_stays_as_it_is(scene):
+    """The repair ended with a TypeError, since it had no copy to put in its place."""
+    scene.make("config/deletedTopics.json", b'{"FixA": 99999999}')
+    check = checked(scene.root)
+    assert [finding.kind for finding in check.report.findings if finding.severity == "warning"] == ["config"]
+    plan = repaired(scene.root)
+    assert "deletedTopics.json" not in {action.path.name for action in plan.actions}
 
 
 def test_a_log_file_that_is_millions_of_files_away_is_not_bridged_to(scene):

@@ -9,7 +9,8 @@ import shutil
 
 import pytest
 
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore

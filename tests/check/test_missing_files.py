@@ -7,7 +7,7 @@ import pytest
 
 from broker_store.broker.config_readers import READERS
 from broker_store.check.doctor import findings_of
-from broker_store.check.repair import make_plan
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import ERROR, WARNING
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.start.start_records import StartRecords, last_start

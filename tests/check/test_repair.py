@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
-from broker_store.check import losses, repair
+from broker_store.check import losses
 from broker_store.check.ends import EndsCheck
 from broker_store.check.log import Stretch
-from broker_store.check.repair import Place, Repair, make_plan, put_where_free
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.free_room import Homeless, put_where_free
+from broker_store.check.repair.pieces import REASON, Place, padding
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import CheckReport
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk.disk import Disk
@@ -426,7 +429,7 @@ def _log_offset(store, one):
 
 def _homeless(topic, numbers, after=-1, before=1 << 62):
     size = record.MIN_RECORD + len(topic)
-    return [(Place(0, size, topic, 0, number), after, before) for number in numbers]
+    return [Homeless(Place(0, size, topic, 0, number), after, before) for number in numbers]
 
 
 def test_messages_without_a_unit_lie_between_their_neighbours_and_never_over_another():
@@ -566,10 +569,10 @@ def test_a_topic_that_became_none_by_one_bit_is_restored_by_its_unit(store, chan
 
 @pytest.mark.parametrize("size", range(0, 60))
 def test_properties_of_a_placeholder_say_that_it_is_one_as_soon_as_they_have_room(size):
-    padding = repair._padding(size)
-    assert len(padding) == size
-    pairs = properties.decode(padding.decode())
-    assert pairs.get("REPAIRED", "").rstrip() == repair._REASON[: max(0, size - 10)].rstrip()
+    raw = padding(size)
+    assert len(raw) == size
+    pairs = properties.decode(raw.decode())
+    assert pairs.get("REPAIRED", "").rstrip() == REASON[: max(0, size - 10)].rstrip()
 
 
 def test_a_plan_names_each_lost_range_and_its_document_the_first_of_them(tmp_path, monkeypatch):

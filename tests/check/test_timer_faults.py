@@ -8,7 +8,8 @@ import pytest
 
 from broker_store.broker.timer import Timer
 from broker_store.check import doctor
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.timer import SLOTS_AT_ONCE
 from broker_store.check.walk import StoreCheck, check_store
 from broker_store.config.store import StoreSettings

@@ -10,7 +10,8 @@ import pytest
 
 from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.walk import StoreCheck
 from broker_store.config.broker import BrokerSettings

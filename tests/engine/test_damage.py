@@ -6,7 +6,8 @@ import random
 import pytest
 
 from broker_store import processes
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck, check_store
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.queue.consume_queue import UNIT

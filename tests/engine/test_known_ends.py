@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.ends import EndsFile, FileEnd, QueueChange

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.errors import DamagedStoreError
 from tests.support.hand_store import HandStore, message, small_settings

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.start import recovery
 from broker_store.errors import DamagedStoreError

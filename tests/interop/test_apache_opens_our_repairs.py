@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.walk import StoreCheck
 from broker_store.formats.record import StoredMessage
 from tests.interop import clients

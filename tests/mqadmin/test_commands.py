@@ -15,7 +15,7 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import DataError, IntegrityError, OperationalError
 
-from broker_store.check.repair import Repair
+from broker_store.check.repair.apply import Repair
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.live_page import LivePage

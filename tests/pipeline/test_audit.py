@@ -14,7 +14,7 @@ from broker_store.engine.live_page import LivePage
 from broker_store.formats import index_file, queue_unit
 from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.messages import Message
-from broker_store.pipeline import audit, derived, jobs
+from broker_store.pipeline import audit_report, derived, jobs
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
@@ -169,7 +169,7 @@ def test_each_planted_fault_is_named_with_its_place(spark, tmp_path, partition_b
 
 
 def test_many_faults_are_all_counted_and_the_first_told(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(audit, "TOLD", 10)
+    monkeypatch.setattr(audit_report, "MAX_LISTED", 10)
     root = tmp_path / "store"
     with opened(
         root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2_000

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_store.check import units
 from broker_store.check.doctor import MEANINGS
 from broker_store.check.walk import StoreCheck, check_store
 from broker_store.engine.disk.disk import Disk
@@ -206,8 +207,8 @@ def test_units_told_by_one_task_are_taken_from_those_that_another_told():
     for runs, left in (
         ([(0, 40)], [(0, 2), (5, 7), (21, 29), (31, 40)]), ([(8, 20)], []), ([(9, 10), (12, 22)], [(21, 22)]), ([(4, 8)], [(5, 7)]), ([(21, 25), (26, 30)], [(21, 25), (26, 29)]),
     ):  # fmt: skip
-        assert list(audit._without(runs, told)) == left
-    assert list(audit._without([(1, 2)], [])) == [(1, 2)]
+        assert list(units.runs_without(runs, told)) == left
+    assert list(units.runs_without([(1, 2)], [])) == [(1, 2)]
 
 
 def test_the_audit_says_what_it_leaves_to_a_check(sound):

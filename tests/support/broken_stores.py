@@ -51,7 +51,8 @@ from pathlib import Path, PurePosixPath
 from unittest.mock import patch
 
 from broker_store.check.losses import Losses
-from broker_store.check.repair import Repair, make_plan
+from broker_store.check.repair.apply import Repair
+from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import ERROR
 from broker_store.check.walk import StoreCheck
 from broker_store.config.store import StoreSettings

@@ -23,7 +23,7 @@ from mqadmin.management.plain import PlainCommand
 
 if TYPE_CHECKING:
     from broker_store.check.losses import Losses
-    from broker_store.check.repair import Plan
+    from broker_store.check.repair.actions import Plan
 
 PROGRESS_SECONDS = 0.25
 MOST_QUEUES_SHOWN = 20  # in one sentence
@@ -68,7 +68,7 @@ class Command(PlainCommand):
 
     def handle(self, *arguments, **options) -> None:
         # They bring NumPy and the kernels along, which no other command of this program needs.
-        from broker_store.check.repair import Repair
+        from broker_store.check.repair.apply import Repair
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
         data = options["data"].absolute()
@@ -198,7 +198,7 @@ def examine(root: Path, with_plan: bool, noted: FileSizes, **given) -> tuple[dic
     used."""
     from broker_store.broker.config_readers import READERS
     from broker_store.check.doctor import GRADES, findings_of
-    from broker_store.check.repair import make_plan
+    from broker_store.check.repair.plan import make_plan
     from broker_store.check.walk import StoreCheck
 
     def told(done: int, total: int, step: str) -> None:
