@@ -34,3 +34,12 @@ def small_by_field(kind: type) -> dict[str, bool]:
 
 def _is_small(hint: Any) -> bool:
     return SMALL in getattr(hint, "__metadata__", ()) or any(map(_is_small, typing.get_args(hint)))
+
+
+def document_of(value: Any) -> Any:
+    """Facts as JSON has them: those in a value as dicts, the rest as it is."""
+    if dataclasses.is_dataclass(value):
+        return {name: document_of(item) for name, item in fields_of(value).items()}
+    if isinstance(value, dict):
+        return {key: document_of(item) for key, item in value.items()}
+    return [document_of(item) for item in value] if isinstance(value, list | tuple) else value

@@ -35,8 +35,10 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 from broker_store.errors import BrokerStoreError, StoreClosedError
 from broker_store.formats import moment
 from broker_store.rest.problems import problem_of
+from broker_store.units import fields_of
 from mqadmin import audit, clusters, queue_pages, roles, tokens
 from mqadmin.admin_site import unavailable
+from mqadmin.facts.groups import OffsetMove
 from mqadmin.store_models import Group, Topic
 from mqadmin.views.asked import whole
 
@@ -398,7 +400,7 @@ class GroupAdmin(ClusterAdmin):
         name, cluster = groups[0].pk, clusters.current()
         # Those that people named stand first.
         topics = sorted(
-            cluster.call(lambda: cluster.group(name))["topics"],
+            cluster.call(lambda: cluster.group(name)).topics,
             key=lambda topic: (topic.startswith("%"), topic),
         )
         if not topics:
@@ -435,7 +437,8 @@ class GroupAdmin(ClusterAdmin):
 
     def _reset(self, request: HttpRequest, cluster: Any, name: str, wanted: dict) -> None:
         with audit.audited(roles.caller_of(request.user), "reset_offset", "group", name, **wanted) as record:
-            record["moves"] = moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=False))
+            moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=False))
+            record["moves"] = list(map(fields_of, moves))
         self.message_user(
             request, f"{name}: {len(moves)} offsets of {wanted['topic']} are moved.", messages.SUCCESS
         )
@@ -450,7 +453,7 @@ def _counted(number: int | None, noun: str) -> str:
     )
 
 
-def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[dict]:
+def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[OffsetMove]:
     return cluster.reset_offset(
         group, wanted["topic"], wanted["to"], wanted["value"], queue_id=wanted["queue_id"], dry_run=dry_run
     )

@@ -11,25 +11,11 @@ here keeps a picture: what is returned was measured at that moment, and None mea
 Shapes (times are ms since 1970, sizes bytes, rates per second):
 
     state(), overview()  see facts/overview.py
-    store()      MessageStore.snapshot(), see engine/store.py; the same keys with None before there is one
+    store()      Snapshot of engine/store_facts.py
     condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind",
                  "sentence", "number", "page", "of"}]}
     topic_counts()  {kind: number}; group_counts() the same
-    topics(names)  [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm",
-                   "order", "messages", "in_per_s", "out_per_s", "groups"}]
-    topic(name)  the same, and "attributes", "last_store_ms", "queues": [{"queue_id", "min_offset",
-                 "max_offset", "messages",
-                  "earliest_store_ms", "last_store_ms"}], "readers": [{"group", "lag", "clients"}];
-                  NotFoundError
-    groups(names)  [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly",
-                   "retry_queues", "retry_max_times", "clients", "model", "topics": [name], "lag",
-                   "out_per_s"}]
-    group(name)  the same, and "lag_ms", "largest_lag" (of one queue), "queues": [{"topic", "queue_id",
-                 "min_offset", "max_offset", "consumer_offset", "lag",
-                  "lag_ms", "last_consumed_ms", "client_id"}], "retrying": {"topic", "messages", "lag"},
-                  "dead": {"topic", "messages", "last_store_ms"}, "members": [{"client_id", "address",
-                  "language", "version", "heartbeat_ms"}], "subscriptions": [{"topic", "expression",
-                  "clients"}]; NotFoundError
+    topics(names), topic(name)  see facts/topics.py; groups(names), group(name)  facts/groups.py
     waiting()    {"at_ms", "delayed": {"waiting", "due_ms", "levels": [{"level", "queue_id", "delay_ms",
                  "offset", "max_offset", "waiting",
                   "due_ms"}], "delivered", "dropped", "failures"}, "prepared": {"waiting", "half_offset",
@@ -62,15 +48,20 @@ from typing import Any
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TopicConfig
+from broker_store.engine.store_facts import Behind, IndexFileFacts, LogPositions, Snapshot, StoreFile, Totals
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes import MAX_BYTES, Place, Viewer
-from broker_store.facts.chains import chains
-from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.chains import Chains, chains
+from broker_store.facts.directory import File, StoreDirectory
+from broker_store.facts.dispatch import Flushing, Race
 from broker_store.facts.explain import explain
+from broker_store.facts.exposure import Exposure, ScanRate
 from broker_store.facts.journey import journey
 from broker_store.facts.knowing import FromFiles, Knowing
-from broker_store.facts.slots import header_of, heat_map
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
+from broker_store.facts.slots import HeatMap, header_of, heat_map
+from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.compression import inflate
 from broker_store.formats.index_file import FOR_EVER_MS, IndexGeometry
@@ -87,14 +78,27 @@ from broker_store.server.send_group import SENT
 from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin import condition, dead_letters, signs, waiting, write_routes
+from mqadmin.facts.groups import (
+    Dead,
+    Group,
+    GroupDetail,
+    GroupQueue,
+    Member,
+    OffsetMove,
+    Retrying,
+    Subscription,
+)
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
+from mqadmin.facts.sends import PathOfSends
+from mqadmin.facts.store import QueueFile
+from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 from mqadmin.knowing import FromBroker
 from mqadmin.left_out import Range
 from mqadmin.listings import Listings
 from mqadmin.shared_looks import SharedLooks
 from mqadmin.views.store.cache import facts as cache
 from mqadmin.views.store.disk.facts import Forecasts
-from mqadmin.views.store.index.slot_watch import SlotWatch
+from mqadmin.views.store.index.slot_watch import SlotWatch, WatchedSlots
 from mqadmin.views.store.layout import facts as layout
 from mqadmin.views.store.recoveries import facts as recoveries
 
@@ -198,7 +202,7 @@ class EmbeddedCluster:
         self._lists: Listings | None = None
         self._readers: dict[tuple[str, str, int], object] = {}
         self._looks: Forecasts | None = None
-        self._scan_rate: dict | None = None  # of earlier starts; this run adds none
+        self._scan_rate: ScanRate | None = None  # of earlier starts; this run adds none
         self._recovery: dict | None = None  # as it was told last
         self._recovery_until = 0.0
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
@@ -286,27 +290,25 @@ class EmbeddedCluster:
             reason = (store.report.error or "the log says why").rstrip(".")
             sentence = f"The broker did not start: {reason}."
         elif state in ("running", "read_only"):
-            causes = "; ".join(flag["cause"] for flag in store.status.snapshot()["flags"])
+            causes = "; ".join(flag.cause for flag in store.status.snapshot().flags)
             if state == "read_only":
                 sentence = f"Messages can be read, but none are taken: {causes}."
             elif causes:
                 sentence = f"{sentence} Noticed: {causes}."
         return State(state=state, sentence=sentence)
 
-    def store(self) -> dict:
+    def store(self) -> Snapshot:
+        """The store at this moment. Before there is one nothing of it is known."""
         if self._store is None:
-            return _UNKNOWN_STORE | {"at_ms": int(time.time() * 1000)}
-        snapshot = self._store.status.snapshot()
-        snapshot["state"] = self._state().state
-        snapshot["flags"] = self._without_directories(snapshot["flags"])
-        if snapshot["state"] not in ("running", "read_only", "closed"):
-            # Recovery moves the positions about while it looks for the log's end: nothing they say is a fact
-            # yet.
-            snapshot = snapshot | {key: _UNKNOWN_STORE[key] for key in ("positions", "behind")}
-        if snapshot["disk"] is None:
-            snapshot["disk"] = _UNKNOWN_STORE["disk"]
-        if snapshot["lost_and_found"] is None:
-            snapshot["lost_and_found"] = _UNKNOWN_STORE["lost_and_found"]
+            return Snapshot(
+                at_ms=int(time.time() * 1000), state="starting", flags=[], totals=Totals(refused={})
+            )
+        snapshot, state = self._store.status.snapshot(), self._state().state
+        flags = [replace(flag, cause=self._without_directories(flag.cause)) for flag in snapshot.flags]
+        snapshot = replace(snapshot, state=state, flags=flags)
+        if state not in ("running", "read_only", "closed"):
+            # Recovery moves the positions while it scans for the log's end: they are no facts yet.
+            return replace(snapshot, positions=LogPositions(), behind=Behind())
         return snapshot
 
     def recovery(self) -> dict | None:
@@ -325,11 +327,11 @@ class EmbeddedCluster:
 
     # -- the store
 
-    def store_files(self, *kinds: str) -> list[dict]:
+    def store_files(self, *kinds: str) -> list[StoreFile]:
         """Files of some kinds (commitlog, consumequeue, index), or of all."""
         return self._parts.store.status.files(*kinds)
 
-    async def file_map(self, *kinds: str, topic: str | None = None) -> list[dict]:
+    async def file_map(self, *kinds: str, topic: str | None = None) -> list[StoreFile]:
         """Files of some kinds (commitlog, consumequeue, index), or of all; of one topic those of its queues
         alone. Those that were deleted and are still held come last. From the files alone when the store could
         not be opened."""
@@ -353,11 +355,11 @@ class EmbeddedCluster:
             return found + _of(await self.hung_files(), kinds, topic)
         return await self._in_thread(lambda: _of(directory.files(), kinds, topic))
 
-    async def hung_files(self) -> list[dict]:
+    async def hung_files(self) -> list[StoreFile]:
         """Files of a running broker's store that were deleted and are still held."""
         return await self._in_thread(self._parts.store.status.hung_files)
 
-    async def with_times(self, files: list[dict]) -> list[dict]:
+    async def with_times(self, files: Sequence[File]) -> list[File]:
         """The files with the store times of what they hold; each costs short reads, so give those that are
         shown."""
         return await self._in_thread(self.directory().with_times, files)
@@ -395,7 +397,7 @@ class EmbeddedCluster:
     async def journey_of(self, log_offset: int) -> dict:
         return await self._in_thread(self.journey, log_offset)
 
-    async def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
+    async def queue_files(self, search: str, begin: int, count: int) -> tuple[list[QueueFile], int]:
         """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with
         its queue's `min_offset` and `max_offset`; and how many queues there are."""
         store = self._parts.store
@@ -405,14 +407,17 @@ class EmbeddedCluster:
                 queue async for some in in_turns(queues) for queue in some if search in queue[0].lower()
             ]
         files = [
-            file
-            | {"min_offset": store.reads.min_offset(*queue), "max_offset": store.reads.max_offset(*queue)}
+            QueueFile(
+                **fields_of(file),
+                min_offset=store.reads.min_offset(*queue),
+                max_offset=store.reads.max_offset(*queue),
+            )
             for queue in queues[begin : begin + count]
             for file in store.status.queue_files(*queue)
         ]
         return files, len(queues)
 
-    def store_index(self) -> list[dict]:
+    def store_index(self) -> list[IndexFileFacts]:
         return self._parts.store.index.facts()
 
     async def explain(
@@ -424,21 +429,21 @@ class EmbeddedCluster:
             explain, self.directory(), topic, key, begin_ms, end_ms, limit, positions
         )
 
-    async def index_slots(self, name: str) -> dict:
+    async def index_slots(self, name: str) -> HeatMap:
         """The slots of an index file, folded into cells, see facts/slots.py."""
         return await self._in_thread(heat_map, self.directory(), name)
 
-    async def index_chains(self, name: str) -> dict:
+    async def index_chains(self, name: str) -> Chains:
         """The chains of an index file by length, see facts/chains.py."""
         return await self._in_thread(self.watched_chains, name)
 
-    def watched_chains(self, name: str) -> dict:
+    def watched_chains(self, name: str) -> Chains:
         """index_chains, counted again only when something was added, and then once for all who ask. In a
         thread."""
         directory = self.call(self.directory)
         return self._chain_looks.of(name, lambda: chains(directory, name), mark=header_of(directory, name))
 
-    def watched_slots(self, name: str) -> dict:
+    def watched_slots(self, name: str) -> WatchedSlots:
         """What index_slots gives, with the cells that changed in place of all of them. In a thread."""
         return self._slot_watch.look(self.call(self.directory), name)
 
@@ -452,22 +457,23 @@ class EmbeddedCluster:
     def cancel_rebuild(self) -> dict:
         return self._parts.store.rebuilding.cancel()
 
-    def race(self) -> dict:
+    def race(self) -> Race:
         """How far each step behind the log's end has come (broker_store/facts/dispatch.py); unknown
         positions while it starts."""
-        return dispatch.of(self._store) if self._is_open else dispatch.race(_UNKNOWN_STORE["positions"], {})
+        return dispatch.of(self._store) if self._is_open else dispatch.race(LogPositions(), {})
 
-    def flush(self) -> dict:
+    def flush(self) -> Flushing:
         return dispatch.flush(self._parts.store)
 
-    def write_path(self) -> dict:
+    def write_path(self) -> PathOfSends:
         """Where the time of sends goes (broker_store/facts/write_path.py), and what was refused, by cause.
         Any thread."""
         parts, refused, loop = self.call(
             lambda: (self._parts, self.refusals(), self._parts.pauses.document())
         )
         facts = write_path.facts(parts.store.write_path, parts.store.settings.flush_disk_type, parts.clock())
-        return facts | {"loop": loop, "refusals": sorted(refused, key=lambda refused: refused["cause"])}
+        refusals = sorted(refused, key=lambda refused: refused["cause"])
+        return PathOfSends(**fields_of(facts), loop=loop, refusals=refusals)
 
     def longest_pause_s(self) -> float | None:
         """The longest time of late that the event loop did not turn, in seconds; None before it is
@@ -475,7 +481,7 @@ class EmbeddedCluster:
         pause = self._parts.pauses.longest()
         return None if pause is None else pause.seconds
 
-    def exposure(self) -> dict:
+    def exposure(self) -> Exposure:
         """What a crash now would take, and what the start after it would do
         (broker_store/facts/exposure.py). For a thread: it reads files."""
         store = self.call(lambda: self._parts.store)
@@ -486,18 +492,18 @@ class EmbeddedCluster:
             return exposure.of_files(directory, self._scan_rate)
         return exposure.of(directory, self.call(self.store), self._scan_rate)
 
-    def cache(self) -> dict:
+    def cache(self) -> cache.CachePicture:
         """What of the store's files is in memory, and who reads what is not
         (mqadmin/views/store/cache/facts.py). For a thread."""
         return self._cache_looks.look()
 
-    def reading_facts(self) -> dict:
+    def reading_facts(self) -> cache.ReadingFacts:
         """What the loop knows of readers, for a look from a thread."""
         return cache.facts_of(self._parts)
 
     async def layout(
         self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
-    ) -> dict:
+    ) -> LayoutOfTopics | LayoutOfEach:
         """How topics lie in the log and what a replay reads (mqadmin/views/store/layout/facts.py)."""
         if from_ms is None and from_offset is None:
             return await asyncio.to_thread(self._layout_looks.look, topic, group)
@@ -505,11 +511,11 @@ class EmbeddedCluster:
 
     async def layout_of_both(
         self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None
-    ) -> dict:
-        """The same from a start of the asker's, of what was chosen, "one", and of each topic, "each"."""
+    ) -> layout.Both:
+        """The same from a start of the asker's, of what was chosen and of each topic."""
         return await layout.of_running(self, layout.look_at_both, topic, group, from_ms, from_offset)
 
-    def watched_layout(self, topic: str | None, group: str | None) -> dict:
+    def watched_layout(self, topic: str | None, group: str | None) -> layout.Both:
         """layout_of_both without a start, one look for all who ask. In a thread."""
         return self._layout_looks.look_at_both(topic, group)
 
@@ -553,7 +559,7 @@ class EmbeddedCluster:
             member.client_id for group in parts.clients.consumer_groups() for member in group.members.values()
         }
         return Overview(
-            at_ms=store["at_ms"],
+            at_ms=store.at_ms,
             **fields_of(self.state()),
             broker=Broker(
                 name=parts.broker_name,
@@ -563,7 +569,12 @@ class EmbeddedCluster:
                 started_ms=parts.started_ms,
                 version=RUNNING_VERSION,
             ),
-            **{key: store[key] for key in ("positions", "behind", "flags", "flush", "totals", "disk")},
+            positions=store.positions,
+            behind=store.behind,
+            flags=store.flags,
+            flush=store.flush,
+            totals=store.totals,
+            disk=store.disk,
             rates=Rates(in_per_s=put[0], out_per_s=got[0], in_bytes_per_s=put[1], out_bytes_per_s=got[1]),
             counts=Counts(
                 topics=parts.topics.names.count("normal"),
@@ -585,7 +596,7 @@ class EmbeddedCluster:
         """The names that a form offers: some hundred, of topics that are not the broker's own."""
         return self._listings.offered_topics()
 
-    def topics(self, wanted: Iterable[str]) -> list[dict]:
+    def topics(self, wanted: Iterable[str]) -> list[Topic]:
         """These topics, in this order, as far as they are there. Some hundred at once: each costs a look at
         its queues."""
         topics = self._parts.topics
@@ -593,13 +604,13 @@ class EmbeddedCluster:
 
     async def topics_page(
         self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT
-    ) -> tuple[list[dict], int]:
+    ) -> tuple[list[Topic], int]:
         """A page of the topics of a kind whose names hold `search`, in lower case, and how many they are: by
         name, messages, in or out."""
         names, total = await self._listings.topic_names(kind, search, sort, begin, count)
         return self.topics(names), total
 
-    def topics_after(self, name: str | None, count: int, kind: str | None = None) -> list[dict]:
+    def topics_after(self, name: str | None, count: int, kind: str | None = None) -> list[Topic]:
         """The first `count` topics after a name."""
         return self.topics(self._parts.topics.names.after(name, count, kind))
 
@@ -607,55 +618,47 @@ class EmbeddedCluster:
         """All names of topics in order."""
         return self._parts.topics.names.all()
 
-    async def every_topic(self) -> list[dict]:
+    async def every_topic(self) -> list[Topic]:
         """All topics, collected in turns."""
-        rows: list[dict] = []
+        rows: list[Topic] = []
         async for some in in_turns(self._parts.topics.names.all()):
             rows += self.topics(some)
         return rows
 
-    async def busiest_topics(self, limit: int) -> list[dict]:
+    async def busiest_topics(self, limit: int) -> list[Topic]:
         """The topics that most comes into, then those that hold most."""
         return self.topics(await self._listings.busiest_topics(limit))
 
-    def topic(self, name: str) -> dict:
+    def topic(self, name: str) -> TopicDetail:
+        """One topic with its queues and readers. NotFoundError."""
         parts, config = self._parts, self._topic_config(name)
-        store = parts.store
         groups = sorted({*parts.offsets.groups_of_topic(name), *parts.clients.groups_of_topic(name)})
-        queues = []
-        for queue_id in self._queue_ids(config):
-            low, high = store.reads.min_offset(name, queue_id), store.reads.max_offset(name, queue_id)
-            queues.append(
-                {
-                    "queue_id": queue_id,
-                    "min_offset": low,
-                    "max_offset": high,
-                    "messages": high - low,
-                    "earliest_store_ms": _time(store.reads.earliest_store_time(name, queue_id))
-                    if high > low
-                    else None,
-                    "last_store_ms": store.reads.last_store_time(name, queue_id),
-                }
-            )
-        return self._topic(config) | {
-            "groups": len(groups),
-            "attributes": dict(config.attributes),
-            "is_writable": config.writable,
-            "withheld": write_routes.remedy(parts) if write_routes.is_topic_withheld(parts, config) else None,
-            "last_store_ms": max(
-                (queue["last_store_ms"] for queue in queues if queue["last_store_ms"] is not None),
-                default=None,
-            ),
-            "queues": queues,
-            "readers": [
-                {
-                    "group": group,
-                    "lag": self._lag(group, name),
-                    "clients": len(parts.clients.consumers(group)),
-                }
+        queues = [self._queue(name, queue_id) for queue_id in self._queue_ids(config)]
+        store_times = [queue.last_store_ms for queue in queues if queue.last_store_ms is not None]
+        return TopicDetail(
+            **fields_of(self._topic(config)) | {"groups": len(groups)},
+            attributes=dict(config.attributes),
+            is_writable=config.writable,
+            withheld=write_routes.remedy(parts) if write_routes.is_topic_withheld(parts, config) else None,
+            last_store_ms=max(store_times, default=None),
+            queues=queues,
+            readers=[
+                Reader(group=group, lag=self._lag(group, name), clients=len(parts.clients.consumers(group)))
                 for group in groups
             ],
-        }
+        )
+
+    def _queue(self, topic: str, queue_id: int) -> Queue:
+        store = self._parts.store
+        low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
+        return Queue(
+            queue_id=queue_id,
+            min_offset=low,
+            max_offset=high,
+            messages=high - low,
+            earliest_store_ms=_time(store.reads.earliest_store_time(topic, queue_id)) if high > low else None,
+            last_store_ms=store.reads.last_store_time(topic, queue_id),
+        )
 
     def create_topic(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
         self._own_topic(name)
@@ -689,23 +692,23 @@ class EmbeddedCluster:
         """The queues it should have and those that hold something, should it have had more once."""
         return sorted({*range(config.queues), *self._parts.store.queue_ids(config.name)})
 
-    def _topic(self, config: TopicConfig) -> dict:
+    def _topic(self, config: TopicConfig) -> Topic:
         parts, store = self._parts, self._parts.store
-        return {
-            "name": config.name,
-            "kind": parts.topics.kind(config.name),
-            "read_queues": config.read_queues,
-            "write_queues": config.write_queues,
-            "perm": config.perm,
-            "order": config.order,
-            "messages": sum(
+        return Topic(
+            name=config.name,
+            kind=parts.topics.kind(config.name),
+            read_queues=config.read_queues,
+            write_queues=config.write_queues,
+            perm=config.perm,
+            order=config.order,
+            messages=sum(
                 store.reads.max_offset(config.name, q) - store.reads.min_offset(config.name, q)
                 for q in store.queue_ids(config.name)
             ),
-            "in_per_s": parts.statistics.put_rate(config.name),
-            "out_per_s": parts.statistics.out_rate(config.name),
-            "groups": len(parts.offsets.groups_of_topic(config.name)),
-        }
+            in_per_s=parts.statistics.put_rate(config.name),
+            out_per_s=parts.statistics.out_rate(config.name),
+            groups=len(parts.offsets.groups_of_topic(config.name)),
+        )
 
     # -- groups
 
@@ -713,7 +716,7 @@ class EmbeddedCluster:
         """How many groups there are of each kind."""
         return self._listings.group_counts()
 
-    def groups(self, wanted: Iterable[str]) -> list[dict]:
+    def groups(self, wanted: Iterable[str]) -> list[Group]:
         """These groups, in this order, as far as they are there. Some hundred at once: each costs a look at
         the queues it reads."""
         names = self._parts.groups.names
@@ -721,12 +724,12 @@ class EmbeddedCluster:
 
     async def groups_page(
         self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT
-    ) -> tuple[list[dict], int]:
+    ) -> tuple[list[Group], int]:
         """A page of the groups, and how many they are: by name, lag (at most some seconds old) or clients."""
         names, total = await self._listings.group_names(kind, search, sort, begin, count)
         return self.groups(names), total
 
-    def groups_after(self, name: str | None, count: int) -> list[dict]:
+    def groups_after(self, name: str | None, count: int) -> list[Group]:
         """The first `count` groups after a name."""
         return self.groups(self._parts.groups.names.after(name, count))
 
@@ -734,54 +737,58 @@ class EmbeddedCluster:
         """All names of groups in order."""
         return self._parts.groups.names.all()
 
-    async def every_group(self) -> list[dict]:
+    async def every_group(self) -> list[Group]:
         """All groups, collected in turns."""
-        rows: list[dict] = []
+        rows: list[Group] = []
         async for some in in_turns(self._parts.groups.names.all(), 16):
             rows += self.groups(some)
         return rows
 
-    async def most_behind(self, limit: int) -> list[dict]:
+    async def most_behind(self, limit: int) -> list[Group]:
         """The groups with the largest lags."""
         return self.groups(await self._listings.most_behind(limit))
 
-    def group(self, name: str) -> dict:
+    def group(self, name: str) -> GroupDetail:
+        """One group with its lag in each queue, and its clients. NotFoundError."""
         parts, now_ms = self._parts, int(time.time() * 1000)
         if name not in parts.groups.names:
             raise NotFoundError(f"group {name} does not exist")
         online = parts.clients.consumer_group(name)
-        facts = self._group(name)
-        queues = []
-        for topic in facts["topics"]:
+        row = self._group(name)
+        queues: list[GroupQueue] = []
+        for topic in row.topics:
             config = parts.topics.get(topic)
             for queue_id in range(config.read_queues) if config else []:
                 queues.append(
                     self._group_queue(name, topic, queue_id, now_ms, timed=len(queues) < TIMED_QUEUES)
                 )
-        return facts | {
-            "lag_ms": max((queue["lag_ms"] for queue in queues if queue["lag_ms"] is not None), default=None),
-            "largest_lag": max((queue["lag"] for queue in queues if queue["lag"] is not None), default=None),
-            "queues": queues,
-            "retrying": self._kept(names.retry_topic(name)) | {"lag": self._lag_in_retries(name)},
-            "dead": self._kept(names.dead_letter_topic(name))
-            | {"last_store_ms": self._last_store_ms(names.dead_letter_topic(name))},
-            "members": [
-                {
-                    "client_id": member.client_id,
-                    "address": member.channel.remote,
-                    "language": member.language,
-                    "version": RUNNING_VERSION if member.version == VERSION else f"version {member.version}",
-                    "heartbeat_ms": member.seen_ms,
-                }
+        retries, letters = names.retry_topic(name), names.dead_letter_topic(name)
+        return GroupDetail(
+            **fields_of(row),
+            lag_ms=max((queue.lag_ms for queue in queues if queue.lag_ms is not None), default=None),
+            largest_lag=max((queue.lag for queue in queues if queue.lag is not None), default=None),
+            queues=queues,
+            retrying=Retrying(topic=retries, messages=self._kept(retries), lag=self._lag_in_retries(name)),
+            dead=Dead(
+                topic=letters, messages=self._kept(letters), last_store_ms=self._last_store_ms(letters)
+            ),
+            members=[
+                Member(
+                    client_id=member.client_id,
+                    address=member.channel.remote,
+                    language=member.language,
+                    version=RUNNING_VERSION if member.version == VERSION else f"version {member.version}",
+                    heartbeat_ms=member.seen_ms,
+                )
                 for member in (online.members.values() if online else ())
             ],
-            "subscriptions": [
-                {"topic": wanted.topic, "expression": wanted.expression, "clients": len(online.members)}
+            subscriptions=[
+                Subscription(topic=wanted.topic, expression=wanted.expression, clients=len(online.members))
                 for wanted in (online.subscriptions.values() if online else ())
             ],
-        }
+        )
 
-    def _group_queue(self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool) -> dict:
+    def _group_queue(self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool) -> GroupQueue:
         parts, store = self._parts, self._parts.store
         low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
         at = parts.offsets.query(group, topic, queue_id)
@@ -791,17 +798,17 @@ class EmbeddedCluster:
             consumed_ms = _time(store.reads.store_time_at(topic, queue_id, at - 1)) if at > low else None
             waits_since_ms = _time(store.reads.store_time_at(topic, queue_id, max(at, low))) if lag else None
             lag_ms = 0 if lag == 0 else None if waits_since_ms is None else max(0, now_ms - waits_since_ms)
-        return {
-            "topic": topic,
-            "queue_id": queue_id,
-            "min_offset": low,
-            "max_offset": high,
-            "consumer_offset": at,
-            "lag": lag,
-            "lag_ms": lag_ms,
-            "last_consumed_ms": consumed_ms,
-            "client_id": self._reader_of(group, topic, queue_id, now_ms),
-        }
+        return GroupQueue(
+            topic=topic,
+            queue_id=queue_id,
+            min_offset=low,
+            max_offset=high,
+            consumer_offset=at,
+            lag=lag,
+            lag_ms=lag_ms,
+            last_consumed_ms=consumed_ms,
+            client_id=self._reader_of(group, topic, queue_id, now_ms),
+        )
 
     def _reader_of(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Who reads a queue, as far as it shows: who holds its lock, who is alone, or who was seen waiting on
@@ -825,23 +832,20 @@ class EmbeddedCluster:
             self._readers.pop(place, None)
         return None if seen is None else seen.client_id
 
-    def _kept(self, topic: str) -> dict:
-        """A topic of a group's own and how much it holds: one that does not exist holds nothing."""
+    def _kept(self, topic: str) -> int:
+        """How many messages a topic of a group's own holds: one that does not exist holds none."""
         store = self._parts.store
-        return {
-            "topic": topic,
-            "messages": sum(
-                store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
-                for queue_id in store.queue_ids(topic)
-            ),
-        }
+        return sum(
+            store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
+            for queue_id in store.queue_ids(topic)
+        )
 
     def _lag_in_retries(self, group: str) -> int | None:
         """What came back and was not taken again yet; unknown when the group has no position there and
         something came."""
         topic = names.retry_topic(group)
         lag = self._lag(group, topic)
-        return 0 if lag is None and not self._kept(topic)["messages"] else lag
+        return 0 if lag is None and not self._kept(topic) else lag
 
     def _last_store_ms(self, topic: str) -> int | None:
         store = self._parts.store
@@ -896,9 +900,8 @@ class EmbeddedCluster:
         value: int | None = None,
         queue_id: int | None = None,
         dry_run: bool = True,
-    ) -> list[dict]:
-        """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset;
-        made unless `dry_run`."""
+    ) -> list[OffsetMove]:
+        """The moves of a reset `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""
         parts, config = self._parts, self._topic_config(topic)
         store = parts.store
         if queue_id is not None and not 0 <= queue_id < config.read_queues:
@@ -918,16 +921,16 @@ class EmbeddedCluster:
                     f"queue {number} of {topic} holds offsets {low} to {high}, {value} is not among them",
                 )
             moves.append(
-                {
-                    "queue_id": number,
-                    "before": parts.offsets.query(group, topic, number),
-                    "after": max(low, min(after, high)),
-                }
+                OffsetMove(
+                    queue_id=number,
+                    before=parts.offsets.query(group, topic, number),
+                    after=max(low, min(after, high)),
+                )
             )
         if not dry_run:
             for move in moves:
-                parts.offsets.reset(group, topic, move["queue_id"], move["after"])
-            self._process.broker.reset_pulls(group, topic, [move["queue_id"] for move in moves])
+                parts.offsets.reset(group, topic, move.queue_id, move.after)
+            self._process.broker.reset_pulls(group, topic, [move.queue_id for move in moves])
         return moves
 
     def _own_group(self, name: str) -> None:
@@ -937,24 +940,24 @@ class EmbeddedCluster:
     def _group_kind(self, name: str) -> str:
         return "system" if self._parts.groups.is_system(name) else "normal"
 
-    def _group(self, name: str) -> dict:
+    def _group(self, name: str) -> Group:
         parts = self._parts
         config = parts.groups.get(name) or SubscriptionGroup(name)
         online = parts.clients.consumer_group(name)
-        return {
-            "name": name,
-            "kind": self._group_kind(name),
-            "consume_enable": config.consume_enable,
-            "broadcast": config.consume_broadcast_enable,
-            "orderly": config.consume_message_orderly,
-            "retry_queues": config.retry_queue_nums,
-            "retry_max_times": config.retry_max_times,
-            "clients": len(online.members) if online else 0,
-            "model": online.message_model.lower() if online else None,
-            "topics": sorted({*parts.offsets.topics_of(name), *(online.subscriptions if online else ())}),
-            "lag": self._lag(name),
-            "out_per_s": parts.statistics.got_rate(name),
-        }
+        return Group(
+            name=name,
+            kind=self._group_kind(name),
+            consume_enable=config.consume_enable,
+            broadcast=config.consume_broadcast_enable,
+            orderly=config.consume_message_orderly,
+            retry_queues=config.retry_queue_nums,
+            retry_max_times=config.retry_max_times,
+            clients=len(online.members) if online else 0,
+            model=online.message_model.lower() if online else None,
+            topics=sorted({*parts.offsets.topics_of(name), *(online.subscriptions if online else ())}),
+            lag=self._lag(name),
+            out_per_s=parts.statistics.got_rate(name),
+        )
 
     def _lag(self, group: str, topic: str | None = None) -> int | None:
         return self._listings.lag(group, topic)
@@ -973,7 +976,7 @@ class EmbeddedCluster:
     def disk_forecast(self, retention_hours: int | None = None) -> dict:
         return self._forecasts.disk_forecast(retention_hours)
 
-    def timeline(self, group: str, hours: int = 6) -> dict:
+    def timeline(self, group: str, hours: int = 6) -> GroupTimeline:
         if not self.call(lambda: group in self._parts.groups.names):
             raise NotFoundError(f"group {group} does not exist")
         return self._forecasts.timeline(group, hours)
@@ -1198,10 +1201,10 @@ class EmbeddedCluster:
             reasons.append(damage_doubt(damaged))
         if is_full:
             reasons.append(_FULL)
-        elif positions["dispatched"] < positions["confirmed"]:
+        elif positions.dispatched < positions.confirmed:
             reasons.append(
-                f"the index is being filled and has come to position {positions['dispatched']:,} of "
-                f"{positions['confirmed']:,}"
+                f"the index is being filled and has come to position {positions.dispatched:,} of "
+                f"{positions.confirmed:,}"
             )
         elif entries >= asked:
             reasons.append(f"the index gave as many entries as were asked for ({asked})")
@@ -1234,7 +1237,7 @@ class EmbeddedCluster:
         except FormatError:
             log_offset = -1
         positions, reasons, damaged = store.status.positions(), [], []
-        if positions["min"] <= log_offset < positions["confirmed"]:
+        if positions.min <= log_offset < positions.confirmed:
             raw, damage = await self._in_thread(
                 lambda: (store.reads.record_at(log_offset, False), store.reads.damage_at(log_offset))
             )
@@ -1538,41 +1541,6 @@ def _group_fields(settings: dict[str, Any]) -> dict[str, Any]:
     return {_GROUP_FIELDS[name]: value for name, value in settings.items()}
 
 
-_UNKNOWN_STORE: dict[str, Any] = {
-    "state": "starting",
-    "positions": {
-        **dict.fromkeys(("min", "wrote", "confirmed", "flushed", "dispatched", "checkpoint_position")),
-        "checkpoint": dict.fromkeys(("physic_ms", "logics_ms", "index_ms")),
-    },
-    "behind": dict.fromkeys(
-        ("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms", "unflushed_messages")
-    ),
-    "flags": [],
-    "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
-    "totals": dict.fromkeys(
-        (
-            "puts",
-            "put_bytes",
-            "gets",
-            "get_messages",
-            "get_bytes",
-            "cold_gets",
-            "cold_bytes",
-            "cold_ms",
-            "key_lookups",
-            "cold_lookups",
-        )
-    )
-    | {"refused": {}},
-    "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
-    "lost_and_found": dict.fromkeys(("files", "bytes")),
-    "queues": None,
-    "commit_log_files": None,
-    "index": None,
-    "sizes": {},
-}
-
-
-def _of(files: list[dict], kinds: Collection[str], topic: str | None) -> list[dict]:
+def _of(files: list[StoreFile], kinds: Collection[str], topic: str | None) -> list[StoreFile]:
     """The files of some kinds, or of all, and of one topic if it is named."""
-    return [file for file in files if (not kinds or file["kind"] in kinds) and topic in (None, file["topic"])]
+    return [file for file in files if (not kinds or file.kind in kinds) and topic in (None, file.topic)]

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from broker_store.engine.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.record import StoredMessage
 from mqadmin import waiting
@@ -31,11 +32,11 @@ class FromBroker:
             or StoreDirectory(store.root, log_directory=store.log.directory).knows_group_offsets()
         )
 
-    def positions(self) -> dict:
+    def positions(self) -> LogPositions:
         return self._positions
 
     @functools.cached_property
-    def _positions(self) -> dict:
+    def _positions(self) -> LogPositions:
         return self._call(self._parts.store.status.positions)
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:

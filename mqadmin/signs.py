@@ -41,7 +41,7 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         now_ms=now_ms,
         state=state.state,
         sentence=state.sentence,
-        flags=tuple((flag["name"], flag["cause"]) for flag in store["flags"]),
+        flags=tuple((flag.name, flag.cause) for flag in store.flags),
         refused=refused,
         refused_sends=refused_sends,
         lags=None

@@ -19,6 +19,7 @@ from django.db import models
 
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group, check_topic, in_words
+from broker_store.units import fields_of
 
 MAX_QUEUES = 128
 PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
@@ -229,10 +230,10 @@ class ClusterObject(models.Model):
         return self.pk
 
     @classmethod
-    def of(cls, facts: dict):
-        """An object from the cluster's facts; what is no field of it is left out."""
+    def of(cls, row: Any):
+        """An object from a row of the cluster; what is no field of it is left out."""
         known = {}
-        for name, value in facts.items():
+        for name, value in fields_of(row).items():
             try:
                 cls._meta.get_field(name)
             except FieldDoesNotExist:
@@ -286,12 +287,12 @@ class Topic(ClusterObject):
     @classmethod
     def rows_of(cls, names: Sequence[str]) -> list[Topic]:
         cluster = _cluster()
-        return [cls.of(facts) for facts in _in_pieces(cluster, cluster.topics, names)]
+        return [cls.of(row) for row in _in_pieces(cluster, cluster.topics, names)]
 
     @classmethod
     def every_row(cls) -> list[Topic]:
         cluster = _cluster()
-        return [cls.of(facts) for facts in cluster.run(cluster.every_topic())]
+        return [cls.of(row) for row in cluster.run(cluster.every_topic())]
 
 
 class Group(ClusterObject):
@@ -324,20 +325,18 @@ class Group(ClusterObject):
     @classmethod
     def rows_of(cls, names: Sequence[str]) -> list[Group]:
         cluster = _cluster()
-        return [cls.of(facts) for facts in _in_pieces(cluster, cluster.groups, names)]
+        return [cls.of(row) for row in _in_pieces(cluster, cluster.groups, names)]
 
     @classmethod
     def every_row(cls) -> list[Group]:
         cluster = _cluster()
-        return [cls.of(facts) for facts in cluster.run(cluster.every_group())]
+        return [cls.of(row) for row in cluster.run(cluster.every_group())]
 
 
 # Rows that one call on the loop makes.
 ROWS_A_CALL = 50
 
 
-def _in_pieces(
-    cluster: Any, rows_of: Callable[[list[str]], list[dict]], names: Sequence[str]
-) -> Iterator[dict]:
+def _in_pieces(cluster: Any, rows_of: Callable[[list[str]], list], names: Sequence[str]) -> Iterator:
     for begin in range(0, len(names), ROWS_A_CALL):
         yield from cluster.call(rows_of, names[begin : begin + ROWS_A_CALL])

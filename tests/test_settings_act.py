@@ -250,7 +250,7 @@ def seen_retention_by_age(setup):
     assert store.cleaning.delete_expired() == 0
     setup.clock.now_ms = modified_ms + 2 * 3_600_000 + 60_000
     assert [store.cleaning.delete_expired(), store.cleaning.delete_expired()] == [1, 1]
-    assert store.status.positions()["min"] == 2 * 65536
+    assert store.status.positions().min == 2 * 65536
     store.close()
 
 

@@ -9,15 +9,31 @@ from pathlib import Path
 import pytest
 
 from broker_store.units import Moment, Small, fields_of, small_by_field
-from mqadmin.facts import overview
+from mqadmin.facts import groups, overview, topics
 
 PROJECT = Path(__file__).resolve().parent.parent
 ROOMS = ("broker_store/facts", "mqadmin")
 # Modules that give and take no fact as a dict.
-DONE = ("mqadmin/facts", "mqadmin/listings.py")
+DONE = (
+    "broker_store/engine/file_facts.py",
+    "broker_store/engine/index/hash_index.py",
+    "broker_store/engine/store_facts.py",
+    "broker_store/facts/timeline.py",
+    "broker_store/facts/write_path.py",
+    "mqadmin/api/groups.py",
+    "mqadmin/api/topics.py",
+    "mqadmin/facts",
+    "mqadmin/listings.py",
+    "mqadmin/store_models.py",
+    "mqadmin/views/store/cache/facts.py",
+    "mqadmin/views/store/index/slot_watch.py",
+    "mqadmin/views/store/layout/facts.py",
+    "mqadmin/views/store/write/api.py",
+    "mqadmin/views/topics.py",
+)
 # What is left in ROOMS. A change that types facts lowers both.
-MAX_DICT_FUNCTIONS = 342
-MAX_STRING_SUBSCRIPTS = 1330
+MAX_DICT_FUNCTIONS = 225
+MAX_STRING_SUBSCRIPTS = 1015
 # What is asked for by a name that is no fact's: headers, forms, sessions, the environment, settings, schemas.
 NAMED = {
     "GET", "POST", "META", "headers", "environ", "session", "cleaned_data", "options", "DATABASES", "fields",
@@ -83,7 +99,12 @@ def test_a_number_is_small_where_its_annotation_says_so():
 
 
 def test_facts_are_frozen_and_have_slots():
-    kinds = [kind for kind in vars(overview).values() if dataclasses.is_dataclass(kind)]
+    kinds = [
+        kind
+        for module in (groups, overview, topics)
+        for kind in vars(module).values()
+        if dataclasses.is_dataclass(kind)
+    ]
     assert kinds and all(kind.__dataclass_params__.frozen and "__slots__" in vars(kind) for kind in kinds)
 
 

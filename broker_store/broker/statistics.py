@@ -13,6 +13,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from broker_store.broker.flow import Refusals
 from broker_store.broker.put_times import PutTimes
@@ -38,6 +39,27 @@ class _Ticks:
 
     def __init__(self, now_ms: int):
         self.now_ms = now_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReads:
+    """The reads of a group from a topic since the start, and a second over the last ten.
+
+    `cold` are those that a thread had to make.
+    """
+
+    group: str
+    topic: str
+    reads: int
+    messages: int
+    bytes: int
+    per_s: float  # messages
+    bytes_per_s: float
+    cold_reads: int
+    cold_messages: int
+    cold_bytes: int
+    cold_per_s: float
+    cold_bytes_per_s: float
 
 
 class Meter:
@@ -260,13 +282,12 @@ class Statistics:
     def sent_back_of(self, group: str, topic: str) -> Meter | None:
         return self._sent_back.get((group, topic))
 
-    def reads(self) -> list[dict]:
+    def reads(self) -> list[GroupReads]:
         """Return the reads of each group from each topic: all, and the `cold` ones that a thread had to make.
         Any thread."""
         pairs = list(self._groups.items())
         return [
-            {"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic)))
-            for (group, topic), meter in pairs
+            _split(group, topic, meter, self._cold.get((group, topic))) for (group, topic), meter in pairs
         ]
 
     def group(self, name: str) -> dict[str, Meter]:
@@ -345,7 +366,7 @@ class Statistics:
         }
 
 
-def _split(all_reads: Meter, cold: Meter | None) -> dict:
+def _split(group: str, topic: str, all_reads: Meter, cold: Meter | None) -> GroupReads:
     """Return the reads of a group, all and the cold ones, since the start and per second over the last
     ten."""
     per_s, bytes_per_s = all_reads.rates(10_000)
@@ -353,18 +374,20 @@ def _split(all_reads: Meter, cold: Meter | None) -> dict:
     cold_reads, cold_messages, cold_bytes = (
         (cold.times, cold.messages, cold.bytes) if cold is not None else (0, 0, 0)
     )
-    return {
-        "reads": all_reads.times,
-        "messages": all_reads.messages,
-        "bytes": all_reads.bytes,
-        "per_s": per_s,
-        "bytes_per_s": bytes_per_s,
-        "cold_reads": cold_reads,
-        "cold_messages": cold_messages,
-        "cold_bytes": cold_bytes,
-        "cold_per_s": cold_per_s,
-        "cold_bytes_per_s": cold_bytes_per_s,
-    }
+    return GroupReads(
+        group=group,
+        topic=topic,
+        reads=all_reads.times,
+        messages=all_reads.messages,
+        bytes=all_reads.bytes,
+        per_s=per_s,
+        bytes_per_s=bytes_per_s,
+        cold_reads=cold_reads,
+        cold_messages=cold_messages,
+        cold_bytes=cold_bytes,
+        cold_per_s=cold_per_s,
+        cold_bytes_per_s=cold_bytes_per_s,
+    )
 
 
 class _Days:

@@ -462,12 +462,12 @@ class Timer:
         check = self.check()
         if ends_slot:
             check = check._replace(read_ms=self.slots.read_ms + PRECISION_MS)
-        self._files.save(check, self._store.status.positions()["wrote"])
+        self._files.save(check, self._store.log.wrote)
 
     def clean(self) -> None:
         """Remove files of the timer log whose messages are gone."""
         if self.enabled:
-            self._files.delete_before(self._store.status.positions()["min"])
+            self._files.delete_before(self._store.log.minimum)
 
     def facts(self) -> dict:
         """Return the waiting messages, how many are due, how late delivery is, and what was done since the

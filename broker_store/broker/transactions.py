@@ -422,7 +422,7 @@ class Transactions:
         half = self._lowest[0] if self._lowest else self._half
         while self._notes and self._notes[0][1] < half:
             self._op = self._notes.popleft()[0] + 1
-        self._moves.append(_Move(half, self._op, self._store.status.positions()["wrote"]))
+        self._moves.append(_Move(half, self._op, self._store.log.wrote))
         return self._next_round_ms
 
     # State ----------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
             yield int(run[0]), int(run[-1])
 
 
-def runs_without(runs: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def runs_without(runs: list[tuple[int, ...]], taken: list[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
     """Yield the numbers of `runs` that are in none of `taken`, as runs; each is (first, last), those of one
     list do not overlap."""
     taken, place = sorted(taken), 0

@@ -1,14 +1,4 @@
-"""What the map of files shows: a dict a file, measured now.
-
-Keys: kind (commitlog, consumequeue, index), name, topic, queue_id, base, size, allocated, wrote, confirmed
-(of the log: how far it may be shown), flushed (bytes within the file, None when not known), state, mapped,
-readers (descriptors by which cold reads hold it), first_ms and last_ms (store times, None when not known
-cheaply).
-
-A state is full, writing, preallocated (made ahead of the writer), warming (made ahead, its first pages are
-being touched), expired (full, and old enough to be deleted) or hung (deleted, and something of this process
-still holds it).
-"""
+"""What the map of files shows: a StoreFile for each, measured now; and what recoveries kept."""
 
 from __future__ import annotations
 
@@ -22,6 +12,7 @@ from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import POPULATE_STEP, CommitLog
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.store_facts import LostAndFound, StoreFile
 from broker_store.errors import StoreError
 from broker_store.formats import timer_log, timer_wheel
 
@@ -39,24 +30,46 @@ def kept_directory(disk: Disk, root: Path, started_ms: int) -> Path:
     return path
 
 
-def log_file_facts(log: CommitLog, confirmed: int, readers: Collection[int] = ()) -> list[dict]:
-    """`readers` are the bases of files that cold reads hold open."""
-    facts = [_fact("commitlog", file, None, None, log.wrote, log.flushed) for file in list(log.files)]
-    if (ahead := log.prepared) is not None:
-        is_warm = ahead.populated >= min(POPULATE_STEP, ahead.size)
+def log_file_facts(
+    log: CommitLog,
+    confirmed: int,
+    readers: Collection[int] = (),
+    expired: Collection[int] = (),
+    last_ms: int = 0,
+) -> list[StoreFile]:
+    """The files of the log, oldest first, and the one that is made ahead.
+
+    `readers` are the bases of files that cold reads hold open, `expired` of those that are old enough to be
+    deleted; `last_ms` is the store time of the last message.
+    """
+    files = list(log.files)
+    ahead = log.prepared
+    facts = []
+    for file in files if ahead is None else [*files, ahead]:
+        wrote = _wrote(file, log.wrote)
+        state = _state(file, wrote, log.wrote)
+        if file is ahead:
+            state = "preallocated" if ahead.populated >= min(POPULATE_STEP, ahead.size) else "warming"
         facts.append(
-            _fact("commitlog", ahead, None, None, log.wrote, log.flushed)
-            | {"state": "preallocated" if is_warm else "warming"}
+            StoreFile(
+                kind="commitlog",
+                name=file.path.name,
+                base=file.base,
+                size=file.size,
+                allocated=file.allocated,
+                wrote=wrote,
+                confirmed=min(max(confirmed - file.base, 0), wrote),
+                flushed=_wrote(file, log.flushed),
+                state="expired" if state == "full" and file.base in expired else state,
+                mapped=file.region is not None,
+                readers=int(file.base in readers),
+                last_ms=last_ms or None if state == "writing" else None,
+            )
         )
-    for fact in facts:
-        fact |= {
-            "confirmed": min(max(confirmed - fact["base"], 0), fact["wrote"]),
-            "readers": int(fact["base"] in readers),
-        }
     return facts
 
 
-def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[dict]:
+def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[StoreFile]:
     """Files of the store that were deleted while something of this process holds them: their room is not free
     yet."""
     facts = []
@@ -67,62 +80,78 @@ def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[dict]:
             if kind == "consumequeue" and path.parts[-2].isdigit()
             else (None, None)
         )
-        base = int(path.name) if path.name.isdigit() and kind != "index" else None
         facts.append(
-            _blank_fact(kind, path.name, topic, queue_id, base, size) | {"state": "hung", "mapped": True}
+            StoreFile(
+                kind=kind,
+                name=path.name,
+                topic=topic,
+                queue_id=queue_id,
+                base=int(path.name) if path.name.isdigit() and kind != "index" else None,
+                size=size,
+                state="hung",
+                mapped=True,
+            )
         )
     return facts
 
 
-def queue_file_facts(queue: ConsumeQueue) -> list[dict]:
+def queue_file_facts(queue: ConsumeQueue) -> list[StoreFile]:
+    """The files of one queue, oldest first."""
     at, flushed_at = queue.maximum * UNIT, queue.flushed_units * UNIT
-    return [_fact("consumequeue", file, queue.topic, queue.queue_id, at, flushed_at) for file in queue.files]
+    facts = []
+    for file in queue.files:
+        wrote = _wrote(file, at)
+        facts.append(
+            StoreFile(
+                kind="consumequeue",
+                name=file.path.name,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                base=file.base,
+                size=file.size,
+                allocated=file.allocated,
+                wrote=wrote,
+                flushed=_wrote(file, flushed_at),
+                state=_state(file, wrote, at),
+                mapped=file.region is not None,
+            )
+        )
+    return facts
 
 
-def _fact(
-    kind: str, file: MappedFile, topic: str | None, queue_id: int | None, at: int, flushed_at: int
-) -> dict:
-    """`at` and `flushed_at` are positions in the whole sequence of files."""
-    wrote = min(max(at - file.base, 0), file.size)
-    return _blank_fact(kind, file.path.name, topic, queue_id, file.base, file.size) | {
-        "allocated": file.allocated,
-        "wrote": wrote,
-        "flushed": min(max(flushed_at - file.base, 0), file.size),
-        "state": "full" if wrote == file.size else "preallocated" if file.base > at else "writing",
-        "mapped": file.region is not None,
-    }
+def _wrote(file: MappedFile, at: int) -> int:
+    """How much of a file lies before `at`, a position in the whole sequence of files."""
+    return min(max(at - file.base, 0), file.size)
 
 
-def _blank_fact(
-    kind: str, name: str, topic: str | None, queue_id: int | None, base: int | None, size: int
-) -> dict:
-    """What is known of a file by its name; None for all else."""
-    named = {"kind": kind, "name": name, "topic": topic, "queue_id": queue_id, "base": base, "size": size}
-    return named | dict.fromkeys(
-        ("allocated", "wrote", "confirmed", "flushed", "state", "mapped", "readers", "first_ms", "last_ms")
-    )
+def _state(file: MappedFile, wrote: int, at: int) -> str:
+    return "full" if wrote == file.size else "preallocated" if file.base > at else "writing"
 
 
-def index_file_facts(index: HashIndex) -> list[dict]:
+def index_file_facts(index: HashIndex) -> list[StoreFile]:
+    """The files of the index, oldest first."""
     facts = []
     for file, found in zip(list(index.files), index.facts(), strict=True):
-        wrote = file.geometry.entry_at(found["entries"] + 1)
+        wrote = file.geometry.entry_at(found.entries + 1)
         facts.append(
-            _blank_fact("index", file.name, None, None, found["begin_offset"], file.geometry.file_bytes)
-            | {
-                "first_ms": found["begin_ms"] or None,
-                "last_ms": found["end_ms"] or None,
-                "allocated": file.geometry.entry_at(file.allocated_entries),
-                "wrote": wrote,
-                "flushed": wrote if file.synced else None,
-                "state": "writing" if found["state"] == "writing" else "full",
-                "mapped": file.region is not None,
-            }
+            StoreFile(
+                kind="index",
+                name=file.name,
+                base=found.begin_offset,
+                size=file.geometry.file_bytes,
+                allocated=file.geometry.entry_at(file.allocated_entries),
+                wrote=wrote,
+                flushed=wrote if file.synced else None,
+                state="writing" if found.state == "writing" else "full",
+                mapped=file.region is not None,
+                first_ms=found.begin_ms or None,
+                last_ms=found.end_ms or None,
+            )
         )
     return facts
 
 
-def kept_facts(disk: Disk, root: Path) -> dict:
+def kept_facts(disk: Disk, root: Path) -> LostAndFound:
     """Files and bytes that recoveries of the store at `root` took away; None for both when they cannot be
     looked at.
 
@@ -137,10 +166,10 @@ def kept_facts(disk: Disk, root: Path) -> dict:
             for file in disk.list_names(kept / name)
         ]
         paths = [path for path in paths if not disk.is_directory(path)]
-        return {"files": len(paths), "bytes": sum(disk.size_of(path) for path in paths)}
+        return LostAndFound(files=len(paths), bytes=sum(disk.size_of(path) for path in paths))
     except StoreError:
         # Where the store is the top of a file system, that has a directory of this name, which is root's.
-        return {"files": None, "bytes": None}
+        return LostAndFound()
 
 
 def bytes_by_kind(disk: Disk, root: Path, log_directory: Path) -> dict[str, int]:

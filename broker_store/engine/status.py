@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from broker_store.config.store import StoreSettings
@@ -22,6 +23,17 @@ from broker_store.engine.read.reads import Reads
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.store_facts import (
+    Behind,
+    DiskSpace,
+    Flush,
+    LogPositions,
+    LostAndFound,
+    Sizes,
+    Snapshot,
+    Stamps,
+    StoreFile,
+)
 from broker_store.engine.store_state import StoreState
 from broker_store.kernels import context as c
 
@@ -60,24 +72,24 @@ class StoreStatus:
         self._retention, self._cleaning = retention, cleaning
         self._state, self._confirmation, self._report, self._clock = state, confirmation, report, clock
 
-    def positions(self) -> dict:
+    def positions(self) -> LogPositions:
         """Log offsets of now. None for what a store that is only inspected cannot know: how much of it is on
         the disk."""
         stamps = self._checkpoint.stamps
         is_known = not self._settings.inspect
-        return {
-            "min": self._log.minimum,
-            "wrote": self._log.wrote,
-            "confirmed": self._confirmation.confirmed,
-            "flushed": self._log.flushed if is_known else None,
-            "dispatched": self._dispatcher.dispatched,
-            "checkpoint_position": self._round_flusher.position if is_known else None,
-            "checkpoint": {
-                "physic_ms": stamps.physic_msg_timestamp,
-                "logics_ms": stamps.logics_msg_timestamp,
-                "index_ms": stamps.index_msg_timestamp,
-            },
-        }
+        return LogPositions(
+            min=self._log.minimum,
+            wrote=self._log.wrote,
+            confirmed=self._confirmation.confirmed,
+            flushed=self._log.flushed if is_known else None,
+            dispatched=self._dispatcher.dispatched,
+            checkpoint_position=self._round_flusher.position if is_known else None,
+            checkpoint=Stamps(
+                physic_ms=stamps.physic_msg_timestamp,
+                logics_ms=stamps.logics_msg_timestamp,
+                index_ms=stamps.index_msg_timestamp,
+            ),
+        )
 
     def behind_ms(self, position: int) -> int | None:
         """How long ago the first record at or after a log offset was stored, 0 when there is none yet; None
@@ -106,70 +118,68 @@ class StoreStatus:
         messages = self._log_flusher.messages
         return None if messages is None else self._view[c.STORED_COUNT] - messages
 
-    def snapshot(self) -> dict:
+    def snapshot(self) -> Snapshot:
         """All that is cheap to know, of one moment."""
         positions = self.positions()
-        flushed = positions["flushed"]
-        unflushed = None if flushed is None else positions["wrote"] - flushed
-        decision = self._retention.last
-        flusher = self._log_flusher
-        settings = self._settings
-        return {
-            "at_ms": self._clock(),
-            "state": self._state.value,
-            "positions": positions,
-            "behind": {
-                "dispatch_bytes": positions["wrote"] - positions["dispatched"],
-                "unflushed_bytes": unflushed,
-                "oldest_unflushed_ms": None if flushed is None else self.behind_ms(flushed),
-                "unflushed_messages": None if unflushed is None else self._unflushed_messages(unflushed),
-            },
-            "flags": self._state.facts(),
-            "flush": {
-                "type": settings.flush_disk_type,
-                "count": flusher.count,
-                "last_duration_ms": flusher.last_duration_ms if flusher.count else None,
-                "max_duration_ms": flusher.max_duration_ms if flusher.count else None,
-                "errors": int(self._state.is_set("sync_failed")),
-            },
-            "totals": {
-                "puts": self._view[c.STORED_COUNT],
-                "put_bytes": self._view[c.STORED_BYTES],
-                **self._reads.totals(),
-                "refused": dict(self._appender.refused),
-            },
-            "disk": (
-                {
-                    "total_bytes": decision.usage.total,
-                    "free_bytes": decision.usage.free,
-                    "used_ratio": decision.usage.used_ratio,
-                }
-                if decision is not None
-                else None
+        flushed = positions.flushed
+        unflushed = None if flushed is None else self._log.wrote - flushed
+        flusher, settings = self._log_flusher, self._settings
+        return Snapshot(
+            at_ms=self._clock(),
+            state=self._state.value,
+            positions=positions,
+            behind=Behind(
+                dispatch_bytes=self._log.wrote - self._dispatcher.dispatched,
+                unflushed_bytes=unflushed,
+                oldest_unflushed_ms=None if flushed is None else self.behind_ms(flushed),
+                unflushed_messages=None if unflushed is None else self._unflushed_messages(unflushed),
             ),
-            "lost_and_found": self._report.lost_and_found,
-            "queues": len(self._queues),
-            "commit_log_files": len(self._log.files),
-            "index": self._index.newest_facts(),
-            "sizes": {
-                "commit_log_file": settings.mapped_file_size_commit_log,
-                "queue_file": settings.mapped_file_size_consume_queue,
-                "index_slots": settings.max_hash_slot_num,
-                "index_entries": settings.max_index_num,
-            },
-        }
+            flags=self._state.facts(),
+            flush=Flush(
+                type=settings.flush_disk_type,
+                count=flusher.count,
+                last_duration_ms=flusher.last_duration_ms if flusher.count else None,
+                max_duration_ms=flusher.max_duration_ms if flusher.count else None,
+                errors=int(self._state.is_set("sync_failed")),
+            ),
+            totals=self._reads.totals(
+                puts=self._view[c.STORED_COUNT],
+                put_bytes=self._view[c.STORED_BYTES],
+                refused=dict(self._appender.refused),
+            ),
+            disk=self._disk_space(),
+            lost_and_found=self._report.lost_and_found or LostAndFound(),
+            queues=len(self._queues),
+            commit_log_files=len(self._log.files),
+            index=self._index.newest_facts(),
+            sizes=Sizes(
+                commit_log_file=settings.mapped_file_size_commit_log,
+                queue_file=settings.mapped_file_size_consume_queue,
+                index_slots=settings.max_hash_slot_num,
+                index_entries=settings.max_index_num,
+            ),
+        )
 
-    def files(self, *kinds: str) -> list[dict]:
-        """A dict a file, with the keys of `engine/file_facts.py`.
+    def _disk_space(self) -> DiskSpace:
+        decision = self._retention.last
+        if decision is None:
+            return DiskSpace()
+        usage = decision.usage
+        return DiskSpace(total_bytes=usage.total, free_bytes=usage.free, used_ratio=usage.used_ratio)
 
-        Of the kinds asked for (commitlog, consumequeue, index), of all when none is: those of the queues may
-        be thousands.
+    def files(self, *kinds: str) -> list[StoreFile]:
+        """The files of the kinds asked for (commitlog, consumequeue, index), of all when none is.
+
+        Those of the queues may be thousands.
         """
-        facts: list[dict] = []
+        facts: list[StoreFile] = []
         if not kinds or "commitlog" in kinds:
-            facts += map(
-                self._of_log_file,
-                log_file_facts(self._log, self._confirmation.confirmed, self._reads.files_held()),
+            facts += log_file_facts(
+                self._log,
+                self._confirmation.confirmed,
+                self._reads.files_held(),
+                self._cleaning.expired,
+                self._appender.last_ms,
             )
         if not kinds or "consumequeue" in kinds:
             for queue in self._queues:
@@ -178,18 +188,11 @@ class StoreStatus:
             facts += index_file_facts(self._index)
         return self._as_known(facts)
 
-    def _of_log_file(self, fact: dict) -> dict:
-        if fact["state"] == "writing":
-            return fact | {"last_ms": self._appender.last_ms or None}
-        if fact["state"] == "full" and fact["base"] in self._cleaning.expired:
-            return fact | {"state": "expired"}
-        return fact
-
-    def _as_known(self, facts: list[dict]) -> list[dict]:
+    def _as_known(self, facts: list[StoreFile]) -> list[StoreFile]:
         """How much of a file is on the disk is not known of a store that is only inspected."""
-        return [fact | {"flushed": None} for fact in facts] if self._settings.inspect else facts
+        return [replace(fact, flushed=None) for fact in facts] if self._settings.inspect else facts
 
-    def queue_files(self, topic: str, queue_id: int) -> list[dict]:
+    def queue_files(self, topic: str, queue_id: int) -> list[StoreFile]:
         """The files of one queue, as in `files`; none for a queue that is not there."""
         queue = self._queues.find(topic, queue_id)
         return [] if queue is None else self._as_known(queue_file_facts(queue))
@@ -199,7 +202,7 @@ class StoreStatus:
         """How long it took to bring queues and index to the disk the last time."""
         return self._round_flusher.last_duration_ms
 
-    def hung_files(self) -> list[dict]:
+    def hung_files(self) -> list[StoreFile]:
         """Files that were deleted while this process still holds them, as in `files`. Asks the system: for a
         thread."""
         return hung_facts(self._disk, self._root, self._log.directory)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker_store.engine.store_facts import Flag
 from broker_store.messages import PutStatus
 
 # A broker refuses sends while one of these is set, before it puts them.
@@ -76,11 +77,9 @@ class StoreState:
         """The cause of each flag that is set."""
         return {name: cause for name, (cause, _) in self._flags.items()}
 
-    def facts(self) -> list[dict]:
-        """Each flag that is set: "name", "cause" and "since_ms"."""
-        return [
-            {"name": name, "cause": cause, "since_ms": since} for name, (cause, since) in self._flags.items()
-        ]
+    def facts(self) -> list[Flag]:
+        """Each flag that is set."""
+        return [Flag(name=name, cause=cause, since_ms=since) for name, (cause, since) in self._flags.items()]
 
     def _update(self) -> None:
         blocked = not self.is_open or self.blocked_by is not None

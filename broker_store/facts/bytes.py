@@ -412,23 +412,23 @@ class _Log(_Cutter):
     def _how_far(self, at: int, size: int) -> tuple[str, str]:
         """(sentence, tone): whether the positions have passed a record yet."""
         known, begin, end = self._positions, self.file.base + at, self.file.base + at + size
-        if known["wrote"] is not None and begin >= known["wrote"]:
+        if known.wrote is not None and begin >= known.wrote:
             return (
-                f"It lies beyond the end of the log, which is {known['wrote']:,}: no reader gets it, "
+                f"It lies beyond the end of the log, which is {known.wrote:,}: no reader gets it, "
                 f"and what is written next replaces it.",
                 "warn",
             )
-        if known["dispatched"] is not None and begin >= known["dispatched"]:
+        if known.dispatched is not None and begin >= known.dispatched:
             return (
-                f"It is not dispatched yet: queues and index know the log up to {known['dispatched']:,}.",
+                f"It is not dispatched yet: queues and index know the log up to {known.dispatched:,}.",
                 "warn",
             )
-        if known["flushed"] is not None and end > known["flushed"]:
-            return f"It is in memory only: the log is on the disk up to {known['flushed']:,}.", "warn"
+        if known.flushed is not None and end > known.flushed:
+            return f"It is in memory only: the log is on the disk up to {known.flushed:,}.", "warn"
         return "", ""
 
     def _room_words(self, at: int, end: int) -> tuple[str, str]:
-        wrote = self._positions["wrote"]
+        wrote = self._positions.wrote
         if wrote is not None and self.file.base + at >= wrote:
             return f"Never written: the log ends at {wrote:,}, and this room was made ahead.", ""
         return self._then(
@@ -443,7 +443,7 @@ class _Log(_Cutter):
             else f"its magic would be {head.magic & 0xFFFFFFFF:#010x}"
         )
         length = (self.file.size if following is None else following) - at
-        wrote = self._positions["wrote"]
+        wrote = self._positions.wrote
         is_beyond = wrote is not None and self.file.base + at >= wrote
         sentence = f"No record begins here: {why}." + (
             f" It lies beyond the end of the log, which is {wrote:,}." if is_beyond else ""
@@ -550,7 +550,7 @@ class _Queue(_Cutter):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self._span = self.knows.queue_span(self.place.topic, self.place.queue)
-        self._dispatched = self.knows.positions()["dispatched"]
+        self._dispatched = self.knows.positions().dispatched
 
     def usual_length(self, at: int) -> int:
         return _UNITS * queue_unit.SIZE
@@ -797,7 +797,7 @@ class _Index(_Cutter):
 
     def _compare(self, entry: index_file.IndexEntry, its_fields: list[Field]) -> tuple[str, str]:
         by_name = {one["name"]: one for one in its_fields}
-        if entry.log_offset < self.knows.positions()["min"]:
+        if entry.log_offset < self.knows.positions().min:
             return "The record that it names was cleaned away.", "warn"
         stored = whereabouts.message_at(self.directory, entry.log_offset)
         if stored is None:

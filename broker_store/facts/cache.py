@@ -15,7 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,9 @@ from broker_store.engine.disk.system import PAGE
 from broker_store.engine.rows import Words
 from broker_store.errors import StoreError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory
+from broker_store.facts.queue_units import QueueUnits
 from broker_store.kernels.residency import fold_pages
+from broker_store.units import Moment, Small, fields_of
 
 CELLS = {"commitlog": 128, "index": 128, "consumequeue": 32}  # of a file, at most one a page
 THREADS = 2
@@ -43,10 +47,95 @@ _MEMORY = {
 }
 
 
-def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
-    """{"at_ms", "took_ms", "source", "files": [see _look], "totals": {kind: {"files", "bytes",
-    "resident_bytes"}}, "memory", "log": {"begin", "end", "wrote"}, "complete", "reason"}. `wrote` is the end
-    of the log when somebody knows it; else it is looked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedFile:
+    """A file of the store and what of it is in memory; None where the system does not say."""
+
+    kind: str  # commitlog, consumequeue or index
+    name: str
+    topic: str  # "" for what is no queue's
+    queue_id: Small | None
+    base: int | None
+    size: int  # bytes
+    resident_bytes: int | None
+    share: float | None  # 0 to 1: of its pages
+    cells: list[float] | None  # the shares of equal parts, by pages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedTotal:
+    """All files of a kind."""
+
+    files: int
+    bytes: int
+    resident_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The machine's memory as /proc/meminfo has it; None for what it does not say."""
+
+    total_bytes: int | None = None
+    available_bytes: int | None = None
+    cached_bytes: int | None = None
+    dirty_bytes: int | None = None
+    writeback_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """Log offsets: where the first file begins, the last one ends, and the next message is written."""
+
+    begin: int
+    end: int
+    wrote: int
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots: classes are made of it and others
+class Residency:
+    """One look at the page cache."""
+
+    at_ms: Moment
+    took_ms: float
+    source: str
+    files: list[CachedFile]
+    totals: dict[str, CachedTotal]  # by kind, and "all"
+    memory: Memory
+    log: LogEnds
+    complete: bool
+    reason: str | None  # why it is not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a group is the furthest behind. It stands where its next message lies: at the end of the log when
+    it has read everything."""
+
+    group: str
+    log_offset: int
+    behind_messages: int  # in all its queues
+    topic: str  # the queue with that place
+    queue_id: Small
+    behind_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QueueFiles:
+    queue_files: int  # of queues, of which those with the most in memory are shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    groups: list[Place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidencyOfFiles(_Places, _QueueFiles, Residency):
+    """What the files alone say."""
+
+
+def residency(store: StoreDirectory, wrote: int | None = None) -> Residency:
+    """A look at all files. `wrote` is the end of the log when somebody knows it; else it is looked for."""
     at_ms, began = int(time.time() * 1000), time.perf_counter()
     log = store.log_files()
     listed = [("commitlog", "", None, base, size, path) for base, size, path in log]
@@ -63,43 +152,51 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:
             looked = list(threads.map(lambda each: _look(store.disk, *each), listed))
     files = [file for file in looked if file is not None]
-    return {
-        "at_ms": at_ms,
-        "took_ms": (time.perf_counter() - began) * 1000,
-        "source": SOURCE,
-        "files": files,
-        "totals": {kind: _total([file for file in files if file["kind"] == kind]) for kind in CELLS}
+    reason = f"{left_out:,} files of queues were left out; {MOST_QUEUE_FILES:,} are looked at"
+    return Residency(
+        at_ms=at_ms,
+        took_ms=(time.perf_counter() - began) * 1000,
+        source=SOURCE,
+        files=files,
+        totals={kind: _total([file for file in files if file.kind == kind]) for kind in CELLS}
         | {"all": _total(files)},
-        "memory": memory(store.disk),
-        "log": {
-            "begin": log[0][0] if log else 0,
-            "end": log[-1][0] + log[-1][1] if log else 0,
-            "wrote": store.log_end() if wrote is None else wrote,
-        },
-        "complete": not left_out,
-        "reason": f"{left_out:,} files of queues were left out; {MOST_QUEUE_FILES:,} are looked at"
-        if left_out
-        else None,
-    }
+        memory=memory(store.disk),
+        log=LogEnds(
+            begin=log[0][0] if log else 0,
+            end=log[-1][0] + log[-1][1] if log else 0,
+            wrote=store.log_end() if wrote is None else wrote,
+        ),
+        complete=not left_out,
+        reason=reason if left_out else None,
+    )
 
 
 def _look(
     disk: Disk, kind: str, topic: str, queue_id: int | None, base: int | None, size: int, path: Path
-) -> dict | None:
-    """A file's facts; `cells` are the shares of equal parts, by pages, that are in memory. None of a file
-    that is gone meanwhile."""
+) -> CachedFile | None:
+    """A file's facts. None of a file that is gone meanwhile."""
     try:
         answers = disk.pages_in_memory(path)
     except StoreError:
         if disk.exists(path):
             raise
         return None
-    file = {"kind": kind, "name": path.name, "topic": topic, "queue_id": queue_id, "base": base, "size": size}
+    file = CachedFile(
+        kind=kind,
+        name=path.name,
+        topic=topic,
+        queue_id=queue_id,
+        base=base,
+        size=size,
+        resident_bytes=None,
+        share=None,
+        cells=None,
+    )
     if answers is None:
-        return file | {"resident_bytes": None, "share": None, "cells": None}
+        return file
     cells = min(CELLS[kind], len(answers))
     if not cells:
-        return file | {"resident_bytes": 0, "share": None, "cells": []}
+        return replace(file, resident_bytes=0, cells=[])
     counts = Words(cells)
     resident = fold_pages(
         np.frombuffer(answers, dtype=np.uint8).ctypes.data, len(answers), cells, counts.address
@@ -110,58 +207,56 @@ def _look(
         round(int(count) / (edges[number + 1] - edges[number]), 4)
         for number, count in enumerate(counts.array)
     ]
-    return file | {
-        "resident_bytes": resident * PAGE - beyond_end,
-        "share": resident / len(answers),
-        "cells": shares,
-    }
-
-
-def shown(picture: dict, queue_files: int, topic: str | None = None) -> dict:
-    """The picture with at most so many files of queues, of one topic when it is named: those with most in
-    memory first. `queue_files` tells how many there are."""
-    queues = [
-        file for file in picture["files"] if file["kind"] == "consumequeue" and topic in (None, file["topic"])
-    ]
-    queues.sort(
-        key=lambda file: (-(file["resident_bytes"] or 0), file["topic"], file["queue_id"], file["name"])
+    return replace(
+        file, resident_bytes=resident * PAGE - beyond_end, share=resident / len(answers), cells=shares
     )
-    others = [file for file in picture["files"] if file["kind"] != "consumequeue"]
-    return picture | {"files": others + queues[:queue_files], "queue_files": len(queues)}
 
 
-def _total(files: list[dict]) -> dict:
-    resident = [file["resident_bytes"] for file in files]
-    return {
-        "files": len(files),
-        "bytes": sum(file["size"] for file in files),
-        "resident_bytes": None if None in resident else sum(resident),
-    }
+def shown(picture: Residency, queue_files: int, topic: str | None = None) -> dict[str, Any]:
+    """The fields of a picture with at most so many files of queues, of one topic when it is named: those with
+    the most in memory first. The field `queue_files` says how many there are."""
+    queues = [file for file in picture.files if file.kind == "consumequeue" and topic in (None, file.topic)]
+    queues.sort(key=lambda file: (-(file.resident_bytes or 0), file.topic, file.queue_id, file.name))
+    others = [file for file in picture.files if file.kind != "consumequeue"]
+    return fields_of(picture) | {"files": others + queues[:queue_files], "queue_files": len(queues)}
 
 
-def memory(disk: Disk) -> dict:
+def of_files(store: StoreDirectory, queue_files: int, topic: str | None = None) -> ResidencyOfFiles:
+    """A look at a store without its broker, shown as `shown` says."""
+    picture = residency(store)
+    places, _ = read_positions(store, store.group_offsets(), picture.log.wrote)
+    return ResidencyOfFiles(**shown(picture, queue_files, topic), groups=places)
+
+
+def _total(files: list[CachedFile]) -> CachedTotal:
+    resident = [file.resident_bytes for file in files]
+    return CachedTotal(
+        files=len(files),
+        bytes=sum(file.size for file in files),
+        resident_bytes=None if None in resident else sum(resident),
+    )
+
+
+def memory(disk: Disk) -> Memory:
     """The machine's memory as /proc/meminfo has it; None for what it does not say."""
     try:
         with disk.open_reader(MEMINFO) as reader:
             text = reader.read(0, 1 << 16).decode()
     except StoreError:
-        return dict.fromkeys(_MEMORY)
+        return Memory()
     said = {name: value.split() for name, _, value in (line.partition(":") for line in text.splitlines())}
-    return {
-        key: int(said[name][0]) << 10 if said.get(name, [])[1:] == ["kB"] else None
-        for key, name in _MEMORY.items()
-    }
+    return Memory(
+        **{
+            key: int(said[name][0]) << 10 if said.get(name, [])[1:] == ["kB"] else None
+            for key, name in _MEMORY.items()
+        }
+    )
 
 
-def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> tuple[list[dict], bool]:
-    """[{"group", "log_offset", "behind_bytes", "behind_messages", "topic", "queue_id"}] of the queue in which
-    each group is the furthest behind, and all its messages; the furthest first. And whether all queues were
-    looked at.
-
-    A group stands where its next message lies: at the end of the log when it has read everything.
-    """
-    found: dict[str, dict] = {}
-    queues = {}
+def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> tuple[list[Place], bool]:
+    """The place of each group, the furthest behind first, and whether all queues were looked at."""
+    found: dict[str, Place] = {}
+    queues: dict[tuple[str, int], QueueUnits] = {}
     looked = 0
     for group, topic, queue_id, offset in _queues_of(offsets):
         if looked >= MOST_QUEUES:
@@ -175,21 +270,19 @@ def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> 
         left = max(0, units.end - max(offset, units.first))
         unit = units.unit(max(offset, units.first)) if left else None
         log_offset = wrote if unit is None or unit.is_pre_blank else unit.log_offset
-        place = found.setdefault(
-            group,
-            {
-                "group": group,
-                "log_offset": log_offset,
-                "behind_messages": 0,
-                "topic": topic,
-                "queue_id": queue_id,
-            },
-        )
-        place["behind_messages"] += left
-        if log_offset < place["log_offset"]:
-            place |= {"log_offset": log_offset, "topic": topic, "queue_id": queue_id}
-    for place in found.values():
-        place["behind_bytes"] = max(0, wrote - place["log_offset"])
+        before = found.get(group)
+        messages = left + (0 if before is None else before.behind_messages)
+        if before is not None and log_offset >= before.log_offset:
+            found[group] = replace(before, behind_messages=messages)
+        else:
+            found[group] = Place(
+                group=group,
+                log_offset=log_offset,
+                behind_messages=messages,
+                topic=topic,
+                queue_id=queue_id,
+                behind_bytes=max(0, wrote - log_offset),
+            )
     return _furthest_first(found), True
 
 
@@ -200,5 +293,5 @@ def _queues_of(offsets: GroupOffsets) -> Iterator[tuple[str, str, int, int]]:
                 yield group, topic, queue_id, offset
 
 
-def _furthest_first(found: dict[str, dict]) -> list[dict]:
-    return sorted(found.values(), key=lambda place: (place["log_offset"], place["group"]))
+def _furthest_first(found: dict[str, Place]) -> list[Place]:
+    return sorted(found.values(), key=lambda place: (place.log_offset, place.group))

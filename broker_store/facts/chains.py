@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from broker_store.formats import index_file, properties, record
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexEntry, IndexGeometry
 from broker_store.kernels import slots as kernels
 from broker_store.throttle import pause
+from broker_store.units import Moment, Small
 
 LONGEST = 10  # chains that are looked at one by one
 LOOKED_AT = 1_000  # entries of such a chain, the newest
@@ -31,8 +33,61 @@ BROKEN_STEPS = 100_000  # entries of all of those together
 SMALL = 0.5  # slots; a length that neither has nor should have more of them ends the list
 
 
-def chains(directory: StoreDirectory, name: str) -> dict:
-    """The chains of the file `name` as they are now: see the module."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainKey:
+    """Entries of a chain with one hash; topic and key are None when its message is not in the log."""
+
+    hash: int
+    entries: int
+    log_offset: int  # of the message of the newest
+    topic: str | None
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongChain:
+    """One of the longest chains."""
+
+    slot: int
+    entries: int
+    looked_at: int  # of these, the newest
+    foreign: int  # entries with another hash than the commonest
+    foreign_share: float | None  # 0 to 1: of those looked at
+    hashes: int
+    keys: list[ChainKey]  # the commonest hashes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """The chains of an index file, beside what an even hash would give."""
+
+    name: str
+    at_ms: Moment
+    took_ms: float
+    slots: Small
+    entries: int
+    max_entries: int
+    moving: bool  # something was added meanwhile
+    used: int  # slots with a chain
+    expected_used: float
+    mean: float  # entries of a slot
+    mean_used: float | None  # entries of a chain
+    # Entries that a lookup walks over. A key that is there is one of the entries, drawn at random; its whole
+    # chain is walked. One that is not has any slot.
+    touched_by_hit: float | None
+    even_touched_by_hit: float | None
+    touched_by_miss: float
+    # {"from", "to", "slots", "expected"}: chains of these lengths. `from` can be no field of a class.
+    lengths: list[dict[str, float]]
+    longest: list[LongChain]
+    broken: int  # chains that are not whole
+    unreachable: int  # entries that no lookup reaches
+    unreachable_is_exact: bool  # else there are at least so many
+    findings: list[str]
+
+
+def chains(directory: StoreDirectory, name: str) -> Chains:
+    """The chains of the file `name` as they are now."""
     began = time.perf_counter()
     with directory.open_index(name) as (reader, geometry):
         header = index_file.decode_header(reader.read(0, HEADER.size))
@@ -48,32 +103,28 @@ def chains(directory: StoreDirectory, name: str) -> dict:
         longest = [_chain(directory, reader, geometry, behind, slot, length) for length, slot in walk.longest]
     entries, squares = walk.sums[kernels.G_ENTRIES], walk.sums[kernels.G_SQUARES]
     slots, broken = geometry.slots, walk.sums[kernels.G_BROKEN]
-    return {
-        "name": name,
-        "at_ms": int(time.time() * 1000),
-        "took_ms": (time.perf_counter() - began) * 1e3,
-        "slots": slots,
-        "entries": behind - FIRST_ENTRY,
-        "max_entries": geometry.entries - FIRST_ENTRY,
-        "moving": moving,
-        "used": walk.sums[kernels.G_USED],
-        "expected_used": slots * (1 - (1 - 1 / slots) ** entries),
-        "mean": entries / slots,
-        "mean_used": entries / walk.sums[kernels.G_USED] if walk.sums[kernels.G_USED] else None,
-        # A key that is there is one of the entries, drawn at random; its whole chain is walked. One that is
-        # not has any slot.
-        "touched_by_hit": squares / entries if entries else None,
-        "even_touched_by_hit": 1 + (entries - 1) / slots if entries else None,
-        "touched_by_miss": entries / slots,
-        "lengths": list(_lengths(walk.buckets, entries, slots)),
-        "longest": longest,
-        "broken": broken,
-        "unreachable": unreachable,
-        "unreachable_is_exact": followed,
-        "findings": list(
-            _findings(header.count, geometry, walk.wrong, broken, unreachable, looped, followed)
-        ),
-    }
+    return Chains(
+        name=name,
+        at_ms=int(time.time() * 1000),
+        took_ms=(time.perf_counter() - began) * 1e3,
+        slots=slots,
+        entries=behind - FIRST_ENTRY,
+        max_entries=geometry.entries - FIRST_ENTRY,
+        moving=moving,
+        used=walk.sums[kernels.G_USED],
+        expected_used=slots * (1 - (1 - 1 / slots) ** entries),
+        mean=entries / slots,
+        mean_used=entries / walk.sums[kernels.G_USED] if walk.sums[kernels.G_USED] else None,
+        touched_by_hit=squares / entries if entries else None,
+        even_touched_by_hit=1 + (entries - 1) / slots if entries else None,
+        touched_by_miss=entries / slots,
+        lengths=list(_lengths(walk.buckets, entries, slots)),
+        longest=longest,
+        broken=broken,
+        unreachable=unreachable,
+        unreachable_is_exact=followed,
+        findings=list(_findings(header.count, geometry, walk.wrong, broken, unreachable, looped, followed)),
+    )
 
 
 class _Walk:
@@ -178,7 +229,7 @@ def follow(
 
 def _chain(
     directory: StoreDirectory, reader: Reader, geometry: IndexGeometry, behind: int, slot: int, length: int
-) -> dict:
+) -> LongChain:
     """One long chain: whose entries it holds. Foreign ones have another hash than most of what was looked
     at."""
     hashes: Counter[int] = Counter()
@@ -190,43 +241,34 @@ def _chain(
         newest.setdefault(entry.key_hash, entry.log_offset)
     looked_at, common = hashes.total(), hashes.most_common(HASHES)
     foreign = looked_at - common[0][1] if common else 0
-    return {
-        "slot": slot,
-        "entries": length,
-        "looked_at": looked_at,
-        "foreign": foreign,
-        "foreign_share": foreign / looked_at if looked_at else None,
-        "hashes": len(hashes),
-        "keys": [
-            {
-                "hash": hashed,
-                "entries": entries,
-                "log_offset": newest[hashed],
-                **_key_of(directory, newest[hashed], hashed),
-            }
-            for hashed, entries in common
-        ],
-    }
+    return LongChain(
+        slot=slot,
+        entries=length,
+        looked_at=looked_at,
+        foreign=foreign,
+        foreign_share=foreign / looked_at if looked_at else None,
+        hashes=len(hashes),
+        keys=[_key_of(directory, newest[hashed], hashed, entries) for hashed, entries in common],
+    )
 
 
-def _key_of(directory: StoreDirectory, log_offset: int, hashed: int) -> dict:
-    """Topic and key of the message at a place of the log that have this hash; None when there is none."""
+def _key_of(directory: StoreDirectory, log_offset: int, hashed: int, entries: int) -> ChainKey:
+    """Topic and key of the message at a place of the log that have this hash."""
+    found = ChainKey(hash=hashed, entries=entries, log_offset=log_offset, topic=None, key=None)
     try:
         message = record.decode(directory.record_at(log_offset), log_offset=log_offset, check_crc=False)
     except (FormatError, NotFoundError):
-        return {"topic": None, "key": None}
+        return found
     for text in index_file.texts_of(
         message.topic, message.unique_key, message.properties.get(properties.KEYS), message.tags
     ):
         if index_file.key_hash(text) == hashed:
-            return {
-                "topic": message.topic,
-                "key": text.removeprefix(message.topic + index_file.KEY_SEPARATOR),
-            }
-    return {"topic": None, "key": None}
+            key = text.removeprefix(message.topic + index_file.KEY_SEPARATOR)
+            return replace(found, topic=message.topic, key=key)
+    return found
 
 
-def _lengths(buckets: list[int], entries: int, slots: int) -> Iterator[dict]:
+def _lengths(buckets: list[int], entries: int, slots: int) -> Iterator[dict[str, float]]:
     """Slots by the length of their chain, and how many an even hash would give: one by one to somewhat beyond
     the mean, then in ranges that double."""
     mean = entries / slots

@@ -9,18 +9,24 @@ are the snapshot's and the file list's of the engine, as far as they can be know
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from broker_store.engine.config_files import read_sound
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.file_facts import kept_facts
+from broker_store.engine.store_facts import IndexFileHeader, StoreFile
 from broker_store.errors import DamagedStoreError, FormatError, NotFoundError, StoreError
 from broker_store.facts.queue_units import QueueUnits
 from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record, timer_log
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.units import fields_of
 
+# A StoreFile, or one with more fields
+File = TypeVar("File", bound=StoreFile)
 GroupOffsets = dict[str, dict[str, dict[int, int]]]
 
 OFFSETS_FILE = "consumerOffset.json"  # in config/
@@ -73,10 +79,10 @@ class StoreDirectory:
             "commit_log_files": len(log),
             "queues": len(list(self._queues())),
             "index_files": len(self._index_names()),
-            "lost_and_found": kept_facts(self.disk, self.root),
+            "lost_and_found": fields_of(kept_facts(self.disk, self.root)),
             "sizes": {
                 "mapped_file_size_commit_log": log[0][1] if log else None,
-                "allocated_bytes": sum(file["allocated"] for file in self.files()),
+                "allocated_bytes": sum(file.allocated for file in self.files()),
             },
         }
 
@@ -99,7 +105,7 @@ class StoreDirectory:
                 found |= {"max_hash_slot_num": shape.slots, "max_index_num": shape.entries}
         return found
 
-    def files(self) -> list[dict]:
+    def files(self) -> list[StoreFile]:
         """Every mapped file: the shape of the engine's, in which what only the process knows that writes them
         is None."""
         end = self.log_end()
@@ -122,41 +128,34 @@ class StoreDirectory:
             wrote = None if shape is None else shape.entry_at(count)
             found = self._file("index", path, header.begin_offset, self.disk.size_of(path), wrote)
             if shape is not None:
-                found["state"] = "full" if count >= shape.entries else "writing"
-            files.append(
-                found | {"first_ms": header.begin_timestamp or None, "last_ms": header.end_timestamp or None}
-            )
+                found = replace(found, state="full" if count >= shape.entries else "writing")
+            times = {"first_ms": header.begin_timestamp or None, "last_ms": header.end_timestamp or None}
+            files.append(replace(found, **times))
         return sorted(
             files,
             key=lambda file: (
-                _KINDS.index(file["kind"]),
-                file["topic"] or "",
-                file["queue_id"] or 0,
-                file["name"],
+                _KINDS.index(file.kind),
+                file.topic or "",
+                file.queue_id or 0,
+                file.name,
             ),
         )
 
     def _file(
         self, kind, path: Path, base, size, wrote, topic: str | None = None, queue_id: int | None = None
-    ) -> dict:
+    ) -> StoreFile:
         state = None if wrote is None else "full" if wrote >= size else "writing" if wrote else "preallocated"
-        return {
-            "kind": kind,
-            "name": path.name,
-            "topic": topic,
-            "queue_id": queue_id,
-            "base": base,
-            "size": size,
-            "allocated": self.disk.allocated_bytes(path),
-            "wrote": wrote,
-            "confirmed": None,
-            "flushed": None,
-            "state": state,
-            "mapped": None,
-            "readers": None,
-            "first_ms": None,
-            "last_ms": None,
-        }
+        return StoreFile(
+            kind=kind,
+            name=path.name,
+            topic=topic,
+            queue_id=queue_id,
+            base=base,
+            size=size,
+            allocated=self.disk.allocated_bytes(path),
+            wrote=wrote,
+            state=state,
+        )
 
     def _units_in(self, path: Path, size: int) -> int:
         """How many units a file begins with, by halving: behind the last there is nothing but zeros."""
@@ -170,7 +169,7 @@ class StoreDirectory:
                     high = middle
         return low
 
-    def with_times(self, files: list[dict]) -> list[dict]:
+    def with_times(self, files: Sequence[File]) -> list[File]:
         """The files with `first_ms` and `last_ms`, the store times of what they hold, as far as they are
         known cheaply.
 
@@ -187,19 +186,19 @@ class StoreDirectory:
 
         timed = []
         for file in files:
-            first_ms, last_ms = file.get("first_ms"), file.get("last_ms")
-            if file["kind"] == "commitlog" and file["wrote"]:
-                first_ms, last_ms = first_of(file["base"]), first_of(file["base"] + file["size"]) or last_ms
-            elif file["kind"] == "consumequeue" and file["wrote"]:
+            first_ms, last_ms = file.first_ms, file.last_ms
+            if file.kind == "commitlog" and file.wrote:
+                first_ms, last_ms = first_of(file.base), first_of(file.base + file.size) or last_ms
+            elif file.kind == "consumequeue" and file.wrote:
                 first_ms, last_ms = (
                     self._unit_ms(file, 0),
-                    self._unit_ms(file, file["wrote"] - queue_unit.SIZE),
+                    self._unit_ms(file, file.wrote - queue_unit.SIZE),
                 )
-            timed.append(file | {"first_ms": first_ms, "last_ms": last_ms})
+            timed.append(replace(file, first_ms=first_ms, last_ms=last_ms))
         return timed
 
-    def _unit_ms(self, file: dict, at: int) -> int | None:
-        path = self.root / "consumequeue" / file["topic"] / str(file["queue_id"]) / file["name"]
+    def _unit_ms(self, file: StoreFile, at: int) -> int | None:
+        path = self.root / "consumequeue" / file.topic / str(file.queue_id) / file.name
         try:
             with self.disk.open_reader(path) as reader:
                 raw = reader.read(at, queue_unit.SIZE)
@@ -223,22 +222,22 @@ class StoreDirectory:
             return None
         return stored_ms if stored_ms > 0 else None
 
-    def index(self) -> list[dict]:
+    def index(self) -> list[IndexFileHeader]:
         """The header of every index file."""
         found = []
         for path, header, shape in self._index_files():
             found.append(
-                {
-                    "name": path.name,
-                    "slots": shape and shape.slots,
-                    "slots_used": header.slots_used,
-                    "entries": header.count - 1,
-                    "max_entries": shape and shape.entries,
-                    "begin_ms": header.begin_timestamp or None,
-                    "end_ms": header.end_timestamp or None,
-                    "begin_offset": header.begin_offset,
-                    "end_offset": header.end_offset,
-                }
+                IndexFileHeader(
+                    name=path.name,
+                    slots=shape and shape.slots,
+                    slots_used=header.slots_used,
+                    entries=header.count - 1,
+                    max_entries=shape and shape.entries,
+                    begin_ms=header.begin_timestamp or None,
+                    end_ms=header.end_timestamp or None,
+                    begin_offset=header.begin_offset,
+                    end_offset=header.end_offset,
+                )
             )
         return found
 

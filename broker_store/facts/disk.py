@@ -307,7 +307,7 @@ class DiskView:
         written = self._positions.log_end - self._positions.log_minimum
         if written <= 0:
             return None
-        entries = sum(max(0, header["entries"]) for header in self._store.index())
+        entries = sum(max(0, header.entries) for header in self._store.index())
         return (self._messages * 20 + entries * INDEX_ENTRY_BYTES) / written
 
     def _others_per_s(self) -> float | None:

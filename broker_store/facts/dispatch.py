@@ -7,15 +7,20 @@ position. In the files that a crash left, or Apache's broker, each stands for it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from broker_store.engine.flusher import MAX_ROUND_MS
 from broker_store.engine.store import MessageStore
+from broker_store.engine.store_facts import LogPositions, Snapshot, Stamps
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.neighbours import record_before
 from broker_store.facts.positions import Positions
-from broker_store.facts.write_path import sync_facts
+from broker_store.facts.write_path import Histogram, sync_facts
+from broker_store.units import Moment, Small, fields_of
 
-# In the order of a record's way: position of MessageStore.positions(), what it is called.
+# In the order of a record's way: field of LogPositions, what it is called.
 SINKS = {
     "confirmed": "Confirmed",
     "dispatched": "Dispatched",
@@ -34,38 +39,85 @@ _WHY = {
 }
 
 
-def race(positions: dict, behind_ms: dict, rebuild: dict | None = None) -> dict:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """How far one step has come. None is not known."""
+
+    position: int | None = None  # a log offset
+    behind_bytes: int | None = None
+    behind_ms: int | None = None  # age of the first record that it lacks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """How far each step has come, beside the end of the log."""
+
+    end: int | None  # a log offset
+    sinks: dict[str, Sink]  # by their names in SINKS, or in FILE_SINKS
+    slowest: str | None  # the name of one of _RUNNERS; None when none is behind
+    sentence: str
+    index_rebuild: dict[str, Any] | None  # MessageStore.rebuild_state() while it runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """The rounds that bring queues and index to the disk, and then set the checkpoint."""
+
+    longest_interval_ms: int
+    last_duration_ms: float | None  # None before the first
+    position: int | None  # what is before this log offset is on the disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushing:
+    """How the log, and how queues and index come to the disk."""
+
+    at_ms: Moment
+    type: str  # ASYNC_FLUSH or SYNC_FLUSH
+    count: Small  # syncs of the log since the start
+    last_duration_ms: float | None
+    max_duration_ms: float | None
+    errors: int  # 1 when the last sync failed
+    interval_ms: int  # between two syncs of ASYNC_FLUSH
+    unflushed_bytes: int | None
+    unflushed_messages: int | None
+    oldest_unflushed_ms: int | None  # age of the first record that is not on the disk
+    sync_us: Histogram
+    round: Round
+    checkpoint: Stamps
+
+
+def race(positions: LogPositions, behind_ms: dict, rebuild: dict[str, Any] | None = None) -> Race:
     """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a
     sentence on them."""
-    end = positions["wrote"]
+    end, places = positions.wrote, {name: getattr(positions, name) for name in SINKS}
     sinks = {
-        name: {
-            "position": positions[name],
-            "behind_bytes": None if end is None or positions[name] is None else end - positions[name],
-            "behind_ms": behind_ms.get(name),
-        }
-        for name in SINKS
+        name: Sink(
+            position=place,
+            behind_bytes=None if end is None or place is None else end - place,
+            behind_ms=behind_ms.get(name),
+        )
+        for name, place in places.items()
     }
-    return {
-        "end": end,
-        "sinks": sinks,
-        "slowest": _slowest(sinks),
-        "sentence": _sentence(sinks),
-        "index_rebuild": rebuild,
-    }
+    return Race(
+        end=end,
+        sinks=sinks,
+        slowest=_slowest(sinks),
+        sentence=_sentence(sinks),
+        index_rebuild=rebuild,
+    )
 
 
-def of(store: MessageStore) -> dict:
+def of(store: MessageStore) -> Race:
     """The race of a store that runs."""
     positions = store.status.positions()
-    ages = {
-        name: None if positions[name] is None else store.status.behind_ms(positions[name]) for name in SINKS
-    }
+    places = {name: getattr(positions, name) for name in SINKS}
+    ages = {name: None if place is None else store.status.behind_ms(place) for name, place in places.items()}
     rebuild = store.rebuilding.progress()
     return race(positions, ages, rebuild if rebuild["state"] == "running" else None)
 
 
-def of_files(directory: StoreDirectory) -> dict:
+def of_files(directory: StoreDirectory) -> Race:
     """The race as a store's files have it, before any start has mended them.
 
     Queues and index stand at the end of the newest record that they name, the checkpoint at the first record
@@ -81,34 +133,31 @@ def of_files(directory: StoreDirectory) -> dict:
         }
         newest_ms = look.store_ms(last) if (last := _last_record(directory, end)) is not None else None
         sinks = {
-            name: _of_file(look, min(place, end), end, newest_ms) if place is not None else _UNKNOWN_SINK
+            name: _of_file(look, min(place, end), end, newest_ms) if place is not None else Sink()
             for name, place in places.items()
         }
     behind = [
-        f"{FILE_SINKS[name]} {'not known' if sink['position'] is None else _distance(sink)}"
+        f"{FILE_SINKS[name]} {'not known' if sink.position is None else _distance(sink)}"
         for name, sink in sinks.items()
-        if sink["behind_bytes"] != 0
+        if sink.behind_bytes != 0
     ]
     said = "; ".join(behind) if behind else "queues, index and checkpoint are at the end of the log"
-    return {
-        "end": end,
-        "sinks": sinks | dict.fromkeys(("confirmed", "flushed"), _UNKNOWN_SINK),
-        "slowest": None,
-        "sentence": f"As the files have it: {said}.",
-        "index_rebuild": None,
-    }
+    return Race(
+        end=end,
+        sinks=sinks | dict.fromkeys(("confirmed", "flushed"), Sink()),
+        slowest=None,
+        sentence=f"As the files have it: {said}.",
+        index_rebuild=None,
+    )
 
 
-_UNKNOWN_SINK = {"position": None, "behind_bytes": None, "behind_ms": None}
-
-
-def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> dict:
+def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> Sink:
     lacks_ms = newest_ms if place == end else look.store_ms(place)
-    return {
-        "position": place,
-        "behind_bytes": end - place,
-        "behind_ms": None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms,
-    }
+    return Sink(
+        position=place,
+        behind_bytes=end - place,
+        behind_ms=None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms,
+    )
 
 
 def _queues_reach(look: Positions) -> int:
@@ -121,9 +170,9 @@ def _queues_reach(look: Positions) -> int:
 
 def _index_reaches(directory: StoreDirectory) -> int | None:
     """None without an index, and when the message it ends with is not in the log."""
-    files = [header for header in directory.index() if header["entries"] > 0]
+    files = [header for header in directory.index() if header.entries > 0]
     try:
-        return files[-1]["end_offset"] + len(directory.record_at(files[-1]["end_offset"])) if files else None
+        return files[-1].end_offset + len(directory.record_at(files[-1].end_offset)) if files else None
     except NotFoundError:
         return None
 
@@ -149,45 +198,55 @@ def _last_record(directory: StoreDirectory, end: int) -> int | None:
     return None
 
 
-def flush(store: MessageStore) -> dict:
+def flush(store: MessageStore) -> Flushing:
     """How the log, and how queues and index come to the disk."""
     snapshot, settings = store.status.snapshot(), store.settings
-    behind = snapshot["behind"]
-    return {
-        "at_ms": snapshot["at_ms"],
-        **snapshot["flush"],
-        "interval_ms": settings.flush_interval_commit_log,
-        "unflushed_bytes": behind["unflushed_bytes"],
-        "unflushed_messages": behind["unflushed_messages"],
-        "oldest_unflushed_ms": behind["oldest_unflushed_ms"],
-        "sync_us": sync_facts(store.write_path),
-        "round": {
-            "longest_interval_ms": min(settings.flush_consume_queue_thorough_interval, MAX_ROUND_MS),
-            "last_duration_ms": store.status.last_round_duration_ms,
-            "position": snapshot["positions"]["checkpoint_position"],
-        },
-        "checkpoint": snapshot["positions"]["checkpoint"],
-    }
+    return flushing(
+        snapshot,
+        interval_ms=settings.flush_interval_commit_log,
+        sync_us=sync_facts(store.write_path),
+        round=Round(
+            longest_interval_ms=min(settings.flush_consume_queue_thorough_interval, MAX_ROUND_MS),
+            last_duration_ms=store.status.last_round_duration_ms,
+            position=snapshot.positions.checkpoint_position,
+        ),
+    )
 
 
-def _slowest(sinks: dict) -> str | None:
+def flushing(snapshot: Snapshot, *, interval_ms: int, sync_us: Histogram, round: Round) -> Flushing:
+    """What a snapshot says of flushing, with what is measured beside it."""
+    behind = snapshot.behind
+    return Flushing(
+        at_ms=snapshot.at_ms,
+        **fields_of(snapshot.flush),
+        interval_ms=interval_ms,
+        unflushed_bytes=behind.unflushed_bytes,
+        unflushed_messages=behind.unflushed_messages,
+        oldest_unflushed_ms=behind.oldest_unflushed_ms,
+        sync_us=sync_us,
+        round=round,
+        checkpoint=snapshot.positions.checkpoint,
+    )
+
+
+def _slowest(sinks: dict[str, Sink]) -> str | None:
     """The one of the runners that is furthest behind; None when none is, or nothing is known."""
-    behind = [name for name in _RUNNERS if sinks[name]["behind_bytes"]]
+    behind = [name for name in _RUNNERS if sinks[name].behind_bytes]
     return (
-        max(behind, key=lambda name: (sinks[name]["behind_ms"] or 0, sinks[name]["behind_bytes"]))
+        max(behind, key=lambda name: (sinks[name].behind_ms or 0, sinks[name].behind_bytes))
         if behind
         else None
     )
 
 
-def _sentence(sinks: dict) -> str:
-    unknown = [f"“{SINKS[name]}”" for name in _RUNNERS if sinks[name]["position"] is None]
+def _sentence(sinks: dict[str, Sink]) -> str:
+    unknown = [f"“{SINKS[name]}”" for name in _RUNNERS if sinks[name].position is None]
     if unknown:
         return f"How far {' and '.join(unknown)} came is not known."
     checkpoint = sinks["checkpoint_position"]
     said = (
         "The checkpoint was not set in this run yet."
-        if checkpoint["position"] is None
+        if checkpoint.position is None
         else f"The checkpoint is {_distance(checkpoint)}."
     )
     name = _slowest(sinks)
@@ -196,9 +255,9 @@ def _sentence(sinks: dict) -> str:
     return f"The slowest is “{SINKS[name]}”, {_distance(sinks[name])}: {_WHY[name]}. {said}"
 
 
-def _distance(sink: dict) -> str:
-    if not sink["behind_bytes"]:
+def _distance(sink: Sink) -> str:
+    if not sink.behind_bytes:
         return "at the end of the log"
-    age = sink["behind_ms"]
+    age = sink.behind_ms
     said = "" if age is None else f" and {age / 1000:,.1f} s" if age >= 1000 else f" and {age} ms"
-    return f"{sink['behind_bytes']:,} bytes{said} behind the end of the log"
+    return f"{sink.behind_bytes:,} bytes{said} behind the end of the log"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 
 from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.store_facts import LogPositions
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file, properties, record
@@ -37,7 +38,7 @@ def explain(
     begin_ms: int = 0,
     end_ms: int = FOR_EVER_MS,
     limit: int = 64,
-    positions: dict | None = None,
+    positions: LogPositions | None = None,
 ) -> list[dict]:
     """The steps. `positions` of the running store say how far the index is filled; without them the log
     behind it is looked at."""
@@ -58,7 +59,7 @@ class _Lookup:
         self._found = self._kept = self._entries = self._files = 0
         self._began = self._told_at = time.perf_counter()
 
-    def run(self, positions: dict | None) -> list[dict]:
+    def run(self, positions: LogPositions | None) -> list[dict]:
         self._tell("hash", key=self._text, hash=self._hashed)
         files = self._directory.index_files()
         why = self._walk(files)
@@ -210,17 +211,17 @@ class _Lookup:
         )
 
     def _tell_behind(
-        self, files: list[tuple[str, IndexHeader, IndexGeometry | None]], positions: dict | None
+        self, files: list[tuple[str, IndexHeader, IndexGeometry | None]], positions: LogPositions | None
     ) -> None:
         """What is written but not in the index yet."""
         if positions is not None:
-            missing = positions["confirmed"] - positions["dispatched"]
+            missing = positions.confirmed - positions.dispatched
             if missing > 0:
                 why = (
-                    f"the index is filled up to position {positions['dispatched']:,} of "
-                    f"{positions['confirmed']:,}: messages behind are not found yet"
+                    f"the index is filled up to position {positions.dispatched:,} of "
+                    f"{positions.confirmed:,}: messages behind are not found yet"
                 )
-                self._tell("behind", log_offset=positions["dispatched"], bytes=missing, why=why)
+                self._tell("behind", log_offset=positions.dispatched, bytes=missing, why=why)
             return
         last = next(
             (header.end_offset for _, header, _ in reversed(files) if header.count > FIRST_ENTRY), None

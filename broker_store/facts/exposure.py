@@ -9,14 +9,17 @@ log. How fast it reads is known only from earlier starts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
 from broker_store.engine.start.start_records import names, parsed
+from broker_store.engine.store_facts import Snapshot
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import record
+from broker_store.units import Moment, fields_of
 
 REPORTS_LOOKED_AT = 5
 LEAST_SCANNED_BYTES = 1 << 20  # less is over too soon to tell a rate
@@ -31,45 +34,131 @@ _CRASHED = (
 _UNKNOWN_RATE = "no start that is remembered has read enough of a log to tell how fast this machine does"
 
 
-def of_files(directory: StoreDirectory, rate: dict) -> dict:
-    """What the files alone tell of a store without its broker; `rate` is what `scan_rate` gave."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The log file that a start after a crash begins with."""
+
+    file: str  # its name
+    position: int  # the log offset of its beginning
+    first_ms: Moment | None  # store time of its first record; None when no file begins early enough
+    limit_ms: Moment | None  # that must not be later than this: the checkpoint's time less three seconds
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRate:
+    """How fast starts read their logs. None when no start is remembered that read enough."""
+
+    bytes_per_s: float | None
+    other_ms: float | None  # that the other steps of the newest of them took
+    measured_by: int  # starts
+    why_unknown: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """What a start after a crash reads."""
+
+    rescan_bytes: int | None
+    log_end: int | None
+    estimated_ms: int | None
+    # As in ScanRate
+    bytes_per_s: float | None
+    other_ms: float | None
+    measured_by: int
+    why_unknown: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What a crash takes at most. None is not known."""
+
+    bytes: int | None
+    messages: int | None
+    oldest_ms: int | None  # age of the first of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashLoss:
+    """What one kind of crash takes."""
+
+    written: Lost
+    acknowledged: Lost  # of these, what clients were told is stored
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """What each kind of crash takes."""
+
+    process: CrashLoss  # it is killed
+    power: CrashLoss  # it fails
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots: RunningExposure is made of two classes
+class Exposure:
+    """If it crashed now: what would be lost, and what the start after it would do."""
+
+    state: str  # that of the store, or closed or crashed where only files are known
+    flush_type: str | None  # ASYNC_FLUSH or SYNC_FLUSH
+    sentence: str
+    start: Start | None
+    restart: Restart
+    losses: Losses | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _At:
+    at_ms: Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningExposure(Exposure, _At):
+    """The same of a store that runs, with when it was measured."""
+
+
+def of_files(directory: StoreDirectory, rate: ScanRate) -> Exposure:
+    """What is known from the files alone, of a store without its broker."""
     is_closed = not directory.disk.exists(directory.root / "abort")
     start = None if is_closed else start_of_recovery(directory)
-    return {
-        "state": "closed" if is_closed else "crashed",
-        "flush_type": None,
-        "sentence": _CLOSED if is_closed else _CRASHED,
-        "start": start,
-        "restart": restart(start, directory.log_end(), rate),
-        "losses": None,
-    }
+    return Exposure(
+        state="closed" if is_closed else "crashed",
+        flush_type=None,
+        sentence=_CLOSED if is_closed else _CRASHED,
+        start=start,
+        restart=restart(start, directory.log_end(), rate),
+        losses=None,
+    )
 
 
-def of(directory: StoreDirectory, store: dict, rate: dict) -> dict:
-    """`store` is the snapshot of a store that runs, `rate` what `scan_rate` gave. It reads files: not for the
-    loop."""
-    start = start_of_recovery(directory)
-    return {
-        "at_ms": store["at_ms"],
-        "state": store["state"],
-        "flush_type": store["flush"]["type"],
-        "sentence": _RUNS,
-        "start": start,
-        "restart": restart(start, store["positions"]["wrote"], rate),
-        "losses": losses(store),
-    }
+def of(directory: StoreDirectory, store: Snapshot, rate: ScanRate) -> RunningExposure:
+    """`store` is the snapshot of a store that runs. It reads files: not for the loop."""
+    return with_start(store, start_of_recovery(directory), rate)
 
 
-def losses(store: dict) -> dict:
+def with_start(store: Snapshot, start: Start | None, rate: ScanRate) -> RunningExposure:
+    """The exposure of a store that runs, of which it is known where a start would begin."""
+    return RunningExposure(
+        state=store.state,
+        flush_type=store.flush.type,
+        sentence=_RUNS,
+        start=start,
+        restart=restart(start, store.positions.wrote, rate),
+        losses=losses(store),
+        at_ms=store.at_ms,
+    )
+
+
+def losses(store: Snapshot) -> Losses:
     """What each kind of crash would take of what is written, at most, and what of that was acknowledged."""
-    behind, is_sync = store["behind"], store["flush"]["type"] == "SYNC_FLUSH"
-    unflushed = {
-        "bytes": behind["unflushed_bytes"],
-        "messages": behind["unflushed_messages"],
-        "oldest_ms": behind["oldest_unflushed_ms"],
-    }
-    nothing = {"bytes": 0, "messages": 0, "oldest_ms": 0}
-    known = unflushed["bytes"] is not None
+    behind, is_sync = store.behind, store.flush.type == "SYNC_FLUSH"
+    unflushed = Lost(
+        bytes=behind.unflushed_bytes,
+        messages=behind.unflushed_messages,
+        oldest_ms=behind.oldest_unflushed_ms,
+    )
+    nothing = Lost(bytes=0, messages=0, oldest_ms=0)
+    known = unflushed.bytes is not None
     if not known:
         sentence = "How much of the log is on the disk is not known yet."
     elif is_sync:
@@ -77,30 +166,29 @@ def losses(store: dict) -> dict:
             "Nothing that was acknowledged: with SYNC_FLUSH a send is answered when its message is on "
             "the disk."
         )
-    elif unflushed["bytes"] == 0:
+    elif unflushed.bytes == 0:
         sentence = "Nothing at this moment: all of the log is on the disk."
     else:
         sentence = (
             "Acknowledged messages that are not on the disk yet, at most as many as stand here; of each "
             "queue only its newest."
         )
-    return {
-        "process": {
-            "written": nothing,
-            "acknowledged": nothing,
-            "sentence": "Nothing: what was written stays in the system's memory when the process is killed.",
-        },
-        "power": {
-            "written": unflushed,
-            "acknowledged": nothing if known and is_sync else unflushed,
-            "sentence": sentence,
-        },
-    }
+    return Losses(
+        process=CrashLoss(
+            written=nothing,
+            acknowledged=nothing,
+            sentence="Nothing: what was written stays in the system's memory when the process is killed.",
+        ),
+        power=CrashLoss(
+            written=unflushed,
+            acknowledged=nothing if known and is_sync else unflushed,
+            sentence=sentence,
+        ),
+    )
 
 
-def start_of_recovery(directory: StoreDirectory) -> dict | None:
-    """The log file that a start after a crash begins with; None without any. `limit_ms` is the checkpoint's
-    time less three seconds."""
+def start_of_recovery(directory: StoreDirectory) -> Start | None:
+    """The log file that a start after a crash begins with; None without any."""
     files, limit_ms = directory.log_files(), directory.checkpoint_limit_ms()
     if not files:
         return None
@@ -116,13 +204,9 @@ def start_of_recovery(directory: StoreDirectory) -> dict | None:
         why = "no file begins with a record that is old enough, so all are read"
     else:
         why = "the checkpoint lacks a time, so all are read"
-    return {
-        "file": chosen[2].name,
-        "position": chosen[0],
-        "first_ms": first_ms,
-        "limit_ms": limit_ms or None,
-        "why": why,
-    }
+    return Start(
+        file=chosen[2].name, position=chosen[0], first_ms=first_ms, limit_ms=limit_ms or None, why=why
+    )
 
 
 def _first_stored_ms(directory: StoreDirectory, base: int) -> int | None:
@@ -133,19 +217,19 @@ def _first_stored_ms(directory: StoreDirectory, base: int) -> int | None:
         return None
 
 
-def restart(start: dict | None, log_end: int | None, rate: dict) -> dict:
+def restart(start: Start | None, log_end: int | None, rate: ScanRate) -> Restart:
     """How much such a start reads, and how long it takes as far as earlier ones tell."""
-    rescan = None if start is None or log_end is None else max(0, log_end - start["position"])
-    known = rescan is not None and rate["bytes_per_s"] is not None
-    return {
-        "rescan_bytes": rescan,
-        "log_end": log_end,
-        "estimated_ms": round(rescan / rate["bytes_per_s"] * 1000 + rate["other_ms"]) if known else None,
-        **rate,
-    }
+    rescan = None if start is None or log_end is None else max(0, log_end - start.position)
+    known = rescan is not None and rate.bytes_per_s is not None
+    return Restart(
+        rescan_bytes=rescan,
+        log_end=log_end,
+        estimated_ms=round(rescan / rate.bytes_per_s * 1000 + rate.other_ms) if known else None,
+        **fields_of(rate),
+    )
 
 
-def scan_rate(found: Iterable[dict]) -> dict:
+def scan_rate(found: Iterable[dict]) -> ScanRate:
     """How fast the last starts read their logs, and what the other steps of the newest of them took."""
     scans, other_ms = [], None
     for report in found:
@@ -162,9 +246,9 @@ def scan_rate(found: Iterable[dict]) -> dict:
         if len(scans) == REPORTS_LOOKED_AT:
             break
     if not scans:
-        return {"bytes_per_s": None, "other_ms": None, "measured_by": 0, "why_unknown": _UNKNOWN_RATE}
+        return ScanRate(bytes_per_s=None, other_ms=None, measured_by=0, why_unknown=_UNKNOWN_RATE)
     rate = sum(size for size, _ in scans) / sum(took_ms for _, took_ms in scans) * 1000
-    return {"bytes_per_s": rate, "other_ms": other_ms, "measured_by": len(scans), "why_unknown": None}
+    return ScanRate(bytes_per_s=rate, other_ms=other_ms, measured_by=len(scans), why_unknown=None)
 
 
 def reports(directory: Path, disk: Disk | None = None) -> Iterator[dict]:

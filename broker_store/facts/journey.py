@@ -206,7 +206,7 @@ def _stored(directory: StoreDirectory, stored: StoredMessage) -> dict:
 
 def _flushed(knows: Knowing, stored: StoredMessage) -> dict:
     known, end = knows.positions(), stored.log_offset + stored.size
-    flushed, covered = known["flushed"], known["checkpoint_position"]
+    flushed, covered = known.flushed, known.checkpoint_position
     if flushed is None:
         return stop(
             "disk",

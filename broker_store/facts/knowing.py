@@ -4,8 +4,7 @@ it.
 The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` is that of a directory that nobody
 runs, or of which nothing else is known; the dashboard has one that asks its broker. None is "not known".
 
-    positions()             {"min", "wrote", "confirmed", "dispatched", "flushed", "checkpoint_position"},
-                            places in the log
+    positions()             LogPositions of engine/store_facts.py
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
     knows_groups            whether it is known at all where groups stand: a store may come without its
                             config/
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Protocol
 
 from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.store_facts import LogPositions
 from broker_store.errors import FormatError
 from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before
@@ -49,7 +49,7 @@ class Knowing(Protocol):
     @property
     def knows_groups(self) -> bool: ...
 
-    def positions(self) -> dict: ...
+    def positions(self) -> LogPositions: ...
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None: ...
 
@@ -70,21 +70,16 @@ class FromFiles:
 
     def __init__(self, directory: StoreDirectory):
         self._directory = directory
-        self._positions: dict | None = None
+        self._positions: LogPositions | None = None
 
-    def positions(self) -> dict:
+    def positions(self) -> LogPositions:
         if self._positions is None:
             low = next((base for base, _, _ in self._directory.log_files()), 0)
             # An orderly stop synced everything there is.
             end = None if self._directory.disk.exists(self._directory.root / "abort") else self._log_end()
-            self._positions = {
-                "min": low,
-                "wrote": end,
-                "confirmed": end,
-                "dispatched": end,
-                "flushed": end,
-                "checkpoint_position": end,
-            }
+            self._positions = LogPositions(
+                min=low, wrote=end, confirmed=end, dispatched=end, flushed=end, checkpoint_position=end
+            )
         return self._positions
 
     def _log_end(self) -> int:

@@ -35,6 +35,7 @@ from broker_store.formats import queue_unit, record
 from broker_store.formats.queue_unit import QueueUnit
 from broker_store.kernels import layout as k
 from broker_store.throttle import pause
+from broker_store.units import Moment, Small
 
 CELLS = 240  # of a picture of one topic
 CELLS_OF_EACH = 96  # of a picture in a table
@@ -61,8 +62,125 @@ class Start:
     offsets: GroupOffsets | None = None  # of one group
     group: str = ""
 
-    def describe(self) -> dict:
-        return {"from_ms": self.time_ms, "from_offset": self.log_offset, "group": self.group or None}
+    def describe(self) -> StartFacts:
+        return StartFacts(from_ms=self.time_ms, from_offset=self.log_offset, group=self.group or None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFacts:
+    """Where a replay begins; None for what it does not go by."""
+
+    from_ms: Moment | None
+    from_offset: int | None  # of the log
+    group: str | None  # it begins at what this group committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpan:
+    """The part of the log that was looked at."""
+
+    begin: int  # log offsets
+    end: int
+    file_bytes: int  # of each log file
+    cut: bool  # the log begins earlier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jumps:
+    """Bytes between neighbours of a queue; the percentiles are jumps that there are (nearest rank)."""
+
+    count: Small
+    mean: float | None
+    p50: int | None
+    p99: int | None
+    max: int | None
+    neighbours: int  # jumps of 0 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """What a replay reads when each page is read once."""
+
+    touched: int  # pages
+    bytes: int
+    per_byte: float | None  # bytes read for each byte of messages
+    cold_bytes: int | None  # of these, what is not in memory; None where the system does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAhead:
+    """What a replay reads when each block of READ_AHEAD bytes is read once."""
+
+    bytes: int
+    per_byte: float | None
+    cold_bytes: int | None
+
+
+# The parts of which the looks below are made have no slots, so that one class can be made of several.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookFacts:
+    """What a look has in common for all topics."""
+
+    at_ms: Moment
+    took_ms: float
+    source: str
+    model: str
+    log: LogSpan
+    start: StartFacts
+    cold_rate: float | None  # bytes a second that one thread reads from the disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """How messages lie in the log and what reading them again costs. What of it is in memory is None where
+    the system does not say."""
+
+    queues: Small
+    messages: int
+    bytes: int
+    gone: int  # messages whose records are no longer in the log
+    share: float | None  # 0 to 1: their bytes in those of the log
+    cell_bytes: list[int]  # in equal stretches of the log, from its begin to its end
+    jumps: Jumps
+    pages: Pages
+    ahead: ReadAhead
+    resident_share: float | None  # 0 to 1: of the pages
+    cold_messages: int | None
+    cold_bytes: int | None  # of these messages
+    estimate_ms: float | None  # for reading them; None when no cold read was measured yet
+    complete: bool
+    reason: str | None  # why it is not
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Topics:
+    topics: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Topic:
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutOfTopics(Laid, _Topics, LookFacts):
+    """Topics together, as one reader of all of them has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLayout(Laid, _Topic):
+    """One topic of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutOfEach(LookFacts):
+    """Each topic by itself, the dearest first."""
+
+    items: list[TopicLayout]
+    complete: bool
+    reason: str | None
 
 
 class Layout:
@@ -121,15 +239,16 @@ class Layout:
         self._pages[at : at + len(found)] = found
         return True
 
-    def of(self, topics: list[str]) -> dict:
+    def of(self, topics: list[str]) -> LayoutOfTopics:
         """The topics together, as one reader of all of them would have it. NotFoundError when there is none
         of them."""
         queues = [queue for queue in self._store.queues() if queue[0] in topics]
         if not queues:
             raise NotFoundError(f"there is no queue of {', '.join(topics)[:200] or 'any topic'} in the store")
-        return self._facts() | {"topics": topics, **self._look(queues, CELLS, MOST_UNITS)}
+        laid = self._look(queues, CELLS, MOST_UNITS)
+        return LayoutOfTopics(**self._facts(), topics=topics, **laid)
 
-    def of_each(self) -> dict:
+    def of_each(self) -> LayoutOfEach:
         """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than
         MOST_TOPICS those with most messages, or, of a store in which no broker counts them, with most files
         of queues."""
@@ -144,21 +263,17 @@ class Layout:
             if not any(self._store.queue_files(topic, queue_id) for queue_id in topics[topic]):
                 gone += 1  # the topic was deleted since
                 continue
-            each.append(
-                {
-                    "topic": topic,
-                    **self._look(
-                        [(topic, queue_id) for queue_id in sorted(topics[topic])], CELLS_OF_EACH, most
-                    ),
-                }
-            )
-        each.sort(key=lambda one: (-one["pages"]["bytes"], one["topic"]))
-        lacking, left_out = sum(not one["complete"] for one in each), len(topics) - gone - len(each)
+            queues = [(topic, queue_id) for queue_id in sorted(topics[topic])]
+            each.append(TopicLayout(topic=topic, **self._look(queues, CELLS_OF_EACH, most)))
+        each.sort(key=lambda one: (-one.pages.bytes, one.topic))
+        lacking, left_out = sum(not one.complete for one in each), len(topics) - gone - len(each)
         reasons = [f"{lacking:,} of {len(each):,} topics were not looked at whole"] * (lacking > 0) + [
             f"{left_out:,} topics were left out; those with most "
             f"{'files' if self._messages_in is None else 'messages'} are looked at"
         ] * (left_out > 0)
-        return self._facts() | {"items": each, "complete": not reasons, "reason": "; ".join(reasons) or None}
+        return LayoutOfEach(
+            **self._facts(), items=each, complete=not reasons, reason="; ".join(reasons) or None
+        )
 
     def _largest(self, topics: dict[str, Counter[int]]) -> list[str]:
         """Return MOST_TOPICS of the topics at most, those that hold most first."""
@@ -171,19 +286,20 @@ class Layout:
             }
         return heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-size[topic], topic))
 
-    def _facts(self) -> dict:
-        log = {"begin": self._begin, "end": self._end, "file_bytes": self._file_bytes, "cut": self._cut}
+    def _facts(self) -> dict[str, object]:
+        """The fields of LookFacts."""
         return {
             "at_ms": self._at_ms,
             "took_ms": (time.perf_counter() - self._began) * 1000,
             "source": SOURCE,
             "model": MODEL,
-            "log": log,
+            "log": LogSpan(begin=self._begin, end=self._end, file_bytes=self._file_bytes, cut=self._cut),
             "start": self._start.describe(),
             "cold_rate": self._cold_rate,
         }
 
-    def _look(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> dict:
+    def _look(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> dict[str, object]:
+        """The fields of Laid."""
         words = Words(k.Y_WORDS)
         span = max(1, self._end - self._begin)
         cells = Words(min(cell_count, span))
@@ -259,7 +375,9 @@ class Layout:
                 return jumps, f"of each queue the first {most:,} messages are looked at"
         return jumps, None
 
-    def _told(self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None) -> dict:
+    def _told(
+        self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None
+    ) -> dict[str, object]:
         size, touched, ahead = words[k.Y_BYTES], words[k.Y_TOUCHED], words[k.Y_AHEAD]
         cold = self._knows_memory
         cold_bytes = words[k.Y_COLD_BYTES] if cold else None
@@ -271,17 +389,17 @@ class Layout:
             "share": size / (self._end - self._begin) if self._end > self._begin else None,
             "cell_bytes": [int(count) for count in cells.array],
             "jumps": _describe(jumps),
-            "pages": {
-                "touched": touched,
-                "bytes": touched * PAGE,
-                "per_byte": touched * PAGE / size if size else None,
-                "cold_bytes": words[k.Y_TOUCHED_COLD] * PAGE if cold else None,
-            },
-            "ahead": {
-                "bytes": ahead * PAGE,
-                "per_byte": ahead * PAGE / size if size else None,
-                "cold_bytes": words[k.Y_AHEAD_COLD] * PAGE if cold else None,
-            },
+            "pages": Pages(
+                touched=touched,
+                bytes=touched * PAGE,
+                per_byte=touched * PAGE / size if size else None,
+                cold_bytes=words[k.Y_TOUCHED_COLD] * PAGE if cold else None,
+            ),
+            "ahead": ReadAhead(
+                bytes=ahead * PAGE,
+                per_byte=ahead * PAGE / size if size else None,
+                cold_bytes=words[k.Y_AHEAD_COLD] * PAGE if cold else None,
+            ),
             "resident_share": 1 - words[k.Y_TOUCHED_COLD] / touched if cold and touched else None,
             "cold_messages": words[k.Y_COLD_MESSAGES] if cold else None,
             "cold_bytes": cold_bytes,
@@ -295,18 +413,17 @@ class Layout:
         }
 
 
-def _describe(jumps: np.ndarray) -> dict:
-    """Of bytes between neighbours of a queue; the percentiles are jumps that there are (nearest rank)."""
+def _describe(jumps: np.ndarray) -> Jumps:
     count = len(jumps)
     if not count:
-        return {"count": 0, "mean": None, "p50": None, "p99": None, "max": None, "neighbours": 0}
+        return Jumps(count=0, mean=None, p50=None, p99=None, max=None, neighbours=0)
     ranks = [-(-count * percent // 100) - 1 for percent in (50, 99)]
     sorted_there = np.partition(jumps, ranks)
-    return {
-        "count": count,
-        "mean": float(jumps.mean()),
-        "p50": int(sorted_there[ranks[0]]),
-        "p99": int(sorted_there[ranks[1]]),
-        "max": int(jumps.max()),
-        "neighbours": int(np.count_nonzero(jumps == 0)),
-    }
+    return Jumps(
+        count=count,
+        mean=float(jumps.mean()),
+        p50=int(sorted_there[ranks[0]]),
+        p99=int(sorted_there[ranks[1]]),
+        max=int(jumps.max()),
+        neighbours=int(np.count_nonzero(jumps == 0)),
+    )

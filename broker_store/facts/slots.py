@@ -23,6 +23,7 @@ from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
 from broker_store.kernels import slots as kernels
 from broker_store.throttle import pause
+from broker_store.units import Moment, Small
 
 PIECE_BYTES = 1 << 20
 MOST_CELLS_A_SIDE = 100
@@ -54,6 +55,45 @@ class Tally:
         return cell_slots(self.geometry.slots)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One of the emptiest or fullest cells."""
+
+    cell: Small  # its number
+    first_slot: int
+    last_slot: int
+    used: int  # slots
+    share: float  # 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """The slots of an index file, folded into cells. `slots_used` is the header's number and `counted` what
+    was found."""
+
+    name: str
+    at_ms: Moment
+    took_ms: float
+    slots: Small
+    entries: int
+    max_entries: int
+    slots_used: Small
+    counted: Small
+    moving: bool  # it was written meanwhile
+    expected_share: float  # of used slots, with an even hash
+    spread: float  # standard deviation of the cells' shares
+    expected_spread: float
+    cell_slots: Small  # slots of a cell; the last may have fewer
+    columns: Small
+    rows: Small
+    cells: list[Small] | None  # used slots of each, row after row
+    # {"from", "to", "cells"}: how many have which share. `from` can be no field of a class.
+    shares: list[dict[str, float]]
+    emptiest: list[Cell]
+    fullest: list[Cell]
+    findings: list[str]  # where header and count disagree
+
+
 def cell_slots(slots: int) -> int:
     """How many slots a cell has."""
     side = min(MOST_CELLS_A_SIDE, max(1, math.isqrt(slots // LEAST_SLOTS_A_CELL)))
@@ -70,7 +110,7 @@ def header_of(directory: StoreDirectory, name: str) -> IndexHeader:
         return index_file.decode_header(reader.read(0, HEADER.size))
 
 
-def heat_map(directory: StoreDirectory, name: str) -> dict:
+def heat_map(directory: StoreDirectory, name: str) -> HeatMap:
     """The file `name`, counted now: `picture_of` a `tally_of`."""
     began = time.perf_counter()
     return picture_of(name, tally_of(directory, name), (time.perf_counter() - began) * 1e3)
@@ -175,10 +215,8 @@ def follow(directory: StoreDirectory, name: str, tally: Tally, header: IndexHead
     return True
 
 
-def picture_of(name: str, tally: Tally, took_ms: float) -> dict:
-    """What is shown of a tally. `cells` has the used slots of each cell, row after row; `slots_used` is the
-    header's number and `counted` what was found, `findings` says where they disagree. A file that was written
-    meanwhile is `moving`."""
+def picture_of(name: str, tally: Tally, took_ms: float) -> HeatMap:
+    """What is shown of a tally."""
     geometry, header, cells, per_cell = tally.geometry, tally.header, tally.cells, tally.per_cell
     counted = int(cells.sum())
     entries = bounded_count(header, geometry) - FIRST_ENTRY
@@ -187,37 +225,37 @@ def picture_of(name: str, tally: Tally, took_ms: float) -> dict:
     shares = cells / sizes
     expected = 1 - (1 - 1 / geometry.slots) ** entries
     columns = math.ceil(math.sqrt(len(cells)))
-    return {
-        "name": name,
-        "at_ms": int(time.time() * 1000),
-        "took_ms": took_ms,
-        "slots": geometry.slots,
-        "entries": entries,
-        "max_entries": geometry.entries - FIRST_ENTRY,
-        "slots_used": header.slots_used,
-        "counted": counted,
-        "moving": header != tally.before,
-        "expected_share": expected,
-        "spread": float(shares.std()),
-        "expected_spread": math.sqrt(expected * (1 - expected) / per_cell),
-        "cell_slots": per_cell,
-        "columns": columns,
-        "rows": -(-len(cells) // columns),
-        "cells": cells.tolist(),
-        "shares": _histogram(shares),
-        "emptiest": [
+    return HeatMap(
+        name=name,
+        at_ms=int(time.time() * 1000),
+        took_ms=took_ms,
+        slots=geometry.slots,
+        entries=entries,
+        max_entries=geometry.entries - FIRST_ENTRY,
+        slots_used=header.slots_used,
+        counted=counted,
+        moving=header != tally.before,
+        expected_share=expected,
+        spread=float(shares.std()),
+        expected_spread=math.sqrt(expected * (1 - expected) / per_cell),
+        cell_slots=per_cell,
+        columns=columns,
+        rows=-(-len(cells) // columns),
+        cells=cells.tolist(),
+        shares=_histogram(shares),
+        emptiest=[
             _cell(int(cell), per_cell, sizes, cells)
             for cell in np.argsort(shares, kind="stable")[:WORST_CELLS]
         ],
-        "fullest": [
+        fullest=[
             _cell(int(cell), per_cell, sizes, cells)
             for cell in np.argsort(-shares, kind="stable")[:WORST_CELLS]
         ],
-        "findings": list(_findings(tally, counted)),
-    }
+        findings=list(_findings(tally, counted)),
+    )
 
 
-def _histogram(shares: np.ndarray) -> list[dict]:
+def _histogram(shares: np.ndarray) -> list[dict[str, float]]:
     """How many cells have which share, in tenths; 1 belongs to the last."""
     tenths = np.minimum((shares * 10 + 1e-9).astype(int), 9)
     return [
@@ -226,15 +264,15 @@ def _histogram(shares: np.ndarray) -> list[dict]:
     ]
 
 
-def _cell(cell: int, per_cell: int, sizes: np.ndarray, cells: np.ndarray) -> dict:
+def _cell(cell: int, per_cell: int, sizes: np.ndarray, cells: np.ndarray) -> Cell:
     first, size, used = cell * per_cell, int(sizes[cell]), int(cells[cell])
-    return {
-        "cell": cell,
-        "first_slot": first,
-        "last_slot": first + size - 1,
-        "used": used,
-        "share": used / size,
-    }
+    return Cell(
+        cell=cell,
+        first_slot=first,
+        last_slot=first + size - 1,
+        used=used,
+        share=used / size,
+    )
 
 
 def _findings(tally: Tally, counted: int):

@@ -12,17 +12,105 @@ known from samples only. Without them it is told what happens should it stand st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from broker_store.engine import samples
 from broker_store.engine.samples import Sample
 from broker_store.facts.disk import HOUR_MS, DiskView, Offsets, Rules
 from broker_store.facts.positions import LogFile, Positions, Queue
 from broker_store.facts.progress import ReadSamples, is_gap, no_samples, recent, speed
+from broker_store.units import Moment, Small
 
 MOST_QUEUES = 64
 MOST_POINTS = 360
 HISTORY_MS = 6 * HOUR_MS
 LAGS_BELOW = 0.95  # of what arrives: a group that keeps up is measured a little below or above it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cliff:
+    """When retention comes to where a group reads.
+
+    The verdict is `falls` (at a time), `keeps_ahead`, `nothing_unread`, `lost` when it fell already, or
+    `unknown`.
+    """
+
+    verdict: str
+    at_ms: Moment | None = None  # of `falls`
+    if_it_stops_ms: Moment | None = None  # when a group that reads no more falls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCliff(Cliff):
+    """The same of one queue."""
+
+    file: str | None = None  # the name of the log file with which its message goes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTimeline:
+    """A queue of a group over store time. Store times are None of what is not kept."""
+
+    topic: str
+    queue_id: Small
+    min_offset: int
+    max_offset: int  # of the next message
+    consumer_offset: int  # that the group reads next
+    lag: int  # messages
+    lag_ms: int | None  # since the message at its position was stored
+    lost: int  # messages that were deleted unread
+    earliest_ms: Moment | None  # of the first message
+    latest_ms: Moment | None  # of the last
+    position_ms: Moment | None  # of the first unread
+    read_per_s: float | None  # messages, by samples
+    arrives_per_s: float | None
+    goes_next_ms: Moment | None  # of the first message that the next cleaning leaves
+    cliff: QueueCliff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextFile:
+    """The log file that goes next."""
+
+    name: str
+    expires_ms: Moment | None  # from when on it may go
+    goes_ms: Moment | None  # when it does; None: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagPoint:
+    """The lag at a moment; None where nothing was sampled, so that a line drawn through it breaks there."""
+
+    at_ms: Moment
+    lag: int | None  # messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagHistory:
+    """The lag over time."""
+
+    from_ms: Moment
+    points: list[LagPoint]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTimeline:
+    """A group's queues over store time."""
+
+    at_ms: Moment
+    group: str
+    is_running: bool
+    from_ms: Moment | None  # of the axis; None: nothing is kept
+    to_ms: Moment | None
+    retention_hours: Small
+    next_file: NextFile | None
+    cliff: Cliff
+    queues: list[QueueTimeline]
+    queues_left_out: Small
+    queues_not_sampled: Small | None  # for which the samples have no room; None while no sample is taken
+    history: LagHistory
+    events: list[dict[str, Any]]  # resets, and changes of the group's members, as samples keep them
 
 
 class Timeline:
@@ -62,40 +150,34 @@ class Timeline:
         }
         self._read_samples, self._samples_are_full = read_samples, samples_are_full
 
-    def facts(self, events: Sequence[dict] = (), history_ms: int = HISTORY_MS) -> dict:
+    def facts(self, events: Sequence[dict] = (), history_ms: int = HISTORY_MS) -> GroupTimeline:
         wanted = {name for queue, _ in self._places for name in self._names(queue)}
         history = self._read_samples(lambda name: name in wanted, self._now_ms - history_ms)
         now = recent(history, self._now_ms)
         queues = [self._queue(queue, at, now) for queue, at in self._places[:MOST_QUEUES]]
-        times = [queue["earliest_ms"] for queue in queues if queue["earliest_ms"] is not None]
-        last = [queue["latest_ms"] for queue in queues if queue["latest_ms"] is not None]
-        falls = [queue["cliff"] for queue in queues if queue["cliff"]["verdict"] == "falls"]
-        return {
-            "at_ms": self._now_ms,
-            "group": self._group,
-            "is_running": self._is_running,
-            "from_ms": min(times, default=None),
-            "to_ms": self._now_ms if self._is_running and times else max(last, default=None),
-            "retention_hours": self._rules.reserved_hours,
-            "next_file": self._next_file(),
-            "cliff": {
-                "verdict": self._verdict([queue["cliff"]["verdict"] for queue in queues]),
-                "at_ms": min((cliff["at_ms"] for cliff in falls), default=None),
-                "if_it_stops_ms": min(
-                    (
-                        queue["cliff"]["if_it_stops_ms"]
-                        for queue in queues
-                        if queue["cliff"]["if_it_stops_ms"] is not None
-                    ),
-                    default=None,
-                ),
-            },
-            "queues": queues,
-            "queues_left_out": max(0, len(self._places) - MOST_QUEUES),
-            "queues_not_sampled": self._not_sampled(now),
-            "history": {"from_ms": self._now_ms - history_ms, "points": self._history(history)},
-            "events": list(events),
-        }
+        times = [queue.earliest_ms for queue in queues if queue.earliest_ms is not None]
+        last = [queue.latest_ms for queue in queues if queue.latest_ms is not None]
+        falls = [queue.cliff.at_ms for queue in queues if queue.cliff.verdict == "falls"]
+        stops = [queue.cliff.if_it_stops_ms for queue in queues]
+        return GroupTimeline(
+            at_ms=self._now_ms,
+            group=self._group,
+            is_running=self._is_running,
+            from_ms=min(times, default=None),
+            to_ms=self._now_ms if self._is_running and times else max(last, default=None),
+            retention_hours=self._rules.reserved_hours,
+            next_file=self._next_file(),
+            cliff=Cliff(
+                verdict=self._verdict([queue.cliff.verdict for queue in queues]),
+                at_ms=min(falls, default=None),
+                if_it_stops_ms=min((stop for stop in stops if stop is not None), default=None),
+            ),
+            queues=queues,
+            queues_left_out=max(0, len(self._places) - MOST_QUEUES),
+            queues_not_sampled=self._not_sampled(now),
+            history=LagHistory(from_ms=self._now_ms - history_ms, points=self._history(history)),
+            events=list(events),
+        )
 
     def _names(self, queue: Queue) -> tuple[str, str]:
         return samples.position_of(self._readers[queue[0]], *queue), samples.maximum_of(*queue)
@@ -110,11 +192,11 @@ class Timeline:
             else 0
         )
 
-    def _next_file(self) -> dict | None:
+    def _next_file(self) -> NextFile | None:
         if not self._schedule:
             return None
         file, _, expires, goes = self._schedule[0]
-        return {"name": file.path.name, "expires_ms": expires, "goes_ms": goes}
+        return NextFile(name=file.path.name, expires_ms=expires, goes_ms=goes)
 
     def _verdict(self, verdicts: list[str]) -> str:
         """Of the group: the worst of its queues."""
@@ -127,7 +209,7 @@ class Timeline:
             "unknown",
         )
 
-    def _queue(self, queue: Queue, at: int, now: Sequence[Sample]) -> dict:
+    def _queue(self, queue: Queue, at: int, now: Sequence[Sample]) -> QueueTimeline:
         positions = self._positions
         low, high = positions.ends(queue)
         lag = max(0, high - at)
@@ -135,23 +217,23 @@ class Timeline:
         name, end_name = self._names(queue)
         per_s, arrivals = speed(now, name), speed(now, end_name)
         lag_ms = 0 if not lag else None if unread_ms is None else max(0, self._now_ms - unread_ms)
-        return {
-            "topic": queue[0],
-            "queue_id": queue[1],
-            "min_offset": low,
-            "max_offset": high,
-            "consumer_offset": at,
-            "lag": lag,
-            "lag_ms": lag_ms,
-            "lost": max(0, low - at),
-            "earliest_ms": positions.stored_ms(queue, low) if high > low else None,
-            "latest_ms": positions.stored_ms(queue, high - 1) if high > low else None,
-            "position_ms": unread_ms,
-            "read_per_s": per_s,
-            "arrives_per_s": arrivals,
-            "goes_next_ms": self._edge_ms(queue),
-            "cliff": self._cliff(queue, at, low, high, per_s, arrivals, lag_ms),
-        }
+        return QueueTimeline(
+            topic=queue[0],
+            queue_id=queue[1],
+            min_offset=low,
+            max_offset=high,
+            consumer_offset=at,
+            lag=lag,
+            lag_ms=lag_ms,
+            lost=max(0, low - at),
+            earliest_ms=positions.stored_ms(queue, low) if high > low else None,
+            latest_ms=positions.stored_ms(queue, high - 1) if high > low else None,
+            position_ms=unread_ms,
+            read_per_s=per_s,
+            arrives_per_s=arrivals,
+            goes_next_ms=self._edge_ms(queue),
+            cliff=self._cliff(queue, at, low, high, per_s, arrivals, lag_ms),
+        )
 
     def _edge_ms(self, queue: Queue) -> int | None:
         """When the first message was stored that stays once the files have gone that go at the next
@@ -181,44 +263,39 @@ class Timeline:
         per_s: float | None,
         arrivals: float | None,
         lag_ms: int | None,
-    ) -> dict:
-        """`falls` at a time, `keeps_ahead`, `nothing_unread`, `lost` when it fell already, or `unknown`."""
+    ) -> QueueCliff:
         if at < low:
-            return {"verdict": "lost", "at_ms": None, "if_it_stops_ms": None, "file": None}
+            return QueueCliff(verdict="lost")
         if at >= high:
-            return {"verdict": "nothing_unread", "at_ms": None, "if_it_stops_ms": None, "file": None}
+            return QueueCliff(verdict="nothing_unread")
         unit = self._positions.unit(queue, at)
         ahead = [
             entry for entry in self._schedule if unit is not None and self._end(entry[0]) > unit.log_offset
         ]
-        stops = {
-            "if_it_stops_ms": ahead[0][3] if ahead else None,
-            "file": ahead[0][0].path.name if ahead else None,
-        }
+        unknown = QueueCliff(
+            verdict="unknown",
+            if_it_stops_ms=ahead[0][3] if ahead else None,
+            file=ahead[0][0].path.name if ahead else None,
+        )
         if per_s is None or not ahead:
-            return {"verdict": "unknown", "at_ms": None, **stops}
+            return unknown
         for file, _, _, goes in ahead:
             behind = self._positions.first_from(queue, self._end(file))
             if goes is None:
                 # Only a group that does not read at all is sure to have its message deleted with its file,
                 # whenever that is.
-                return {"verdict": "unknown", "at_ms": None, **stops}
+                return unknown
             if at + per_s * max(0, goes - self._now_ms) / 1000 < behind:
-                return {"verdict": "falls", "at_ms": goes, **stops, "file": file.path.name}
+                return replace(unknown, verdict="falls", at_ms=goes, file=file.path.name)
         if arrivals is not None and per_s < LAGS_BELOW * arrivals and lag_ms is not None:
             # What is stored now is read in time, and yet the lag grows, until it is as old as a file may be.
             left_ms = max(0, self._rules.reserved_hours * HOUR_MS - lag_ms) / (1 - per_s / arrivals)
-            return {
-                "verdict": "falls",
-                "at_ms": max(self._now_ms + round(left_ms), ahead[-1][3]),
-                **stops,
-                "file": None,
-            }
-        return {"verdict": "keeps_ahead", "at_ms": None, **stops}
+            at_ms = max(self._now_ms + round(left_ms), ahead[-1][3])
+            return replace(unknown, verdict="falls", at_ms=at_ms, file=None)
+        return replace(unknown, verdict="keeps_ahead")
 
-    def _history(self, history: Sequence[Sample]) -> list[dict]:
-        """The lag over time; None where nothing was sampled, so that a line drawn through it breaks there."""
-        found: list[dict] = []
+    def _history(self, history: Sequence[Sample]) -> list[LagPoint]:
+        found: list[LagPoint] = []
         stride = max(1, -(-len(history) // MOST_POINTS))
         before: Sample | None = None
         for number, sample in enumerate(history):
@@ -229,11 +306,10 @@ class Timeline:
                 if at in sample.values and end in sample.values
             ]
             if hole and found:
-                found.append({"at_ms": before.at_ms + 1, "lag": None})
+                found.append(LagPoint(at_ms=before.at_ms + 1, lag=None))
             # The last points are finer, and every one beside a gap stays.
             if hole or number % stride == 0 or number == len(history) - 1:
-                found.append(
-                    {"at_ms": sample.at_ms, "lag": sum(max(0, lag) for lag in lags) if lags else None}
-                )
+                lag = sum(max(0, lag) for lag in lags) if lags else None
+                found.append(LagPoint(at_ms=sample.at_ms, lag=lag))
             before = sample
         return found

@@ -56,7 +56,7 @@ def unit_of(directory: StoreDirectory, knows: Knowing, stored: StoredMessage) ->
     place = stored.queue_offset * UNIT
     pointer = to_unit(stored.topic, stored.queue_id, stored.queue_offset)
     positions = knows.positions()
-    not_yet = positions["dispatched"] is not None and stored.log_offset >= positions["dispatched"]
+    not_yet = positions.dispatched is not None and stored.log_offset >= positions.dispatched
     files = directory.queue_files(stored.topic, stored.queue_id)
     path = next((path for base, size, path in files if base <= place < base + size), None)
     if path is None:
@@ -77,7 +77,7 @@ def unit_of(directory: StoreDirectory, knows: Knowing, stored: StoredMessage) ->
             "it is not dispatched yet"
             if not_yet
             else "nothing is written there: a start would dispatch the message again"
-            if stored.log_offset >= positions["min"]
+            if stored.log_offset >= positions.min
             else "nothing is written there"
         )
         return Agreement("unknown" if not_yet else "absent", why, unit, pointer)
@@ -134,7 +134,7 @@ def entries_of(
             Entry(of, text, index_file.key_hash(hashed), "absent", "rolled back messages are not indexed")
             for of, text, hashed in texts
         ]
-    dispatched = knows.positions()["dispatched"]
+    dispatched = knows.positions().dispatched
     if dispatched is not None and stored.log_offset >= dispatched:
         return [
             Entry(of, text, index_file.key_hash(hashed), "unknown", "it is not dispatched yet")

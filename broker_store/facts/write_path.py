@@ -7,9 +7,12 @@ the first of them was read until the answers of all were handed to the system.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from broker_store.engine.histograms import Histograms, Line
 from broker_store.engine.log import write_path as measured
 from broker_store.engine.log.write_path import WritePath
+from broker_store.units import Moment, Small
 
 STAGES = {
     "gather": measured.GATHER,
@@ -34,60 +37,136 @@ _BYTES = (8, 22)  # 256 B to 4 MiB
 _SYNCED_BYTES = (10, 26)  # 1 KiB to 64 MiB
 
 
-def facts(path: WritePath, flush_type: str, now_ms: int) -> dict:
-    """What `GET /store/write-path` tells, but for the refusals."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """A distribution in numbers, in the unit of what is measured. None without any measurement."""
+
+    count: Small
+    mean: float | None
+    p50: float | None  # half are below
+    p90: float | None
+    p99: float | None
+    p999: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNumbers(Numbers):
+    """The same since the start, with the largest."""
+
+    longest: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """What was measured in the last minute and since the start."""
+
+    lately: Numbers
+    since_start: RunNumbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Distribution):
+    """A stage of a send, in microseconds."""
+
+    share: float | None  # 0 to 1: its mean of the last minute in that of the whole send
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(Distribution):
+    """What the writer waited for, in microseconds."""
+
+    last_at_ms: Moment | None  # None: not since the start
+    last: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """How many measurements lie in each place of a histogram."""
+
+    lately: list[int]
+    since_start: list[int]
+    shares: list[float]  # 0 to 1: of the largest of `lately`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(Distribution):
+    """`bounds` [n] is the least value that is too large for place n; the last place has none."""
+
+    bounds: list[float]
+    places: Places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathFacts:
+    """Where the time of sends goes."""
+
+    at_ms: Moment
+    flush_type: str  # ASYNC_FLUSH or SYNC_FLUSH
+    lately_ms: int | None  # what `lately` is measured over; None before the first second
+    groups: int  # of sends, since the start
+    measured_one_of: int  # groups: so many are measured as one
+    stages: dict[str, Stage]  # by their names in STAGES
+    whole: Histogram  # us
+    group_messages: Histogram  # messages of a group
+    group_bytes: Histogram  # bytes of a group
+    sync: Histogram  # us
+    sync_bytes: Histogram  # bytes that a sync brings to the disk
+    waits: dict[str, Wait]  # by their names in WAITS
+
+
+def facts(path: WritePath, flush_type: str, now_ms: int) -> PathFacts:
+    """What `GET /store/write-path` gives, but for the refusals and the pauses of the loop."""
     lines = path.histograms
-    stages = {name: _distribution(lines, line, NS_A_US) for name, line in STAGES.items()}
-    whole = _distribution(lines, measured.WHOLE, NS_A_US)
-    for stage in stages.values():
-        # Means add up to the whole's, percentiles do not.
-        stage["share"] = (
-            (stage["lately"]["mean"] or 0) / whole["lately"]["mean"] if whole["lately"]["mean"] else None
-        )
-    return {
-        "at_ms": now_ms,
-        "flush_type": flush_type,
-        "lately_ms": lines.lately_ms(now_ms),
-        "groups": path.groups,
-        "measured_one_of": path.every,
-        "stages": stages,
-        "whole": whole | _histogram(lines, measured.WHOLE, *_DURATIONS, NS_A_US),
-        "group_messages": _distribution(lines, measured.GROUP_MESSAGES)
-        | _histogram(lines, measured.GROUP_MESSAGES, *_MESSAGES),
-        "group_bytes": _distribution(lines, measured.GROUP_BYTES)
-        | _histogram(lines, measured.GROUP_BYTES, *_BYTES),
-        "sync": sync_facts(path),
-        "sync_bytes": _distribution(lines, measured.SYNC_BYTES)
-        | _histogram(lines, measured.SYNC_BYTES, *_SYNCED_BYTES),
-        "waits": {name: _wait(path, line) for name, line in WAITS.items()},
-    }
-
-
-def sync_facts(path: WritePath) -> dict:
-    """How long syncs of the log take."""
-    return _distribution(path.histograms, measured.SYNC, NS_A_US) | _histogram(
-        path.histograms, measured.SYNC, *_SYNCS, NS_A_US
+    whole = _histogram(lines, measured.WHOLE, _DURATIONS, NS_A_US)
+    return PathFacts(
+        at_ms=now_ms,
+        flush_type=flush_type,
+        lately_ms=lines.lately_ms(now_ms),
+        groups=path.groups,
+        measured_one_of=path.every,
+        stages={name: _stage(lines, line, whole.lately.mean) for name, line in STAGES.items()},
+        whole=whole,
+        group_messages=_histogram(lines, measured.GROUP_MESSAGES, _MESSAGES),
+        group_bytes=_histogram(lines, measured.GROUP_BYTES, _BYTES),
+        sync=sync_facts(path),
+        sync_bytes=_histogram(lines, measured.SYNC_BYTES, _SYNCED_BYTES),
+        waits={name: _wait(path, line) for name, line in WAITS.items()},
     )
 
 
-def _wait(path: WritePath, line: int) -> dict:
-    last = path.waits.get(line)
-    return _distribution(path.histograms, line, NS_A_US) | {
-        "last_at_ms": None if last is None else last.at_ms,
-        "last": None if last is None else last.took_ns / NS_A_US,
-    }
+def sync_facts(path: WritePath) -> Histogram:
+    """How long syncs of the log take, in microseconds."""
+    return _histogram(path.histograms, measured.SYNC, _SYNCS, NS_A_US)
 
 
-def _distribution(lines: Histograms, line: int, unit: int = 1) -> dict:
+def _stage(lines: Histograms, line: int, mean_of_whole: float | None) -> Stage:
+    found = _distribution(lines, line, NS_A_US)
+    # Means add up to the whole's, percentiles do not.
+    share = (found.lately.mean or 0) / mean_of_whole if mean_of_whole else None
+    return Stage(lately=found.lately, since_start=found.since_start, share=share)
+
+
+def _wait(path: WritePath, line: int) -> Wait:
+    last, found = path.waits.get(line), _distribution(path.histograms, line, NS_A_US)
+    return Wait(
+        lately=found.lately,
+        since_start=found.since_start,
+        last_at_ms=None if last is None else last.at_ms,
+        last=None if last is None else last.took_ns / NS_A_US,
+    )
+
+
+def _distribution(lines: Histograms, line: int, unit: int = 1) -> Distribution:
     longest = lines.longest(line)
     top = None if longest is None else longest / unit
-    return {
-        "lately": _numbers(lines.lately(line), unit, top),
-        "since_start": _numbers(lines.since_start(line), unit, top) | {"longest": top},
-    }
+    return Distribution(
+        lately=Numbers(**_numbers(lines.lately(line), unit, top)),
+        since_start=RunNumbers(**_numbers(lines.since_start(line), unit, top), longest=top),
+    )
 
 
-def _numbers(line: Line, unit: int, top: float | None) -> dict:
+def _numbers(line: Line, unit: int, top: float | None) -> dict[str, float | None]:
+    """The fields of Numbers; none is above `top`."""
     mean = line.mean
     values = (
         None if value is None else min(value / unit, top) for value in line.percentiles(0.5, 0.9, 0.99, 0.999)
@@ -99,21 +178,21 @@ def _numbers(line: Line, unit: int, top: float | None) -> dict:
     }
 
 
-def _histogram(lines: Histograms, line: int, first: int, last: int, unit: int = 1) -> dict:
-    """`bounds` [n] is the least value that is too large for place n; the last place has none. `shares` are of
-    the largest of `lately`."""
+def _histogram(lines: Histograms, line: int, powers: tuple[int, int], unit: int = 1) -> Histogram:
+    """Places for the powers of two from the first to the last of `powers`; those below and above go with
+    them."""
+    first, last = powers
     lately, since_start = (
         _places(found, first, last) for found in (lines.lately(line), lines.since_start(line))
     )
     most = max(lately) or 1
-    return {
-        "bounds": [(1 << power) / unit for power in range(first, last)],
-        "places": {
-            "lately": lately,
-            "since_start": since_start,
-            "shares": [count / most for count in lately],
-        },
-    }
+    found = _distribution(lines, line, unit)
+    return Histogram(
+        lately=found.lately,
+        since_start=found.since_start,
+        bounds=[(1 << power) / unit for power in range(first, last)],
+        places=Places(lately=lately, since_start=since_start, shares=[count / most for count in lately]),
+    )
 
 
 def _places(line: Line, first: int, last: int) -> list[int]:

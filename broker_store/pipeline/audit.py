@@ -160,9 +160,11 @@ class _Audit:
         of_index = self._index_audit()
         self._tell_log(found, of_index)
         # Slots may name entries of a file whose header counts none: then the header is damaged.
+        geometry = walk.index_files.geometry
         if linked := [
-            IndexFile(str(path), header, walk.index_files.geometry)
+            IndexFile(str(path), header, geometry)
             for path, _, header in walk.index_files.files
+            if geometry is not None
         ]:
             self.tell("links of the index", 0, 0)
             of_index.links([fault for faults in self._in_tasks(_links_of, None, linked) for fault in faults])
@@ -281,10 +283,11 @@ class _Audit:
 
     def _index_files(self, walk: StoreCheck) -> list[IndexFile]:
         """Those that hold entries, of the length that they should have."""
+        geometry = walk.index_files.geometry
         found = [
-            IndexFile(str(path), header, walk.index_files.geometry)
+            IndexFile(str(path), header, geometry)
             for path, _, header in walk.index_files.files
-            if header.count > index_file.FIRST_ENTRY
+            if geometry is not None and header.count > index_file.FIRST_ENTRY
         ]
         self.counts["index_files"] = len(found)
         return found
@@ -461,7 +464,8 @@ class _Audit:
         )
         first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
         known = self.walk.queues.get((fault.topic, fault.queue_id))
-        path, at = self.store / "consumequeue" / fault.topic / str(fault.queue_id), first * queue_unit.SIZE
+        path: Path | str = self.store / "consumequeue" / fault.topic / str(fault.queue_id)
+        at = first * queue_unit.SIZE
         if known is not None:
             path, at = known.file_of(first)
         which = f"unit {first}" if fault.count == 1 else f"{fault.count} units from {first} to {last}"

@@ -83,6 +83,7 @@ class IndexAudit:
                     entries.wrong_slots_used(stated, used),
                 )
                 continue
+            assert geometry is not None  # files of the index were read
             for number, (place, wanted, there) in enumerate(fault.runs, 1):
                 if fault.kind == entries.INDEX_ENTRY:
                     severity, at, what = (

@@ -20,7 +20,7 @@ class AuditReport:
         self.kinds: dict[str, int] = {}
 
     def add(
-        self, severity: str, kind: str, file: object, offset: int | None, what: str, count: int = 1
+        self, severity: str, kind: str, file: Path | str, offset: int | None, what: str, count: int = 1
     ) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + count
         if sum(one["kind"] == kind for one in self.findings) < MAX_LISTED:

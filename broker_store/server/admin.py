@@ -769,7 +769,7 @@ class Admin:
             "haConnectionInfo": [],
             "inSyncSlaveNums": 0,
             "master": True,
-            "masterCommitLogMaxOffset": self._parts.store.status.positions()["wrote"],
+            "masterCommitLogMaxOffset": self._parts.store.log.wrote,
         }
         return command.answer(0, None, None, fastjson.dumps(value))
 

@@ -87,7 +87,7 @@ class BrokerParts:
     def near_log_end(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a queue's message lies so near to the log's end that Apache would call it in memory."""
         units = self.store.reads.read_units(topic, queue_id, offset, 1)
-        distance = self.store.status.positions()["wrote"] - units[0][0] if units else 0
+        distance = self.store.log.wrote - units[0][0] if units else 0
         return distance <= self.memory_bytes * self.store_settings.access_message_in_memory_max_ratio // 100
 
     def first_offset(self, topic: str, queue_id: int) -> int:

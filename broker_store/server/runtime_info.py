@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from broker_store.broker.statistics import MINUTE_MS, Meter
 from broker_store.engine.log.write_path import WHOLE
+from broker_store.engine.store_facts import DiskSpace, Snapshot
 from broker_store.formats import record
 from broker_store.protocol.command import VERSION
 from broker_store.server.parts import BrokerParts
@@ -25,7 +26,7 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
     """All keys with their values as text. Requests wait for other clients or for a cold read: so many do, and
     so many may."""
     statistics, snapshot = parts.statistics, parts.store.status.snapshot()
-    positions, settings = snapshot["positions"], parts.settings
+    positions, settings = snapshot.positions, parts.settings
     table: dict[str, object] = {
         "brokerVersionDesc": RUNNING_VERSION,
         "brokerVersion": VERSION,
@@ -33,16 +34,16 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
         "bootTimestamp": parts.started_ms,
         "startAcceptSendRequestTimeStamp": 0,
         "runtime": _duration((parts.clock() - parts.started_ms) // 1000),
-        "commitLogMinOffset": positions["min"],
-        "commitLogMaxOffset": positions["wrote"],
-        "earliestMessageTimeStamp": _earliest_ms(parts, positions["min"]),
-        "dispatchBehindBytes": snapshot["behind"]["dispatch_bytes"],
-        "remainHowManyDataToFlush": f"{snapshot['behind']['unflushed_bytes']} B",
+        "commitLogMinOffset": positions.min,
+        "commitLogMaxOffset": positions.wrote,
+        "earliestMessageTimeStamp": _earliest_ms(parts, positions.min),
+        "dispatchBehindBytes": snapshot.behind.dispatch_bytes,
+        "remainHowManyDataToFlush": f"{snapshot.behind.unflushed_bytes} B",
         "pageCacheLockTimeMills": 0,
         "dispatchMaxBuffer": 0,
         "remainTransientStoreBufferNumbs": INT_MAX,
     }
-    table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot["disk"]) | statistics.days()
+    table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot.disk) | statistics.days()
     # Requests are handled when they are read. Sends wait for their group and its sync, pulls for messages,
     # the rest for cold reads.
     table |= _queue("send", parts.sends.pending, settings.send_thread_pool_queue_capacity)
@@ -64,7 +65,7 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
     return {name: str(value) for name, value in table.items()}
 
 
-def _puts(parts: BrokerParts, snapshot: dict) -> dict[str, object]:
+def _puts(parts: BrokerParts, snapshot: Snapshot) -> dict[str, object]:
     statistics = parts.statistics
     put, times = statistics.put, statistics.put_times
     in_99, in_999 = parts.store.write_path.histograms.lately(WHOLE).percentiles(0.99, 0.999)
@@ -73,7 +74,7 @@ def _puts(parts: BrokerParts, snapshot: dict) -> dict[str, object]:
         "putMessageTimesTotal": put.messages,
         "putMessageSizeTotal": put.bytes,
         "putMessageAverageSize": put.bytes / put.messages if put.messages else 0.0,
-        "putMessageFailedTimes": sum(snapshot["totals"]["refused"].values()),
+        "putMessageFailedTimes": sum(snapshot.totals.refused.values()),
         "putMessageEntireTimeMax": int(times.longest_s * 1000),
         "putMessageDistributeTime": times.text(),
         "putLatency99": f"{(in_99 or 0) / 1e6:.2f}",
@@ -95,18 +96,18 @@ def _reads(parts: BrokerParts) -> dict[str, object]:
     }
 
 
-def _disk(parts: BrokerParts, disk: dict | None) -> dict[str, object]:
+def _disk(parts: BrokerParts, disk: DiskSpace) -> dict[str, object]:
     """How full the fuller of the disks is that the store lies on; one figure, since the fuller one
     decides."""
-    used = UNKNOWN if disk is None else disk["used_ratio"]
+    used = UNKNOWN if disk.used_ratio is None else disk.used_ratio
     directory = parts.store_settings.store_path_commit_log
     table: dict[str, object] = {
         "commitLogDiskRatio": used,
         f"commitLogDiskRatio_{directory}": used,
         "consumeQueueDiskRatio": used,
     }
-    if disk is not None:
-        total, free = disk["total_bytes"] / 2**30, disk["free_bytes"] / 2**30
+    if disk.total_bytes is not None:
+        total, free = disk.total_bytes / 2**30, disk.free_bytes / 2**30
         table["commitLogDirCapacity"] = f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
     return table
 

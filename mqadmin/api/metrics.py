@@ -18,12 +18,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from broker_store import __version__
+from broker_store.engine.store_facts import Snapshot
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin import clusters
 from mqadmin.api.auth import LocalSocket, Token
 from mqadmin.api.parameters import problem_of_query
+from mqadmin.facts.groups import Group
 from mqadmin.facts.overview import Overview
+from mqadmin.facts.topics import Topic
 from mqadmin.problem_responses import problem_response
 
 MAX_NAMES = 500  # topics and groups with series of their own
@@ -56,11 +59,11 @@ class _Measured:
     """What a scrape shows. The last five are None while nothing is known of them."""
 
     state: str
-    store: dict
+    store: Snapshot
     overview: Overview | None = None
     refusals: list[dict] | None = None
-    topics: tuple[list[dict], int] | None = None  # those that are shown, and how many there are
-    groups: tuple[list[dict], int] | None = None
+    topics: tuple[list[Topic], int] | None = None  # those that are shown, and how many there are
+    groups: tuple[list[Group], int] | None = None
     pause_s: float | None = None
 
     @classmethod
@@ -111,37 +114,33 @@ def _metrics(measured: _Measured) -> Iterable[Metric]:
         yield from _groups(*measured.groups)
 
 
-def _store(store: dict) -> Iterable[Metric]:
+def _store(store: Snapshot) -> Iterable[Metric]:
     positions = GaugeMetricFamily(
         "broker_store_position_bytes", "positions in the commit log", labels=["position"]
     )
     for name in ("min", "wrote", "confirmed", "flushed", "dispatched"):
-        _add(positions, [name], store["positions"].get(name))
+        _add(positions, [name], getattr(store.positions, name))
     yield positions
-    behind = store.get("behind") or {}
+    behind = store.behind
     yield _gauge(
         "broker_store_dispatch_behind_bytes",
         "bytes of the log not yet in queues and index",
-        behind.get("dispatch_bytes"),
+        behind.dispatch_bytes,
     )
-    yield _gauge(
-        "broker_store_unflushed_bytes", "bytes of the log not yet synced", behind.get("unflushed_bytes")
-    )
+    yield _gauge("broker_store_unflushed_bytes", "bytes of the log not yet synced", behind.unflushed_bytes)
     yield _gauge(
         "broker_store_oldest_unflushed_milliseconds",
         "age of the oldest byte not yet synced",
-        behind.get("oldest_unflushed_ms"),
+        behind.oldest_unflushed_ms,
     )
     flags = GaugeMetricFamily("broker_store_flag", "1 for each flag that stops something", labels=["flag"])
-    for flag in store.get("flags") or ():
-        flags.add_metric([flag["name"]], 1.0)
+    for flag in store.flags:
+        flags.add_metric([flag.name], 1.0)
     yield flags
-    flush, totals, disk = store.get("flush") or {}, store.get("totals") or {}, store.get("disk") or {}
-    yield _counter("broker_store_flushes", "syncs of the commit log", flush.get("count"))
-    yield _counter("broker_store_flush_errors", "syncs that failed", flush.get("errors"))
-    yield _gauge(
-        "broker_store_flush_last_milliseconds", "duration of the last sync", flush.get("last_duration_ms")
-    )
+    flush, totals, disk = store.flush, store.totals, store.disk
+    yield _counter("broker_store_flushes", "syncs of the commit log", flush.count)
+    yield _counter("broker_store_flush_errors", "syncs that failed", flush.errors)
+    yield _gauge("broker_store_flush_last_milliseconds", "duration of the last sync", flush.last_duration_ms)
     for name, what in (
         ("puts", "messages stored"),
         ("put_bytes", "bytes stored"),
@@ -152,13 +151,13 @@ def _store(store: dict) -> Iterable[Metric]:
         ("key_lookups", "lookups by key"),
         ("cold_lookups", "lookups by key that went to disk"),
     ):
-        yield _counter(f"broker_store_{name}", what, totals.get(name))
+        yield _counter(f"broker_store_{name}", what, getattr(totals, name))
     refused = CounterMetricFamily("broker_store_refused", "messages refused", labels=["status"])
-    for status, count in (totals.get("refused") or {}).items():
+    for status, count in totals.refused.items():
         refused.add_metric([str(status)], float(count))
     yield refused
-    yield _gauge("broker_disk_total_bytes", "size of the store's file system", disk.get("total_bytes"))
-    yield _gauge("broker_disk_free_bytes", "free on the store's file system", disk.get("free_bytes"))
+    yield _gauge("broker_disk_total_bytes", "size of the store's file system", disk.total_bytes)
+    yield _gauge("broker_disk_free_bytes", "free on the store's file system", disk.free_bytes)
 
 
 def _rates(overview: Overview) -> Iterable[Metric]:
@@ -189,24 +188,24 @@ def _refusals(refusals: list[dict]) -> Iterable[Metric]:
     yield from (refused, last, value, limit)
 
 
-def _topics(shown: list[dict], total: int) -> Iterable[Metric]:
+def _topics(shown: list[Topic], total: int) -> Iterable[Metric]:
     messages = GaugeMetricFamily("broker_topic_messages", "messages held of a topic", labels=["topic"])
     into = GaugeMetricFamily("broker_topic_in_per_second", "messages stored", labels=["topic"])
     out = GaugeMetricFamily("broker_topic_out_per_second", "messages read", labels=["topic"])
     for topic in shown:
-        _add(messages, [topic["name"]], topic["messages"])
-        _add(into, [topic["name"]], topic["in_per_s"])
-        _add(out, [topic["name"]], topic["out_per_s"])
+        _add(messages, [topic.name], topic.messages)
+        _add(into, [topic.name], topic.in_per_s)
+        _add(out, [topic.name], topic.out_per_s)
     yield from (messages, into, out)
     yield _gauge("broker_topics_left_out", "topics without series here", total - len(shown))
 
 
-def _groups(shown: list[dict], total: int) -> Iterable[Metric]:
+def _groups(shown: list[Group], total: int) -> Iterable[Metric]:
     lag = GaugeMetricFamily("broker_group_lag_messages", "messages a group has not read", labels=["group"])
     clients = GaugeMetricFamily("broker_group_clients", "clients of a group", labels=["group"])
     for group in shown:
-        _add(lag, [group["name"]], group["lag"])
-        _add(clients, [group["name"]], group["clients"])
+        _add(lag, [group.name], group.lag)
+        _add(clients, [group.name], group.clients)
     yield from (lag, clients)
     yield _gauge("broker_groups_left_out", "groups without series here", total - len(shown))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import types
 import typing
 from collections.abc import Iterable
@@ -15,7 +16,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJs
 from broker_store.formats import moment
 from broker_store.rest.documents import time_text
 from broker_store.units import SMALL, fields_of, small_by_field
+from mqadmin.facts import groups, topics
 from mqadmin.tokens import MAX_DAYS
+from mqadmin.views.sources import SOURCES
 
 
 def _whole(value: object) -> object:
@@ -80,35 +83,44 @@ class In(Schema):
 _schemas: dict[type, type[Schema]] = {}
 
 
-def schema_of(
-    fact: type,
-    name: str | None = None,
-    *,
-    without: Iterable[str] = (),
-    is_described: bool = False,
-    base: type[Schema] = Schema,
-) -> type[Schema]:
+class Measured(Schema):
+    at_ms: Time
+    source: str = Field(description="where these numbers come from")
+
+
+def schema_of(fact: type, *, without: Iterable[str] = (), is_described: bool = False) -> type[Schema]:
     """The schema of a type of facts, made once, with those of the facts in its fields.
 
     `without` are fields that REST does not give; `is_described` takes the description from the docstring.
     """
-    if fact in _schemas:
-        return _schemas[fact]
+    if fact not in _schemas:
+        doc = fact.__doc__ if is_described else None
+        _schemas[fact] = _made(fact.__name__, fact, Schema, doc, without)
+    return _schemas[fact]
+
+
+def measured_schema_of(fact: type) -> type[Schema]:
+    """The schema of what `measured_facts` gives of a type of facts."""
+    return _made(f"Measured{fact.__name__}", fact, Measured, None, ())
+
+
+def _made(name: str, fact: type, base: type[Schema], doc: str | None, without: Iterable[str]) -> type[Schema]:
     hints = typing.get_type_hints(fact, include_extras=True)
     members: dict[str, Any] = {
         field.name: (_value_of(hints[field.name]), _default_of(field))
         for field in dataclasses.fields(fact)
         if field.name not in without
     }
-    doc = fact.__doc__ if is_described else None
-    made = create_model(name or fact.__name__, __base__=base, __module__=__name__, __doc__=doc, **members)
-    return _schemas.setdefault(fact, made)
+    return create_model(name, __base__=base, __module__=__name__, __doc__=doc, **members)
 
 
 def _default_of(field: dataclasses.Field) -> Any:
+    """The default of a field; none for one that holds a fact, which REST always gives."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return ... if field.default is dataclasses.MISSING else field.default
+    if field.default is dataclasses.MISSING or dataclasses.is_dataclass(field.default):
+        return ...
+    return field.default
 
 
 def _value_of(hint: Any) -> Any:
@@ -199,39 +211,10 @@ class Refusals(Schema):
     items: list[Refusal]
 
 
-class Topic(Schema):
-    name: str
-    kind: str
-    read_queues: int
-    write_queues: int
-    perm: int = Field(description="2 write, 4 read, 6 both")
-    order: bool
-    messages: Int64 | None
-    in_per_s: float | None
-    out_per_s: float | None
-    groups: int | None
-
-
-class Queue(Schema):
-    queue_id: int
-    min_offset: Int64 | None
-    max_offset: Int64 | None
-    messages: Int64 | None
-    earliest_store_ms: Time | None = None
-    last_store_ms: Time | None = None
-
-
-class Reader(Schema):
-    group: str
-    lag: Int64 | None
-    clients: int | None
-
-
-class TopicDetail(Topic):
-    attributes: dict[str, Any] = {}
-    last_store_ms: Time | None = None
-    queues: list[Queue]
-    readers: list[Reader]
+Topic = schema_of(topics.Topic)
+Queue = schema_of(topics.Queue)
+Reader = schema_of(topics.Reader)
+TopicDetail = schema_of(topics.TopicDetail, without=("is_writable", "withheld"))
 
 
 class Page(Schema):
@@ -240,15 +223,15 @@ class Page(Schema):
 
 
 class Topics(Page):
-    items: list[Topic]
+    items: list[Topic]  # type: ignore[valid-type]  # made from a type
 
 
 class Queues(Page):
-    items: list[Queue]
+    items: list[Queue]  # type: ignore[valid-type]  # made from a type
 
 
 class Readers(Page):
-    items: list[Reader]
+    items: list[Reader]  # type: ignore[valid-type]  # made from a type
 
 
 class NewTopic(In):
@@ -266,72 +249,13 @@ class TopicChange(In):
     order: Flag | None = None
 
 
-class Group(Schema):
-    name: str
-    kind: str
-    consume_enable: bool
-    broadcast: bool
-    orderly: bool
-    retry_queues: int
-    retry_max_times: int
-    clients: int | None
-    model: str | None
-    topics: list[str]
-    lag: Int64 | None
-    out_per_s: float | None
-
-
-class GroupQueue(Schema):
-    topic: str
-    queue_id: int
-    min_offset: Int64 | None
-    max_offset: Int64 | None
-    consumer_offset: Int64 | None
-    lag: Int64 | None
-    lag_ms: Int64 | None
-    last_consumed_ms: Time | None
-    client_id: str | None
-
-
-class Member(Schema):
-    client_id: str
-    address: str | None
-    language: str | None
-    version: str | int | None
-    heartbeat_ms: Time | None
-
-
-class Subscription(Schema):
-    topic: str
-    expression: str | None
-    clients: int | list[str] | None = None
-
-
-class Retrying(Schema):
-    """The retry topic of a group: what came back after its delay."""
-
-    topic: str
-    messages: Int64 | None
-    lag: Int64 | None = Field(description="not taken again yet; null: the group has no position there")
-
-
-class Dead(Schema):
-    topic: str
-    messages: Int64 | None
-    last_store_ms: Time | None
-
-
-class GroupDetail(Group):
-    lag_ms: Int64 | None = None
-    queues: list[GroupQueue]
-    retrying: Retrying
-    dead: Dead
-    members: list[Member]
-    subscriptions: list[Subscription]
+Group = schema_of(groups.Group)
+schema_of(groups.Retrying, is_described=True)
+GroupDetail = schema_of(groups.GroupDetail, without=("largest_lag",))
 
 
 class Groups(Page):
-    items: list[Group]
+    items: list[Group]  # type: ignore[valid-type]  # made from a type
 
 
 class NewGroup(In):
@@ -365,10 +289,7 @@ class OffsetReset(In):
     confirm: str | None = Field(None, description="the group's name, when dry_run is false")
 
 
-class OffsetMove(Schema):
-    queue_id: int
-    before: Int64 | None
-    after: Int64
+OffsetMove = schema_of(groups.OffsetMove)
 
 
 class OffsetMoves(Schema):
@@ -380,7 +301,7 @@ class OffsetMoves(Schema):
     doubt: str | None = Field(
         None, description="why the search by time is uncertain: store times go back, or that is not known"
     )
-    moves: list[OffsetMove]
+    moves: list[OffsetMove]  # type: ignore[valid-type]  # made from a type
 
 
 class NewMessage(In):
@@ -717,6 +638,13 @@ def facts(value: Any, *, timed: bool = False) -> Any:
     none.
     """
     return _facts(value, False, timed)
+
+
+def measured_facts(view: str, value: Any, *, timed: bool = False) -> dict[str, Any]:
+    """Facts for JSON with when they were measured, now unless they say it themselves, and where they come
+    from."""
+    head = {"at_ms": str(time.time_ns() // 1_000_000), "source": SOURCES[view]}
+    return head | facts(value, timed=timed)
 
 
 def _facts(value: Any, is_small: bool, timed: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from typing import Annotated, Any
+from typing import Annotated
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import LogEntry
@@ -20,6 +20,7 @@ from mqadmin import audit, clusters, tokens
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
+from mqadmin.facts.overview import Overview
 from mqadmin.views.sources import measured
 
 router = Router()
@@ -66,10 +67,10 @@ async def condition(request: HttpRequest):
     return await asyncio.to_thread(clusters.current().condition)
 
 
-@router.get("/overview", response=dict[str, Any])
+@router.get("/overview", response=schemas.schema_of(Overview))
 async def overview(request: HttpRequest):
     """What the first page shows: state, rates, positions, worst lag."""
-    return schemas.facts(clusters.current().overview())
+    return clusters.current().overview()
 
 
 @router.get("/refusals", response=schemas.Refusals)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from broker_store.engine.store_facts import Behind, DiskSpace, Flag, Flush, LogPositions, Totals
 from broker_store.units import Moment
 
 
@@ -75,12 +75,12 @@ class Overview:
     sentence: str
     broker: Broker
     # Of the store
-    positions: dict[str, Any]
-    behind: dict[str, Any]
-    flags: list[dict[str, Any]]
-    flush: dict[str, Any]
-    totals: dict[str, Any]
-    disk: dict[str, Any]
+    positions: LogPositions
+    behind: Behind
+    flags: list[Flag]
+    flush: Flush
+    totals: Totals
+    disk: DiskSpace
     rates: Rates
     counts: Counts
     worst_lag: WorstLag | None  # None: no group has a position

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from django import template
 from django.utils.html import format_html
 
+from broker_store.engine.store_facts import LogPositions
 from mqadmin.views.sources import SOURCES
 
 register = template.Library()
@@ -339,13 +340,13 @@ TRACKS = (
 
 
 @register.inclusion_tag("tracks.html")
-def tracks(positions: dict):
+def tracks(positions: LogPositions):
     """The race of the positions, drawn from the checkpoint (the last of them) to the end of the log (the
     first)."""
-    low, high = positions["checkpoint_position"] or 0, positions["wrote"]
+    low, high = positions.checkpoint_position or 0, positions.wrote
     rows = []
     for key, title in TRACKS:
-        at = positions[key]
+        at = getattr(positions, key)
         if at is None or high is None:
             width = "0"
         elif high > low:

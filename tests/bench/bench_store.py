@@ -139,7 +139,7 @@ class Bench:
         bad = 0
         latencies = [0] * n
         clock = time.perf_counter_ns
-        start_bytes = store.status.positions()["wrote"]
+        start_bytes = store.status.positions().wrote
         began = clock()
         for k in range(n):
             before = clock()
@@ -168,7 +168,7 @@ class Bench:
         made = [group(first) for first in range(0, n, per)] if given else None
         quiet_collector()
         bad = 0
-        start_bytes = store.status.positions()["wrote"]
+        start_bytes = store.status.positions().wrote
         began = time.perf_counter_ns()
         for first in range(0, n, per):
             results = store.appender.put_many(group(first) if made is None else made[first // per])
@@ -189,7 +189,7 @@ class Bench:
         bodies = [encoded_batch(self.body, self.run, first, per) for first in range(0, n, per)]
         quiet_collector()
         bad = 0
-        start_bytes = store.status.positions()["wrote"]
+        start_bytes = store.status.positions().wrote
         began = time.perf_counter_ns()
         for number, encoded in enumerate(bodies):
             result = store.appender.put_batch(
@@ -303,11 +303,11 @@ class Bench:
         for k in range(self.number("warmup", 1000)):
             await send(message(TOPIC, k % queues, body, b"warm%d" % k, b"TagA", k))
         quiet_collector()
-        start_bytes = store.status.positions()["wrote"]
+        start_bytes = store.status.positions().wrote
         began = clock()
         await asyncio.gather(*(producer() for _ in range(producers)))
         seconds = (clock() - began) / 1e9
-        length = store.status.positions()["wrote"] - start_bytes
+        length = store.status.positions().wrote - start_bytes
         # Where a file rolls: the answers of a thousand messages after the first record of each new log file.
         order = sorted(answers)
         rolled = [
@@ -341,7 +341,7 @@ class Bench:
         total, per, topic = self.number("bytes", 1 << 30), 64, self.text("topic", TOPIC)
         store = self.opened()
         number = 0
-        while store.status.positions()["wrote"] < total:
+        while store.status.positions().wrote < total:
             encoded = encoded_batch(self.body, self.run, number * per, per)
             result = store.appender.put_batch(
                 Message(
@@ -354,7 +354,7 @@ class Bench:
             )
             assert result.ok, result
             number += 1
-        show({"mode": "fill", "n": number * per, "bytes": store.status.positions()["wrote"]})
+        show({"mode": "fill", "n": number * per, "bytes": store.status.positions().wrote})
         self.end(store)
 
     # ---- reading

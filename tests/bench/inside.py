@@ -65,7 +65,7 @@ def main(root: Path, mode: str, gib: int = 10, units: int = 4_000_000) -> dict:
     if mode == "cache":
         residency(store, end)  # loads the kernel
         read_all(root)
-        line = measured(lambda: residency(store, end)["totals"]["commitlog"]["resident_bytes"])
+        line = measured(lambda: residency(store, end).totals["commitlog"].resident_bytes)
         return line | {"found": line["found"] / (gib * GIB)}
     make_queues(root, gib, units)
     topics = sorted({topic for topic, _ in QUEUES})

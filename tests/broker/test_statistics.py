@@ -1,6 +1,7 @@
 """broker.statistics: counters and rates."""
 
 from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, STEP, Statistics
+from broker_store.units import fields_of
 
 
 def test_rates_are_measured_between_ticks():
@@ -48,15 +49,15 @@ def test_what_came_cold_is_told_beside_all_that_came():
         statistics.delivered("g", "t", 10, 100, cold=True)
         statistics.delivered("h", "t", 5, 50)
         statistics.tick(second * 1_000)
-    found = {read["group"]: read for read in statistics.reads()}
+    found = {read.group: read for read in statistics.reads()}
     expected = {"reads": 22, "messages": 440, "bytes": 4_400, "per_s": 40, "bytes_per_s": 400}
-    assert found["g"] == {"group": "g", "topic": "t"} | expected | {
+    assert fields_of(found["g"]) == {"group": "g", "topic": "t"} | expected | {
         f"cold_{name}": value // (2 if name == "reads" else 4) for name, value in expected.items()
     }
-    assert (found["h"]["reads"], found["h"]["cold_reads"], found["h"]["cold_per_s"]) == (11, 0, 0)
+    assert (found["h"].reads, found["h"].cold_reads, found["h"].cold_per_s) == (11, 0, 0)
     statistics.forget_group("g")
     statistics.delivered("g", "t", 1, 10)
-    assert statistics.reads()[-1]["cold_messages"] == 0, "a group of the same name begins anew"
+    assert statistics.reads()[-1].cold_messages == 0, "a group of the same name begins anew"
 
 
 def test_totals_of_the_day_begin_at_midnight():
@@ -149,8 +150,6 @@ def test_groups_and_topics_are_forgotten_from_both_sides():
     statistics.forget_topic("t")
     assert statistics.out_rate("t") == 0 and set(statistics.group("g")) == {"u"}
     statistics.forget_group("g")
-    assert [read["group"] for read in statistics.reads()] == ["h"] and statistics.sent_back_of(
-        "g", "u"
-    ) is None
+    assert [read.group for read in statistics.reads()] == ["h"] and statistics.sent_back_of("g", "u") is None
     statistics.forget_group("h")
     assert statistics.active_topics() == [] and statistics._topics_of == statistics._groups_of == {}

@@ -60,7 +60,7 @@ def assert_served(store, scene, planted):
         if not found and is_changed(scene, message):
             store.tick()
             # Its own header was changed, and that is said
-            assert "damage_found" in [flag["name"] for flag in store.status.snapshot()["flags"]]
+            assert "damage_found" in [flag.name for flag in store.status.snapshot().flags]
             continue
         assert [each.body for each in found] == [message.body], (
             message.topic,

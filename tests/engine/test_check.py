@@ -497,7 +497,7 @@ def test_files_that_a_store_in_use_deletes_meanwhile_are_no_damage(clean):
 def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
     with opened(tmp_path / "store", max_hash_slot_num=16, max_index_num=4000) as store:
         store.appender.put(message(keys=["first"]))
-        dispatched = store.status.positions()["dispatched"]
+        dispatched = store.status.positions().dispatched
 
         def put_more(done, total, step):
             for number in range(8):
@@ -509,7 +509,7 @@ def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
             on_progress=put_more,
             log_end=dispatched,
         )
-        assert report.counts["records"] == 1 and store.status.positions()["dispatched"] > dispatched
+        assert report.counts["records"] == 1 and store.status.positions().dispatched > dispatched
     assert report.ok and not kinds(report)
 
 

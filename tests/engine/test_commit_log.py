@@ -52,7 +52,7 @@ def test_pages_are_touched_a_step_at_a_time_and_on_into_the_next_file(open_store
     monkeypatch.setattr(commit_log, "POPULATE_STEP", 1024)
     store = open_store()
     store.appender.put(message(body=b"x" * 9000))
-    wrote = store.status.positions()["wrote"]
+    wrote = store.status.positions().wrote
     assert store.log.prepare() and store.log.current.populated == wrote + 1024
     while store.log.prepare():
         pass
@@ -95,7 +95,7 @@ def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store
     store.prepare()
     store.close()
     store = open_store()
-    assert store.status.positions()["wrote"] < 16384 and len(store.log.files) == 1
+    assert store.status.positions().wrote < 16384 and len(store.log.files) == 1
     assert store.appender.put(message(body=b"x" * 9000)).log_offset == 16384
 
 
@@ -130,13 +130,13 @@ def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is
         patch.setattr(Region, "allocate", full)
         for _ in range(2):
             assert store.appender.put(message(body=b"x" * 5000)).status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert [flag["name"] for flag in store.status.snapshot()["flags"]] == ["no_room"]
+        assert [flag.name for flag in store.status.snapshot().flags] == ["no_room"]
         assert store.disk.list_names(store.log.directory) == [f"{0:020d}"]
         assert store.disk.read_file(store.log.files[0].path) == before
         assert all(store.reads.record_at(result.log_offset) for result in good)
     assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.look_at_disk()
-    assert store.status.snapshot()["flags"] == []
+    assert store.status.snapshot().flags == []
     result = store.appender.put(message(body=b"x" * 5000))
     assert (result.status, result.queue_offset, result.log_offset) == (PutStatus.PUT_OK, 3, 16384)
 

@@ -150,7 +150,7 @@ def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before
     assert {queues, queues / "topic", *(queues / "topic" / str(queue_id) for queue_id in range(3))} <= set(
         synced
     )
-    assert store.status.positions()["checkpoint_position"] == store.log.wrote
+    assert store.status.positions().checkpoint_position == store.log.wrote
 
 
 def test_only_queues_with_something_unsynced_are_looked_at(open_store):

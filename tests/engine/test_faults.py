@@ -127,8 +127,8 @@ def test_after_a_failed_sync_nothing_more_is_taken(directory):
     for again in (store.tick, store.look_at_disk, store.flush, store.round):
         again()
         assert store.appender.put(Message("A", 0, b"y")).status is PutStatus.SERVICE_NOT_AVAILABLE
-    (flag,) = store.status.snapshot()["flags"]
-    assert flag["name"] == "sync_failed" and flag["cause"] == "log-flusher: injected"
+    (flag,) = store.status.snapshot().flags
+    assert flag.name == "sync_failed" and flag.cause == "log-flusher: injected"
     assert store.reads.max_offset("A", 0) == 0
     store.close()
     assert (life.root / "abort").exists()

@@ -118,7 +118,7 @@ def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store,
         True,
         False,
     )
-    assert store.status.positions()["checkpoint_position"] == 0 == store.status.positions()["flushed"]
+    assert store.status.positions().checkpoint_position == 0 == store.status.positions().flushed
 
 
 def test_a_round_comes_early_enough_for_thirty_seconds_whatever_is_set(setup, tmp_path):

@@ -111,7 +111,7 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
     root = stores.unpack(name, tmp_path)
     with open_store(name, root) as store:
         positions = store.status.positions()
-        assert (positions["min"], positions["confirmed"]) == (
+        assert (positions.min, positions.confirmed) == (
             facts["commitLog"]["minPhyOffset"],
             facts["commitLog"]["maxPhyOffset"],
         )
@@ -143,8 +143,7 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
             )
             assert (message.offset_id, message.properties) == (fact["offsetMsgId"], fact["properties"])
         found = [
-            (f["begin_ms"], f["end_ms"], f["begin_offset"], f["end_offset"], f["slots_used"])
-            for f in store.index.facts()
+            (f.begin_ms, f.end_ms, f.begin_offset, f.end_offset, f.slots_used) for f in store.index.facts()
         ]
         assert found == [
             (
@@ -182,7 +181,7 @@ def test_the_killed_golden_store_comes_back_whole(tmp_path):
     before = files_of(root)
     with open_store("golden-crash", root) as store:
         assert store.report.as_dict()["kind"] == "abnormal"
-        assert store.status.positions()["confirmed"] == 3189607
+        assert store.status.positions().confirmed == 3189607
         assert [
             (store.reads.min_offset("Roll", queue), store.reads.max_offset("Roll", queue)) for queue in (0, 1)
         ] == [
@@ -218,12 +217,12 @@ def test_a_flipped_byte_at_the_end_of_the_golden_store_is_cut_where_the_real_bro
     content[at] ^= 1
     path.write_bytes(content)
     with open_store("golden-crash", root, acceptDamage="true") as store:
-        assert store.status.positions()["confirmed"] == 3185747
+        assert store.status.positions().confirmed == 3185747
         assert [store.reads.max_offset("Roll", queue) for queue in (0, 1)] == [2158, 2157]
     report = check_store(root)
     assert report.findings == [] and report.log_end == 3185747
     with open_store("golden-crash", root) as store:  # what was accepted once is not asked again
-        assert store.status.positions()["confirmed"] == 3185747
+        assert store.status.positions().confirmed == 3185747
 
 
 @pytest.mark.parametrize("variant", stores.variants())
@@ -240,7 +239,7 @@ def test_a_crash_variant_is_recovered_to_what_the_real_store_made_of_it(variant,
         assert files_of(root) == before
     with open_store("crash", root, acceptDamage="true" if variant == "bitflip-early" else "false") as store:
         assert store.report.as_dict()["kind"] == ("normal" if variant == "abort-removed-torn" else "abnormal")
-        assert store.status.positions()["confirmed"] == expected["commitLog"]["maxPhyOffset"]
+        assert store.status.positions().confirmed == expected["commitLog"]["maxPhyOffset"]
         assert_queues_as(store, expected)
         assert_reads_as(store, expected)
         for fact in expected["queryByKey"]:
@@ -302,7 +301,7 @@ def test_a_real_store_goes_on_where_it_ended(name, tmp_path):
         queue for queue in ReferenceStore(root, sizes).queues if not queue[0].startswith("SCHEDULE")
     )
     with open_store(name, root) as store:
-        following, end = store.reads.max_offset(topic, queue_id), store.status.positions()["wrote"]
+        following, end = store.reads.max_offset(topic, queue_id), store.status.positions().wrote
         result = store.appender.put(
             Message(topic, queue_id, b"one more", b"KEYS\x01a-new-key\x02TAGS\x01TagA\x02")
         )

@@ -26,13 +26,13 @@ def test_a_full_file_hands_its_end_on_as_the_begin_of_the_next(open_store, clock
         clock.advance(1000)
         store.appender.put(message(keys=(f"k{number}",)))
     first, second = store.index.facts()
-    assert (first["state"], first["entries"], second["state"], second["entries"]) == (
+    assert (first.state, first.entries, second.state, second.entries) == (
         "full",
         63,
         "writing",
         7,
     )
-    assert second["begin_ms"] == first["end_ms"] + 1000 and second["begin_offset"] > first["end_offset"]
+    assert second.begin_ms == first.end_ms + 1000 and second.begin_offset > first.end_offset
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_spare_that_a_crash_left_does_not_have_keys_entered_twice(open_store):
     spare = store.root / "index/20991231235959999"
     spare.write_bytes(bytes(36) + b"\0\0\0\1" + bytes(1384 - 40))
     store = open_store()
-    assert [file["entries"] for file in store.index.facts()] == [62]
+    assert [file.entries for file in store.index.facts()] == [62]
     assert len(store.reads.query_keys("topic", "k5", 9).records) == 1
 
 
@@ -129,7 +129,7 @@ def test_the_store_at_a_glance_looks_at_the_newest_index_file_only(open_store, m
     newest = store.index.facts()[-1]
     for file in store.index.files[:-1]:
         monkeypatch.setattr(file, "header", None)
-    assert len(store.index.files) > 1 and store.status.snapshot()["index"] == newest
+    assert len(store.index.files) > 1 and store.status.snapshot().index == newest
 
 
 @pytest.mark.parametrize(

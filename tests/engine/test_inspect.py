@@ -32,7 +32,7 @@ def test_a_crashed_store_is_shown_recovered_and_left_untouched(variant, tmp_path
     before = tree(tmp_path)
     expected = stores.facts("crash")["variants"][variant]["expected"]
     store = look_into("crash", root, acceptDamage="true")
-    assert store.status.positions()["confirmed"] == expected["commitLog"]["maxPhyOffset"]
+    assert store.status.positions().confirmed == expected["commitLog"]["maxPhyOffset"]
     for queue in expected["queues"]:
         name = queue["topic"], queue["queueId"]
         assert (store.reads.min_offset(*name), store.reads.max_offset(*name)) == (
@@ -58,7 +58,7 @@ def test_nothing_is_taken_or_deleted(tmp_path):
     before = tree(tmp_path)
     store = look_into("clean", root)
     assert store.appender.put(Message("FixA", 0, b"x")).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.status.snapshot()["state"] == "read_only" and not store.is_writable
+    assert store.status.snapshot().state == "read_only" and not store.is_writable
     store.write_config("topics.json", b"{}")
     store.tick()
     store.close()
@@ -72,7 +72,7 @@ def test_a_checkpoint_of_another_length_is_shown_as_a_start_would_take_it(length
         file.truncate(length)
     before = tree(tmp_path)
     store = look_into("clean", root)
-    assert store.status.positions()["confirmed"] == stores.facts("clean")["commitLog"]["maxPhyOffset"]
+    assert store.status.positions().confirmed == stores.facts("clean")["commitLog"]["maxPhyOffset"]
     store.close()
     assert tree(tmp_path) == before
 
@@ -82,10 +82,10 @@ def test_a_store_that_is_in_use_may_be_looked_at(tmp_path):
     settings = load_settings(overrides=stores.SIZES["clean"].overrides(), store_root=root).store
     with MessageStore(settings) as user:
         store = look_into("clean", root)
-        end = store.status.positions()["confirmed"]
-        assert end == user.status.positions()["confirmed"]
+        end = store.status.positions().confirmed
+        assert end == user.status.positions().confirmed
         assert user.appender.put(Message("FixA", 0, b"more")).ok
-        assert store.status.positions()["confirmed"] == end
+        assert store.status.positions().confirmed == end
         store.close()
 
 

@@ -18,7 +18,7 @@ LOG_FILE = "commitlog/" + "0" * 20
 
 
 def why(store) -> str:
-    return next(flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "sync_failed")
+    return next(flag.cause for flag in store.status.snapshot().flags if flag.name == "sync_failed")
 
 
 def removed(path):
@@ -82,22 +82,22 @@ def test_an_older_log_file_that_was_taken_away_is_named_until_it_is_back(tmp_pat
     store, _ = written(tmp_path)
     try:
         store.look_at_disk()
-        assert store.status.snapshot()["flags"] == []
+        assert store.status.snapshot().flags == []
         path = store.log.files[0].path
         path.rename(tmp_path / "away")
         store.look_at_disk()
-        (flag,) = store.status.snapshot()["flags"]
-        assert flag["name"] == "log_file_gone" and path.name in flag["cause"]
+        (flag,) = store.status.snapshot().flags
+        assert flag.name == "log_file_gone" and path.name in flag.cause
         assert store.appender.put(message()).ok
         (tmp_path / "away").rename(path)
         store.look_at_disk()
-        assert store.status.snapshot()["flags"] == []
+        assert store.status.snapshot().flags == []
         store.flush(), store.round()
         assert (
             store.cleaning.delete_expired(any_age=True, most=1) == 1
         )  # what the store removes itself is not named
         store.look_at_disk()
-        assert store.status.snapshot()["flags"] == []
+        assert store.status.snapshot().flags == []
     finally:
         store.die()
 
@@ -134,7 +134,7 @@ def test_an_older_log_file_that_was_cut_gives_no_other_bytes(tmp_path):
                 assert store.reads.query_keys("topic", f"k{number}", 4).offsets
         assert result.status is GetStatus.FOUND  # of a later file
         assert "made shorter" in next(
-            flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"
+            flag.cause for flag in store.status.snapshot().flags if flag.name == "damage_found"
         )
     finally:
         store.die()
@@ -154,7 +154,7 @@ def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path)
                 store.reads.get(GetRequest("topic", 0, number, 1))
         assert record.decode(store.reads.get(GetRequest("topic", 0, 20, 1)).body).body == bodies[20]
         assert "made shorter" in next(
-            flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"
+            flag.cause for flag in store.status.snapshot().flags if flag.name == "damage_found"
         )
     finally:
         store.die()
@@ -194,15 +194,15 @@ def test_a_lock_that_cannot_be_made_again_sets_a_flag_and_is_tried_once_more(tmp
             patched.setattr(os, "pwrite", no_room)
             store.look_at_disk()
         assert [
-            flag["cause"]
-            for flag in store.status.snapshot()["flags"]
-            if flag["name"] == "lock_gone" and "no room on the disk" in flag["cause"]
+            flag.cause
+            for flag in store.status.snapshot().flags
+            if flag.name == "lock_gone" and "no room on the disk" in flag.cause
         ]
         assert store.appender.put(message()).ok
         store.look_at_disk()
         assert (
             (store.root / "lock").exists()
-            and store.status.snapshot()["flags"] == []
+            and store.status.snapshot().flags == []
             and store.appender.put(message()).ok
         )
     finally:

@@ -170,12 +170,12 @@ def test_a_live_page_that_cannot_be_written_is_a_flag_and_no_more(root, tmp_path
     store = HandStore(settings(root), live_page_path=tmp_path / "run" / "live").begin()
     try:
         store.tick()
-        (flag,) = store.status.snapshot()["flags"]
-        assert flag["name"] == "live_page_failed" and "jobs and commands" in flag["cause"]
+        (flag,) = store.status.snapshot().flags
+        assert flag.name == "live_page_failed" and "jobs and commands" in flag.cause
         assert store.is_writable
         (tmp_path / "run").unlink()
         store.tick()
-        assert store.status.snapshot()["flags"] == []
+        assert store.status.snapshot().flags == []
     finally:
         store.close()
 

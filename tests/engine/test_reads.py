@@ -83,7 +83,7 @@ def bodies(result):
 
 
 def cold_gets(store):
-    return store.status.snapshot()["totals"]["cold_gets"]
+    return store.status.snapshot().totals.cold_gets
 
 
 # What is in memory --------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def change(store, at, bit):
 
 
 def flags(store):
-    return [flag["name"] for flag in store.status.snapshot()["flags"]]
+    return [flag.name for flag in store.status.snapshot().flags]
 
 
 @pytest.fixture(params=["in memory", "cold"])
@@ -406,10 +406,7 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
         [old.places[number]],
     ) and old.reads.record_at(old.places[number]) is None
     assert bodies(read(old, number + 1))[0] == b"%03d" % (number + 1) * 100
-    assert (
-        flags(old) == ["damage_found"]
-        and str(old.places[number]) in old.status.snapshot()["flags"][0]["cause"]
-    )
+    assert flags(old) == ["damage_found"] and str(old.places[number]) in old.status.snapshot().flags[0].cause
     assert old.appender.put(message(body=b"goes on")).ok
     change(old, at, bit)
     assert bodies(read(old, number))[0] == b"%03d" % number * 100
@@ -458,7 +455,7 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
         tags.reads.get_blocking(GetRequest("topic", 0, 7)),
     ):
         assert (result.status, result.next_offset) == (GetStatus.MESSAGE_DAMAGED, 7), name
-    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot()["flags"][0]["cause"]
+    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot().flags[0].cause
     assert bodies(read(tags, 8))[0] == b"008" * 200
     change(tags, place + at, bit)
     assert bodies(read(tags, 7))[0] == b"007" * 200
@@ -490,7 +487,7 @@ def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, whi
         assert [(one.log_offset, one.damage.startswith(said)) for one in found.damaged] == [(place, True)] * (
             not wanted
         ), found.damaged
-    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot()["flags"][0]["cause"]
+    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot().flags[0].cause
     assert tags.reads.get(GetRequest("topic", 0, 7)).status is GetStatus.MESSAGE_DAMAGED, (
         "the lookup had it taken for sound"
     )
@@ -542,7 +539,7 @@ def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, 
     damage = tags.reads.record_by_id(place).result(10)
     assert damage.startswith(said[which]) and tags.reads.damage_at(place) == damage
     tags.tick()
-    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot()["flags"][0]["cause"]
+    assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot().flags[0].cause
     change(tags, place + at, bit)
     assert tags.reads.record_by_id(place).result(10) == sound
 
@@ -650,10 +647,7 @@ def test_a_disk_that_does_not_give_what_is_read_is_an_error_and_a_flag(open_stor
         assert store.reads.get(GetRequest("topic", 0, 1), given.append) is None
         store.reads.close()
     assert [(result.status, result.next_offset) for result in given] == [(GetStatus.READ_FAILED, 1)]
-    assert (
-        flags(store) == ["damage_found"]
-        and "input/output error" in store.status.snapshot()["flags"][0]["cause"]
-    )
+    assert flags(store) == ["damage_found"] and "input/output error" in store.status.snapshot().flags[0].cause
 
 
 # Keys that are cold -------------------------------------------------------------------------------
@@ -691,10 +685,10 @@ def test_a_lookup_of_cold_pages_does_not_hold_up_the_loop(open_store, memory, di
     disk_turns.set()
     found = looked_up.result(10)
     assert [record.decode(raw).body for raw in found.records] == [b"3"]
-    assert store.reads.totals()["cold_lookups"] == 1
+    assert store.reads.cold_lookups == 1
     memory.is_there = lambda name, page: True
     assert store.reads.query_keys("topic", "k3", 9, wait=False) == found
-    assert store.reads.totals()["cold_lookups"] == 1
+    assert store.reads.cold_lookups == 1
 
 
 def test_a_record_is_given_at_once_when_it_is_in_memory(open_store, memory, disk_turns):
@@ -744,7 +738,7 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
         assert store.reads.get_records(places, given.append) is None
         assert until_given() is None
     assert "the disk is gone" in next(
-        flag["cause"] for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"
+        flag.cause for flag in store.status.snapshot().flags if flag.name == "damage_found"
     )
 
 

@@ -17,6 +17,7 @@ from broker_store.facts.recoveries import dry_run
 from broker_store.formats import checkpoint, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import GetRequest, PutStatus
+from broker_store.units import fields_of
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, findings, message, small_settings
 
@@ -141,7 +142,7 @@ def test_whatever_byte_of_a_queue_or_of_the_index_a_crash_changed_is_made_right(
     store, rng = open_store(), random.Random(seed)
     fill(store, seed=seed)
     units = {(queue.topic, str(queue.queue_id)): queue.maximum for queue in store.queue_table}
-    entries = [file["entries"] for file in store.index.facts()]
+    entries = [file.entries for file in store.index.facts()]
     store.die()
     (store.root / "checkpoint").unlink(missing_ok=True)
     before = derived(store)
@@ -227,14 +228,14 @@ def test_nothing_counts_as_flushed_because_it_was_found(open_store, flush):
     disk = FailingDisk(lambda name: synced.append(name) if name == "sync" else None)
     store = open_store(disk, flush_disk_type=flush)
     positions = store.status.positions()
-    assert positions["confirmed"] == positions["wrote"] > 0
+    assert positions.confirmed == positions.wrote > 0
     if flush == "SYNC_FLUSH":
-        assert positions["flushed"] == positions["wrote"]  # what is shown is on the disk
+        assert positions.flushed == positions.wrote  # what is shown is on the disk
     else:
-        assert positions["flushed"] == 0 and stamp(store) == 0
+        assert positions.flushed == 0 and stamp(store) == 0
         assert len(synced) == 1  # the zeros behind the end
         store.flush(), store.round()
-    assert store.status.positions()["flushed"] == positions["wrote"] and stamp(store) == store.clock()
+    assert store.status.positions().flushed == positions.wrote and stamp(store) == store.clock()
     assert len(synced) >= 5  # the end, the log, queue, index, checkpoint
 
 
@@ -508,11 +509,8 @@ def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(op
     (kept,) = (directory / "lost+found").rglob("commitlog.*")
     assert kept.read_bytes().rstrip(b"\0") == b"x" * 10000 and not away.exists()
     report = store.report.as_dict()
-    assert (
-        report["lost_and_found"]
-        == store.status.snapshot()["lost_and_found"]
-        == {"files": 1, "bytes": kept.stat().st_size}
-    )
+    found = store.status.snapshot().lost_and_found
+    assert report["lost_and_found"] == fields_of(found) == {"files": 1, "bytes": kept.stat().st_size}
     assert any("moved to lost+found/" in finding["what"] for finding in report["findings"])
     all_there(store, stored)
     store.close()

@@ -76,13 +76,13 @@ def test_a_disk_that_is_too_full_takes_the_oldest_of_any_age_a_few_at_a_time(ope
     disk.used = 0.87
     store.look_at_disk()
     assert len(store.log.files) == 3 and store.is_writable
-    (flag,) = store.status.snapshot()["flags"]
-    assert flag["name"] == "deleted_early" and flag["cause"].startswith(
+    (flag,) = store.status.snapshot().flags
+    assert flag.name == "deleted_early" and flag.cause.startswith(
         "87.0 % of the disk is used: the oldest log files"
     )
     disk.used = 0.5
     store.look_at_disk()
-    assert store.status.snapshot()["flags"] == []
+    assert store.status.snapshot().flags == []
 
 
 def test_what_went_in_its_time_is_no_alarm(open_store, disk, clock):
@@ -90,7 +90,7 @@ def test_what_went_in_its_time_is_no_alarm(open_store, disk, clock):
     clock.advance(72 * HOUR_MS)
     disk.used = 0.87
     store.look_at_disk()
-    assert len(store.log.files) == 1 and store.status.snapshot()["flags"] == []
+    assert len(store.log.files) == 1 and store.status.snapshot().flags == []
 
 
 def test_unless_that_is_switched_off(open_store, disk):
@@ -105,7 +105,7 @@ def test_a_full_disk_refuses_sends_reads_go_on_and_it_heals_by_itself(open_store
     disk.used = 0.95
     store.look_at_disk()
     assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert (store.state, store.status.snapshot()["flags"][0]["name"]) == ("read_only", "disk_full")
+    assert (store.state, store.status.snapshot().flags[0].name) == ("read_only", "disk_full")
     assert store.status.blocked_by == ("disk_full", 95, 90)
     assert store.reads.get(GetRequest("topic", 0, 0)).status is GetStatus.FOUND
     disk.used = 0.5
@@ -188,9 +188,9 @@ def test_a_file_that_cannot_be_removed_stays_in_the_tables_and_is_tried_again(op
         patch.setattr(Disk, "unlink", refused)
         store.look_at_disk()
         assert len(store.log.files) == 5 and store.is_writable
-        assert [flag["name"] for flag in store.status.snapshot()["flags"]] == ["cleaning_failed"]
+        assert [flag.name for flag in store.status.snapshot().flags] == ["cleaning_failed"]
     store.look_at_disk()
-    assert len(store.log.files) == 1 and [flag["name"] for flag in store.status.snapshot()["flags"]] == [
+    assert len(store.log.files) == 1 and [flag.name for flag in store.status.snapshot().flags] == [
         "deleted_early"
     ]
 
@@ -214,10 +214,10 @@ def test_at_the_limit_of_maps_only_a_queue_without_files_is_refused(open_store, 
     assert store.appender.put(message(queue_id=1)).status is PutStatus.CREATE_MAPPED_FILE_FAILED
     assert store.appender.put(message(queue_id=0)).ok
     store.look_at_disk()
-    assert [flag["name"] for flag in store.status.snapshot()["flags"]] == ["map_limit"]
+    assert [flag.name for flag in store.status.snapshot().flags] == ["map_limit"]
     disk.maps = 1
     store.look_at_disk()
-    assert not store.status.snapshot()["flags"]
+    assert not store.status.snapshot().flags
     assert store.appender.put(message(queue_id=1)).queue_offset == 0
 
 

@@ -114,7 +114,7 @@ def test_what_may_not_be_stored_is_refused_with_its_status_and_changes_nothing(o
     ] == [status] * 2
     assert (store.log.wrote, store.queues()) == (0, []) or sent.topic == "topic"
     assert store.log.wrote == 0
-    assert store.status.snapshot()["totals"]["refused"] == {status.name: 2}
+    assert store.status.snapshot().totals.refused == {status.name: 2}
 
 
 def test_a_batch_of_a_transaction_is_refused(open_store):
@@ -136,7 +136,7 @@ def test_a_store_that_is_not_started_closed_or_a_slave_takes_nothing(open_store,
     assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     slave = open_store(broker_role="SLAVE")
     assert slave.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert slave.status.snapshot()["flags"][0]["name"] == "slave"
+    assert slave.status.snapshot().flags[0].name == "slave"
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -199,11 +199,9 @@ def test_what_may_not_be_in_memory_is_read_in_a_thread_and_given_on_the_loop(ope
         == bodies(store.reads.get_blocking(request))
     )
     assert given[0].cold and store.reads.get(request).cold
-    totals = store.status.snapshot()["totals"]
-    assert (totals["cold_gets"], totals["cold_bytes"]) == (3, len(given[0].body)), (
-        "only what threads read is timed"
-    )
-    assert totals["cold_ms"] > 0
+    totals = store.status.snapshot().totals
+    assert (totals.cold_gets, totals.cold_bytes) == (3, len(given[0].body)), "only what threads read is timed"
+    assert totals.cold_ms > 0
 
 
 def test_watched_queues_announce_what_arrived_once_a_group(open_store):
@@ -456,26 +454,26 @@ def test_facts_follow_what_happens(open_store, clock):
     store = open_store()
     store.appender.put_many([message(keys=("k",)), message("other", queue_id=3)])
     positions = store.status.positions()
-    assert positions["wrote"] == positions["confirmed"] == positions["dispatched"] == store.log.wrote
-    assert (positions["min"], positions["flushed"]) == (0, 0)
+    assert positions.wrote == positions.confirmed == positions.dispatched == store.log.wrote
+    assert (positions.min, positions.flushed) == (0, 0)
     snapshot = store.status.snapshot()
-    assert (snapshot["state"], snapshot["queues"], snapshot["behind"]["unflushed_bytes"]) == (
+    assert (snapshot.state, snapshot.queues, snapshot.behind.unflushed_bytes) == (
         "running",
         2,
         store.log.wrote,
     )
-    assert (snapshot["totals"]["puts"], snapshot["totals"]["put_bytes"]) == (2, store.log.wrote)
+    assert (snapshot.totals.puts, snapshot.totals.put_bytes) == (2, store.log.wrote)
     store.flush(), store.round()
     positions = store.status.positions()
-    assert positions["flushed"] == positions["checkpoint_position"] == store.log.wrote
-    assert positions["checkpoint"]["physic_ms"] == START_MS
-    kinds = [(fact["kind"], fact["state"], fact["wrote"]) for fact in store.status.files()]
+    assert positions.flushed == positions.checkpoint_position == store.log.wrote
+    assert positions.checkpoint.physic_ms == START_MS
+    kinds = [(fact.kind, fact.state, fact.wrote) for fact in store.status.files()]
     assert kinds[:3] == [
         ("commitlog", "writing", store.log.wrote),
         ("consumequeue", "writing", 20),
         ("consumequeue", "writing", 20),
     ]
-    assert (store.index.facts()[0]["entries"], store.index.facts()[0]["max_entries"]) == (1, 63)
+    assert (store.index.facts()[0].entries, store.index.facts()[0].max_entries) == (1, 63)
     report = store.report.as_dict()
     assert report["kind"] == "first start" and any(
         step["detail"].endswith("or is new") for step in report["steps"]

@@ -64,9 +64,9 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
                 worker.nudge()
         store.tick()
     assert store.log.minimum > 0
-    assert not {"sync_failed", "dispatch_failed"} & {
-        flag["name"] for flag in store.status.snapshot()["flags"]
-    }, store.status.snapshot()["flags"]
+    assert not {"sync_failed", "dispatch_failed"} & {flag.name for flag in store.status.snapshot().flags}, (
+        store.status.snapshot().flags
+    )
     store.close()
     store.tick()
     assert len(answers) == put and set(answers) <= {PutStatus.PUT_OK}

@@ -87,8 +87,8 @@ def test_damage_in_a_middle_file_is_found_and_made_again_by_the_next_start(open_
         assert served.keys() | set(damaged) == set(range(COUNT))
     else:
         prove(store)
-    (flag,) = [flag for flag in store.status.snapshot()["flags"] if flag["name"] == "damage_found"]
-    assert "consumequeue/T/0" in flag["cause"] or "T/0" in flag["cause"]
+    (flag,) = [flag for flag in store.status.snapshot().flags if flag.name == "damage_found"]
+    assert "consumequeue/T/0" in flag.cause or "T/0" in flag.cause
     assert_next_is_new(store, stored)
     store.close()
     store = open_store()
@@ -202,12 +202,12 @@ def test_old_index_files_that_changed_before_a_kill_are_built_again(open_store, 
     store = open_store()
     assert store.index_doubt is not None
     prove(store)
-    (flag,) = [flag for flag in store.status.snapshot()["flags"] if flag["name"] == "index_damaged"]
-    assert index_files(store.root)[0].name in flag["cause"] and "built again" in store.index_doubt
+    (flag,) = [flag for flag in store.status.snapshot().flags if flag.name == "index_damaged"]
+    assert index_files(store.root)[0].name in flag.cause and "built again" in store.index_doubt
     store.rebuilding.worker.run(store.clock())
     store.tick()
     assert store.index_doubt is None and "index_damaged" not in {
-        flag["name"] for flag in store.status.snapshot()["flags"]
+        flag.name for flag in store.status.snapshot().flags
     }
     assert_served(store, stored)
 
@@ -216,7 +216,7 @@ def test_a_sound_index_is_known_to_be_whole_when_it_was_compared(open_store, fil
     store = open_store()
     assert "index files are not compared" in store.index_doubt
     prove(store)
-    assert store.index_doubt is None and store.status.snapshot()["flags"] == []
+    assert store.index_doubt is None and store.status.snapshot().flags == []
     assert store._parts.context.view[c.STORED_COUNT] == 0
 
 

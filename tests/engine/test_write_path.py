@@ -95,9 +95,9 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
             if flush == "SYNC_FLUSH":
                 store.flush()
             assert (
-                store.status.positions()["dispatched"]
-                == store.status.positions()["confirmed"]
-                == store.status.positions()["wrote"]
+                store.status.positions().dispatched
+                == store.status.positions().confirmed
+                == store.status.positions().wrote
             )
         assert heard
         logs.append(
@@ -129,8 +129,8 @@ def test_syncs_and_waits_for_room_are_all_measured(open_store):
         store.appender.put(message(body=b"x" * 200))
         store.flush()
     lines = store.write_path.histograms
-    assert lines.since_start(w.SYNC).count == store.status.snapshot()["flush"]["count"] == 200
-    assert lines.since_start(w.SYNC_BYTES).total == store.status.positions()["wrote"]
+    assert lines.since_start(w.SYNC).count == store.status.snapshot().flush.count == 200
+    assert lines.since_start(w.SYNC_BYTES).total == store.status.positions().wrote
     assert lines.since_start(w.LOG_ROLL).count == len(store.log.files) - 1 > 0
     assert lines.since_start(w.QUEUE_ROOM).count > 0
     assert store.write_path.waits[w.LOG_ROLL].at_ms == store.clock()
@@ -140,8 +140,8 @@ def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_stor
     store = open_store()
     store.appender.put(message())
     store.flush()
-    behind = store.status.snapshot()["behind"]
-    assert (behind["unflushed_bytes"], behind["unflushed_messages"], behind["oldest_unflushed_ms"]) == (
+    behind = store.status.snapshot().behind
+    assert (behind.unflushed_bytes, behind.unflushed_messages, behind.oldest_unflushed_ms) == (
         0,
         0,
         0,
@@ -150,23 +150,23 @@ def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_stor
     for _ in range(3):
         store.appender.put(message())
         clock.advance(40)
-    behind = store.status.snapshot()["behind"]
-    assert (behind["unflushed_messages"], behind["oldest_unflushed_ms"]) == (3, 120)
+    behind = store.status.snapshot().behind
+    assert (behind.unflushed_messages, behind.oldest_unflushed_ms) == (3, 120)
     store.flush()
-    assert store.status.snapshot()["behind"]["oldest_unflushed_ms"] == 0
+    assert store.status.snapshot().behind.oldest_unflushed_ms == 0
 
 
 def test_the_age_of_what_is_not_on_the_disk_is_known_behind_a_roll(open_store, clock):
     store = open_store()
-    while store.log.file_size - store.status.positions()["wrote"] > 1_000:
+    while store.log.file_size - store.status.positions().wrote > 1_000:
         store.appender.put(message(body=b"x" * 500))
     store.flush()
     clock.advance(1_000)
     # Into the next file: a blank closes the first, which begins where the flush ended
     store.appender.put(message(body=b"x" * 2_000))
     clock.advance(70)
-    assert store.status.positions()["flushed"] < store.log.file_size < store.status.positions()["wrote"]
-    assert store.status.snapshot()["behind"]["oldest_unflushed_ms"] == 70
+    assert store.status.positions().flushed < store.log.file_size < store.status.positions().wrote
+    assert store.status.snapshot().behind.oldest_unflushed_ms == 70
 
 
 def test_how_many_messages_are_at_risk_is_not_known_of_what_a_crash_left_until_it_is_on_the_disk(open_store):
@@ -174,10 +174,10 @@ def test_how_many_messages_are_at_risk_is_not_known_of_what_a_crash_left_until_i
     store.appender.put(message())
     store.die()
     again = open_store()
-    assert again.status.snapshot()["behind"]["unflushed_bytes"] > 0
-    assert again.status.snapshot()["behind"]["unflushed_messages"] is None
+    assert again.status.snapshot().behind.unflushed_bytes > 0
+    assert again.status.snapshot().behind.unflushed_messages is None
     again.flush()
-    assert again.status.snapshot()["behind"]["unflushed_messages"] == 0
+    assert again.status.snapshot().behind.unflushed_messages == 0
 
 
 def test_a_failed_sync_is_not_taken_for_one(directory, clock):
@@ -192,7 +192,7 @@ def test_a_failed_sync_is_not_taken_for_one(directory, clock):
     store.flush()
     clock.advance(10)
     assert store.write_path.histograms.since_start(w.SYNC).count == 0
-    assert store.status.snapshot()["behind"]["unflushed_messages"] == 1
-    assert store.status.snapshot()["behind"]["oldest_unflushed_ms"] == 10
+    assert store.status.snapshot().behind.unflushed_messages == 1
+    assert store.status.snapshot().behind.oldest_unflushed_ms == 10
     failing = False
     store.close()

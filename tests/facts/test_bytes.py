@@ -438,9 +438,9 @@ def test_places_that_are_not_there_are_not_found_and_those_that_cannot_be_are_re
 @pytest.mark.parametrize("name", stores.CLEAN)
 def test_the_end_of_a_closed_log_is_found_without_walking_it(name, tmp_path):
     directory = StoreDirectory(stores.unpack(name, tmp_path))
-    assert FromFiles(directory).positions()["wrote"] == directory.log_end()
+    assert FromFiles(directory).positions().wrote == directory.log_end()
     fields = FromFiles(directory).positions()
-    assert fields["min"] == 0 and fields["flushed"] == fields["wrote"]
+    assert fields.min == 0 and fields.flushed == fields.wrote
 
 
 def test_a_queue_is_known_by_halving_as_the_real_broker_knew_it(tmp_path):

@@ -15,6 +15,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.facts import cache as inside
 from broker_store.facts.cache import read_positions, residency, shown
 from broker_store.facts.directory import StoreDirectory
+from broker_store.units import fields_of
 from tests.support import plain_layout, stores
 
 PAGE = 4096
@@ -54,12 +55,12 @@ def test_what_was_read_is_in_memory_and_what_was_let_go_is_not(root):
     path = root / "commitlog" / f"{262_144:020d}"
     make_cold(path)
     cold = _file(root, path)
-    assert (cold["resident_bytes"], cold["share"], cold["cells"]) == (0, 0.0, [0.0] * 64)
+    assert (cold.resident_bytes, cold.share, cold.cells) == (0, 0.0, [0.0] * 64)
     hot = {0, 1, 17, 40, 63}
     read_pages(path, hot)
     found = _file(root, path)
-    assert found["cells"] == [1.0 if page in hot else 0.0 for page in range(64)]
-    assert (found["resident_bytes"], found["share"]) == (len(hot) * PAGE, len(hot) / 64)
+    assert found.cells == [1.0 if page in hot else 0.0 for page in range(64)]
+    assert (found.resident_bytes, found.share) == (len(hot) * PAGE, len(hot) / 64)
 
 
 def test_pages_are_folded_into_cells_and_a_last_page_counts_with_the_bytes_it_has(root, monkeypatch):
@@ -72,15 +73,15 @@ def test_pages_are_folded_into_cells_and_a_last_page_counts_with_the_bytes_it_ha
     read_pages(path, hot)
     found = _file(root, path)
     parts = [range(cell * 11 // 7, (cell + 1) * 11 // 7) for cell in range(7)]
-    assert found["cells"] == [round(sum(page in hot for page in part) / len(part), 4) for part in parts]
-    assert (found["resident_bytes"], found["size"]) == (3 * PAGE + 100, 10 * PAGE + 100)
+    assert found.cells == [round(sum(page in hot for page in part) / len(part), 4) for part in parts]
+    assert (found.resident_bytes, found.size) == (3 * PAGE + 100, 10 * PAGE + 100)
 
 
 def _file(root: Path, path: Path) -> dict:
     return next(
         file
-        for file in residency(StoreDirectory(root))["files"]
-        if file["name"] == path.name and file["kind"] == "commitlog"
+        for file in residency(StoreDirectory(root)).files
+        if file.name == path.name and file.kind == "commitlog"
     )
 
 
@@ -92,20 +93,20 @@ def test_every_file_is_told_of_and_the_totals_are_their_sums(root):
         for path in (root / kind).rglob("*")
         if path.is_file()
     ]
-    assert len(picture["files"]) == len(paths) == picture["totals"]["all"]["files"]
+    assert len(picture.files) == len(paths) == picture.totals["all"].files
     for kind in ("commitlog", "index", "consumequeue"):
-        files = [file for file in picture["files"] if file["kind"] == kind]
-        assert picture["totals"][kind]["bytes"] == sum(
+        files = [file for file in picture.files if file.kind == kind]
+        assert picture.totals[kind].bytes == sum(
             path.stat().st_size for path in (root / kind).rglob("*") if path.is_file()
         )
-        assert picture["totals"][kind]["resident_bytes"] == sum(file["resident_bytes"] for file in files)
-    assert picture["log"]["wrote"] == plain_layout.log_of(root)[2] and picture["complete"]
+        assert picture.totals[kind].resident_bytes == sum(file.resident_bytes for file in files)
+    assert picture.log.wrote == plain_layout.log_of(root)[2] and picture.complete
     said = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    assert picture["memory"]["total_bytes"] == int(said["MemTotal"].split()[0]) << 10
-    assert 0 < picture["memory"]["available_bytes"] < picture["memory"]["total_bytes"]
+    assert picture.memory.total_bytes == int(said["MemTotal"].split()[0]) << 10
+    assert 0 < picture.memory.available_bytes < picture.memory.total_bytes
     few = shown(picture, 2, "FixA")
-    assert few["queue_files"] == sum(file["topic"] == "FixA" for file in picture["files"]) > 2
-    assert [file["topic"] for file in few["files"] if file["kind"] == "consumequeue"] == ["FixA", "FixA"]
+    assert few["queue_files"] == sum(file.topic == "FixA" for file in picture.files) > 2
+    assert [file.topic for file in few["files"] if file.kind == "consumequeue"] == ["FixA", "FixA"]
 
 
 def test_an_answer_that_cannot_be_true_is_taken_for_none(root, monkeypatch):
@@ -121,19 +122,15 @@ def test_an_answer_that_cannot_be_true_is_taken_for_none(root, monkeypatch):
     for module in (system, engine_disk):
         monkeypatch.setattr(module, "LIBC", answering)
     picture = residency(StoreDirectory(root))
-    assert (
-        {file["resident_bytes"] for file in picture["files"]}
-        == {file["cells"] for file in picture["files"]}
-        == {None}
-    )
-    assert picture["totals"]["all"]["resident_bytes"] is None and picture["totals"]["all"]["bytes"] > 0
+    assert {file.resident_bytes for file in picture.files} == {file.cells for file in picture.files} == {None}
+    assert picture.totals["all"].resident_bytes is None and picture.totals["all"].bytes > 0
 
 
 def test_what_is_left_out_is_said(root, monkeypatch):
     monkeypatch.setattr(inside, "MOST_QUEUE_FILES", 3)
     picture = residency(StoreDirectory(root))
-    assert sum(file["kind"] == "consumequeue" for file in picture["files"]) == 3
-    assert not picture["complete"] and "files of queues were left out" in picture["reason"]
+    assert sum(file.kind == "consumequeue" for file in picture.files) == 3
+    assert not picture.complete and "files of queues were left out" in picture.reason
     monkeypatch.setattr(inside, "MOST_QUEUES", 1)
     assert read_positions(StoreDirectory(root), {"g": {"FixA": {0: 0, 1: 0}}}, 0)[1] is False
 
@@ -148,8 +145,8 @@ def test_a_group_stands_at_the_message_it_reads_next_the_furthest_behind_of_its_
         "of nothing": {"Nowhere": {0: 3}},
     }
     places, complete = read_positions(StoreDirectory(root), offsets, end)
-    found = {place["group"]: place for place in places}
-    assert complete and places[0]["group"] == "behind" and found.keys() == offsets.keys() - {"of nothing"}
+    found = {place.group: place for place in places}
+    assert complete and places[0].group == "behind" and found.keys() == offsets.keys() - {"of nothing"}
     place = units[1][10][1]
     expected = {
         "log_offset": place,
@@ -158,9 +155,9 @@ def test_a_group_stands_at_the_message_it_reads_next_the_furthest_behind_of_its_
         "topic": "FixA",
         "queue_id": 1,
     }
-    assert found["behind"] == {"group": "behind"} | expected
+    assert fields_of(found["behind"]) == {"group": "behind"} | expected
     for name in ("at the end", "reset too far"):
-        assert (found[name]["log_offset"], found[name]["behind_bytes"], found[name]["behind_messages"]) == (
+        assert (found[name].log_offset, found[name].behind_bytes, found[name].behind_messages) == (
             end,
             0,
             0,

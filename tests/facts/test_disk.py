@@ -88,7 +88,7 @@ class World:
         rules = Rules.of(store.settings)._replace(**changes)
         directory = StoreDirectory(store.root, self.disk)
         with Positions(directory, ends, store.log.wrote) as positions:
-            safe_to = store.status.positions()["checkpoint_position"]
+            safe_to = store.status.positions().checkpoint_position
             view = DiskView(
                 directory,
                 positions,

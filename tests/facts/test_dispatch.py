@@ -8,8 +8,10 @@ import pytest
 
 from broker_store.engine.log import write_path as w
 from broker_store.engine.log.write_path import Lap, WritePath
+from broker_store.engine.store_facts import LogPositions
 from broker_store.facts import dispatch, write_path
 from broker_store.facts.directory import StoreDirectory
+from broker_store.units import fields_of
 from tests.support import stores
 from tests.support.hand_store import HandStore, message, small_settings
 
@@ -23,9 +25,9 @@ def store(tmp_path):
 
 def test_nothing_lags_in_an_empty_store(store):
     race = dispatch.of(store)
-    assert race["slowest"] is None
-    assert race["sentence"].startswith("Nothing lags")
-    assert race["sinks"]["checkpoint_position"] == {"position": 0, "behind_bytes": 0, "behind_ms": 0}
+    assert race.slowest is None
+    assert race.sentence.startswith("Nothing lags")
+    assert race.sinks["checkpoint_position"] == dispatch.Sink(position=0, behind_bytes=0, behind_ms=0)
 
 
 def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store):
@@ -34,16 +36,16 @@ def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store)
         store.clock.advance(100)
     store.flush()
     store.round()
-    end = store.status.positions()["wrote"]
+    end = store.status.positions().wrote
     store.appender.put(message())
     store.clock.advance(30)
     race = dispatch.of(store)
-    lacks = {"position": end, "behind_bytes": store.status.positions()["wrote"] - end, "behind_ms": 30}
-    assert race["sinks"]["flushed"] == race["sinks"]["checkpoint_position"] == lacks
-    assert race["sinks"]["dispatched"]["behind_bytes"] == race["sinks"]["dispatched"]["behind_ms"] == 0
-    assert race["slowest"] == "flushed"
-    assert race["sentence"].startswith(
-        f"The slowest is “Flushed”, {lacks['behind_bytes']:,} bytes and 30 ms behind the end of the log"
+    lacks = dispatch.Sink(position=end, behind_bytes=store.status.positions().wrote - end, behind_ms=30)
+    assert race.sinks["flushed"] == race.sinks["checkpoint_position"] == lacks
+    assert race.sinks["dispatched"].behind_bytes == race.sinks["dispatched"].behind_ms == 0
+    assert race.slowest == "flushed"
+    assert race.sentence.startswith(
+        f"The slowest is “Flushed”, {lacks.behind_bytes:,} bytes and 30 ms behind the end of the log"
     )
 
 
@@ -53,44 +55,36 @@ def test_with_sync_flush_a_paused_flusher_holds_up_confirming_and_dispatching_to
     store.clock.advance(700)
     race = dispatch.of(store)
     assert {
-        name: race["sinks"][name]["behind_ms"] for name in ("confirmed", "dispatched", "flushed")
+        name: race.sinks[name].behind_ms for name in ("confirmed", "dispatched", "flushed")
     } == dict.fromkeys(("confirmed", "dispatched", "flushed"), 700)
-    assert race["slowest"] == "confirmed"
+    assert race.slowest == "confirmed"
     store.flush()
-    assert dispatch.of(store)["slowest"] is None
+    assert dispatch.of(store).slowest is None
     store.close()
 
 
 def test_of_equals_the_one_that_lacks_the_older_record_is_the_slowest():
-    positions = {
-        "wrote": 1_000,
-        "confirmed": 1_000,
-        "dispatched": 100,
-        "flushed": 400,
-        "checkpoint_position": None,
-    }
+    positions = LogPositions(wrote=1_000, confirmed=1_000, dispatched=100, flushed=400)
     race = dispatch.race(positions, {"dispatched": 20, "flushed": 900})
-    assert race["slowest"] == "flushed"
-    assert race["sentence"].endswith("The checkpoint was not set in this run yet.")
+    assert race.slowest == "flushed"
+    assert race.sentence.endswith("The checkpoint was not set in this run yet.")
 
 
 def test_positions_that_are_not_known_are_not_zero():
-    race = dispatch.race(
-        dict.fromkeys(("wrote", "confirmed", "dispatched", "flushed", "checkpoint_position")), {}
-    )
-    assert race["sinks"]["flushed"] == {"position": None, "behind_bytes": None, "behind_ms": None}
-    assert "not known" in race["sentence"]
+    race = dispatch.race(LogPositions(), {})
+    assert race.sinks["flushed"] == dispatch.Sink()
+    assert "not known" in race.sentence
 
 
 def test_flushing_is_told_with_its_rounds(store):
     store.appender.put(message())
-    assert dispatch.flush(store)["unflushed_messages"] == 1
+    assert dispatch.flush(store).unflushed_messages == 1
     store.flush()
     store.round()
     facts = dispatch.flush(store)
-    assert facts["round"]["last_duration_ms"] > 0
-    assert facts["round"]["position"] == store.status.positions()["wrote"]
-    assert facts["sync_us"]["since_start"]["count"] == facts["count"] == 1
+    assert facts.round.last_duration_ms > 0
+    assert facts.round.position == store.status.positions().wrote
+    assert facts.sync_us.since_start.count == facts.count == 1
 
 
 def test_the_write_path_is_told_by_stage_and_its_shares_add_up():
@@ -99,57 +93,51 @@ def test_the_write_path_is_told_by_stage_and_its_shares_add_up():
         path.groups += 1
         path.end(Lap(1, 0.0, 0.001, 0.003, 0.001, 500 * number), number, 0.006, 0.010)
     facts = write_path.facts(path, "ASYNC_FLUSH", 5_000)
-    assert {name: stage["lately"]["mean"] for name, stage in facts["stages"].items()} == {
+    assert {name: stage.lately.mean for name, stage in facts.stages.items()} == {
         "gather": 1_000.0, "append": 2_000.0, "dispatch": 1_000.0, "flush": 2_000.0, "answer": 4_000.0,
     }  # fmt: skip
-    assert sum(stage["share"] for stage in facts["stages"].values()) == pytest.approx(1)
-    assert facts["whole"]["since_start"]["longest"] == 10_000.0
-    assert facts["lately_ms"] is None
-    places = facts["group_messages"]["places"]
-    assert places["since_start"] == [1, 2, 4, 8, 16, 32, 37, 0, 0, 0, 0]
-    assert facts["group_messages"]["bounds"] == [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]
-    assert max(places["shares"]) == 1
+    assert sum(stage.share for stage in facts.stages.values()) == pytest.approx(1)
+    assert facts.whole.since_start.longest == 10_000.0
+    assert facts.lately_ms is None
+    places = facts.group_messages.places
+    assert places.since_start == [1, 2, 4, 8, 16, 32, 37, 0, 0, 0, 0]
+    assert facts.group_messages.bounds == [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]
+    assert max(places.shares) == 1
 
 
 def test_with_async_flush_no_wait_for_a_sync_is_told():
     path = WritePath(lambda: 0)
     path.end(Lap(1, 0.0, 0.001, 0.003, 0.001, 500), 1, None, 0.010)
-    stages = write_path.facts(path, "ASYNC_FLUSH", 0)["stages"]
-    assert (stages["flush"]["since_start"]["mean"], stages["flush"]["share"]) == (None, 0)
-    assert stages["answer"]["since_start"]["mean"] == 6_000.0
+    stages = write_path.facts(path, "ASYNC_FLUSH", 0).stages
+    assert (stages["flush"].since_start.mean, stages["flush"].share) == (None, 0)
+    assert stages["answer"].since_start.mean == 6_000.0
 
 
 def test_each_place_of_a_histogram_holds_what_is_below_its_bound():
     path, sizes = WritePath(lambda: 0), [3, 255, 256, 5_000, 1 << 21, (1 << 22) - 1, 1 << 22, 1 << 30]
     for size in sizes:
         path.end(Lap(1, 0.0, 0.0, 0.0, 0.0, size), 1, 0.0, 0.0)
-    facts = write_path.facts(path, "ASYNC_FLUSH", 0)["group_bytes"]
-    bounds = [0, *facts["bounds"], float("inf")]
+    facts = write_path.facts(path, "ASYNC_FLUSH", 0).group_bytes
+    bounds = [0, *facts.bounds, float("inf")]
     expected = [
         sum(low <= size < high for size in sizes) for low, high in zip(bounds, bounds[1:], strict=False)
     ]
-    assert facts["places"]["since_start"] == expected
+    assert facts.places.since_start == expected
 
 
 def test_what_was_not_measured_is_not_known():
     facts = write_path.facts(WritePath(lambda: 0), "ASYNC_FLUSH", 0)
-    assert facts["whole"]["since_start"] == {
-        "count": 0,
-        "mean": None,
-        "p50": None,
-        "p90": None,
-        "p99": None,
-        "p999": None,
-        "longest": None,
-    }
-    assert facts["stages"]["flush"]["share"] is None
-    assert facts["waits"]["log_roll"]["last_at_ms"] is None
+    assert facts.whole.since_start == write_path.RunNumbers(
+        count=0, mean=None, p50=None, p90=None, p99=None, p999=None, longest=None
+    )
+    assert facts.stages["flush"].share is None
+    assert facts.waits["log_roll"].last_at_ms is None
 
 
 def test_percentiles_do_not_exceed_the_longest(store):
     store.write_path.synced(0.001, 1_000)
     facts = write_path.sync_facts(store.write_path)
-    assert facts["since_start"]["p999"] == facts["since_start"]["longest"] == 1_000.0
+    assert facts.since_start.p999 == facts.since_start.longest == 1_000.0
     assert w.SYNC not in store.write_path.waits
 
 
@@ -217,9 +205,9 @@ def test_the_files_of_a_crashed_store_tell_each_step_as_a_plain_reader_does(vari
     race = dispatch.of_files(StoreDirectory(root))
     plain = plain_race(root)
     assert {
-        name: None if sink["position"] is None else tuple(sink.values())
-        for name, sink in race["sinks"].items()
+        name: None if sink.position is None else tuple(fields_of(sink).values())
+        for name, sink in race.sinks.items()
     } == plain | {"confirmed": None, "flushed": None}
     for name, title in dispatch.FILE_SINKS.items():
-        assert (f"{title} not known" in race["sentence"]) == (plain[name] is None)
-        assert (f"{title} " in race["sentence"]) == (plain[name] is None or plain[name][1] > 0)
+        assert (f"{title} not known" in race.sentence) == (plain[name] is None)
+        assert (f"{title} " in race.sentence) == (plain[name] is None or plain[name][1] > 0)

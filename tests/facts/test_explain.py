@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_store.engine.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.explain import FOR_EVER_MS, explain
 from broker_store.formats import index_file
@@ -73,7 +74,7 @@ def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
     for _ in range(200):
         clock.advance(1000)
         store.appender.put(message(keys=("same",)))
-    names = [file["name"] for file in store.index.facts()][::-1]
+    names = [file.name for file in store.index.facts()][::-1]
     assert len(names) == 4
 
     def files(*range_ms, most=64):
@@ -131,7 +132,7 @@ def test_a_message_that_was_cleaned_away_is_said_to_be_gone(store, clock):
 def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
     for number in range(60):
         store.appender.put(message(keys=(f"k{number}",)))
-    positions = {"dispatched": 100, "confirmed": 300}
+    positions = LogPositions(dispatched=100, confirmed=300)
     (behind,) = only(told(store, "k1", positions=positions), "behind")
     assert (behind["log_offset"], behind["bytes"]) == (100, 200) and "up to position 100 of 300" in behind[
         "why"
@@ -140,7 +141,7 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
         told(store, "k1"), "behind"
     )
 
-    path = store.root / "index" / store.index.facts()[0]["name"]
+    path = store.root / "index" / store.index.facts()[0].name
     plain = StoreDirectory(store.root, geometry=SMALL)
     with plain.open_index(path.name) as (reader, _):
         header = index_file.decode_header(reader.read(0, 40))
@@ -162,7 +163,7 @@ def test_damage_ends_a_walk_and_is_named(store):
         store.appender.put(message(keys=("same",)))
     directory, path = (
         StoreDirectory(store.root, geometry=SMALL),
-        store.root / "index" / store.index.facts()[0]["name"],
+        store.root / "index" / store.index.facts()[0].name,
     )
     (slot,) = only(told(store), "slot")
     healthy = path.read_bytes()

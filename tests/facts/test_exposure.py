@@ -18,7 +18,7 @@ from tests.support.hand_store import Clock, HandStore, message, small_settings
 from tests.support.plain_exposure import start_of
 from tests.support.stores import SIZES, unpack_variant, variants
 
-NO_RATE = {"bytes_per_s": None, "other_ms": None, "measured_by": 0, "why_unknown": "none"}
+NO_RATE = exposure.ScanRate(bytes_per_s=None, other_ms=None, measured_by=0, why_unknown="none")
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_the_start_is_the_one_that_recovery_then_makes(store):
             store.round()
         told = exposure.of(StoreDirectory(store.root), store.status.snapshot(), NO_RATE)
         plain = start_of(store.root)
-        assert (told["start"]["file"], told["restart"]["rescan_bytes"]) == (plain.file, plain.rescan_bytes)
+        assert (told.start.file, told.restart.rescan_bytes) == (plain.file, plain.rescan_bytes)
         report = started(store.root)
         chosen = next(step for step in report["steps"] if step["name"] == "choose the file to scan from")
         # Recovery counts the blanks that close files as read, as far as they were looked at.
         assert (chosen["file"], report["log_end"], report["kind"]) == (plain.file, plain.log_end, "abnormal")
-        assert report["scanned_bytes"] <= told["restart"]["rescan_bytes"]
+        assert report["scanned_bytes"] <= told.restart.rescan_bytes
         seen.add(plain.file)
     assert len(seen) > 2
 
@@ -77,11 +77,11 @@ def test_the_start_is_the_one_that_recovery_then_makes(store):
 def test_of_a_store_that_apaches_broker_left_the_files_tell_it(variant, tmp_path):
     root = unpack_variant(variant, tmp_path)
     told, plain = exposure.of_files(StoreDirectory(root), NO_RATE), start_of(root)
-    assert told["losses"] is None
+    assert told.losses is None
     if not (root / "abort").exists():
-        assert (told["state"], told["start"]) == ("closed", None)
+        assert (told.state, told.start) == ("closed", None)
         return
-    assert (told["state"], told["start"]["file"], told["start"]["position"]) == (
+    assert (told.state, told.start.file, told.start.position) == (
         "crashed",
         plain.file,
         plain.position,
@@ -117,7 +117,7 @@ def test_any_checkpoint_gives_the_start_that_the_rule_says(store, stamps):
         (store.root / "checkpoint").unlink(missing_ok=True)
     else:
         (store.root / "checkpoint").write_bytes(encode(Checkpoint(*stamps)))
-    assert exposure.start_of_recovery(StoreDirectory(store.root))["file"] == start_of(store.root).file
+    assert exposure.start_of_recovery(StoreDirectory(store.root)).file == start_of(store.root).file
 
 
 def test_a_log_file_whose_first_record_is_damaged_is_not_begun_with(store):
@@ -128,7 +128,7 @@ def test_a_log_file_whose_first_record_is_damaged_is_not_begun_with(store):
     raw = bytearray((store.root / "commitlog" / before).read_bytes())
     raw[100] ^= 1
     (store.root / "commitlog" / before).write_bytes(raw)
-    told = exposure.start_of_recovery(StoreDirectory(store.root))["file"]
+    told = exposure.start_of_recovery(StoreDirectory(store.root)).file
     assert told == start_of(store.root).file < before
 
 
@@ -139,21 +139,19 @@ def test_what_a_power_cut_takes_is_what_was_not_synced_and_a_killed_process_lose
         store.appender.put(message())
         store.clock.advance(50)
     told = exposure.losses(store.status.snapshot())
-    assert told["process"]["acknowledged"] == {"bytes": 0, "messages": 0, "oldest_ms": 0}
+    assert told.process.acknowledged == exposure.Lost(bytes=0, messages=0, oldest_ms=0)
     positions = store.status.positions()
-    assert told["power"]["acknowledged"] == {
-        "bytes": positions["wrote"] - positions["flushed"],
-        "messages": 3,
-        "oldest_ms": 150,
-    }
+    assert told.power.acknowledged == exposure.Lost(
+        bytes=positions.wrote - positions.flushed, messages=3, oldest_ms=150
+    )
 
 
 def test_with_sync_flush_nothing_that_was_acknowledged_can_be_lost(tmp_path, clock):
     store = HandStore(small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH"), clock).begin()
     store.appender.put(message())
     told = exposure.losses(store.status.snapshot())
-    assert told["power"]["written"]["messages"] == 1
-    assert told["power"]["acknowledged"]["messages"] == 0
+    assert told.power.written.messages == 1
+    assert told.power.acknowledged.messages == 0
     store.close()
 
 
@@ -173,23 +171,20 @@ def report(started_ms: int, size: int, took_ms: float, **changes) -> dict:
 
 
 def test_the_rate_is_that_of_earlier_starts_which_read_enough(tmp_path):
-    assert exposure.scan_rate(exposure.reports(tmp_path / "none"))["bytes_per_s"] is None
+    assert exposure.scan_rate(exposure.reports(tmp_path / "none")).bytes_per_s is None
     kept = [report(1_000, 2 << 20, 10.0), report(2_000, 100, 5.0), report(3_000, 6 << 20, 10.0)]
     kept += [report(4_000, 6 << 20, 10.0, state="failed"), report(5_000, 6 << 20, 1.0, purpose="dry run")]
     for one in kept:
         (tmp_path / f"recovery-{one['started_ms']}.json").write_text(json.dumps(one))
     (tmp_path / "recovery-6000.json").write_text("torn")
     rate = exposure.scan_rate(exposure.reports(tmp_path))
-    assert rate == {
-        "bytes_per_s": (8 << 20) / 0.020,
-        "other_ms": 490.0,
-        "measured_by": 2,
-        "why_unknown": None,
-    }
-    start = {"position": 1 << 20}
-    assert exposure.restart(start, 9 << 20, rate)["estimated_ms"] == 510
-    assert exposure.restart(start, 9 << 20, NO_RATE)["estimated_ms"] is None
-    assert exposure.restart(None, 9 << 20, rate)["rescan_bytes"] is None
+    assert rate == exposure.ScanRate(
+        bytes_per_s=(8 << 20) / 0.020, other_ms=490.0, measured_by=2, why_unknown=None
+    )
+    start = exposure.Start(file="", position=1 << 20, first_ms=None, limit_ms=None, why="")
+    assert exposure.restart(start, 9 << 20, rate).estimated_ms == 510
+    assert exposure.restart(start, 9 << 20, NO_RATE).estimated_ms is None
+    assert exposure.restart(None, 9 << 20, rate).rescan_bytes is None
 
 
 def test_the_estimate_is_near_what_a_start_takes(tmp_path):
@@ -206,18 +201,18 @@ def test_the_estimate_is_near_what_a_start_takes(tmp_path):
     store.die()
     begun().die()
     told = exposure.of_files(StoreDirectory(root), exposure.scan_rate(exposure.reports(kept)))
-    assert told["restart"]["measured_by"] == 1
+    assert told.restart.measured_by == 1
     store = begun()
     found = store.report.as_dict()
     store.close()
-    assert found["scanned_bytes"] == told["restart"]["rescan_bytes"] > 20_000_000
+    assert found["scanned_bytes"] == told.restart.rescan_bytes > 20_000_000
     # The same work on the same files; the rest is what else the machine does.
-    assert 0.1 < (found["finished_ms"] - found["started_ms"] + 1) / (told["restart"]["estimated_ms"] + 1) < 10
+    assert 0.1 < (found["finished_ms"] - found["started_ms"] + 1) / (told.restart.estimated_ms + 1) < 10
 
 
 def test_of_a_store_closed_in_order_no_crash_is_told(store):
     fill(store, 2)
     store.close()
     told = exposure.of_files(StoreDirectory(store.root), NO_RATE)
-    assert (told["state"], told["start"], told["restart"]["rescan_bytes"]) == ("closed", None, None)
-    assert told["restart"]["log_end"] == start_of(store.root).log_end
+    assert (told.state, told.start, told.restart.rescan_bytes) == ("closed", None, None)
+    assert told.restart.log_end == start_of(store.root).log_end

@@ -13,7 +13,7 @@ import pytest
 from broker_store.errors import NotFoundError
 from broker_store.facts import layout as inside
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.layout import CELLS, CELLS_OF_EACH, Layout, Start
+from broker_store.facts.layout import CELLS, CELLS_OF_EACH, Layout, LogSpan, Start
 from tests.support import plain_layout, stores
 
 UNIT = struct.Struct(">qiq")
@@ -33,25 +33,23 @@ def same(found: dict, plain: dict) -> None:
     """`found` says at least what the plain reader says."""
     for key, value in plain.items():
         if isinstance(value, dict):
-            same(found[key], value)
+            same(getattr(found, key), value)
         else:
-            assert found[key] == pytest.approx(value), key
+            assert getattr(found, key) == pytest.approx(value), key
 
 
 def test_every_topic_is_counted_as_the_plain_reader_counts_it(root):
     found = Layout(StoreDirectory(root), Start()).of_each()
     begin, size, end = plain_layout.log_of(root)
-    assert (
-        found["log"] == {"begin": begin, "end": end, "file_bytes": size, "cut": False} and found["complete"]
-    )
+    assert found.log == LogSpan(begin=begin, end=end, file_bytes=size, cut=False) and found.complete
     queues = plain_layout.queues_of(root)
-    assert {row["topic"] for row in found["items"]} == {topic for topic, _ in queues}
-    for row in found["items"]:
+    assert {row.topic for row in found.items} == {topic for topic, _ in queues}
+    for row in found.items:
         same(
             row,
-            plain_layout.laid(root, [queue for queue in queues if queue[0] == row["topic"]], CELLS_OF_EACH),
+            plain_layout.laid(root, [queue for queue in queues if queue[0] == row.topic], CELLS_OF_EACH),
         )
-    costs = [row["pages"]["bytes"] for row in found["items"]]
+    costs = [row.pages.bytes for row in found.items]
     assert costs == sorted(costs, reverse=True) and costs[0] > 0
 
 
@@ -64,7 +62,7 @@ def test_several_topics_are_read_as_one_and_pages_are_read_once(root):
             root, [queue for queue in plain_layout.queues_of(root) if queue[0] in topics], CELLS
         ),
     )
-    assert found["topics"] == topics
+    assert found.topics == topics
 
 
 def test_a_replay_begins_at_a_place_of_the_log_at_a_time_or_where_a_group_stands(crashed):
@@ -84,11 +82,11 @@ def test_a_replay_begins_at_a_place_of_the_log_at_a_time_or_where_a_group_stands
             lambda topic, queue_id, unit: unit[0] >= offsets["group"]["FixA"].get(queue_id, 0),
         ),
     )
-    whole = Layout(StoreDirectory(crashed), Start()).of(["FixA"])["messages"]
+    whole = Layout(StoreDirectory(crashed), Start()).of(["FixA"]).messages
     for start, is_from in starts:
         found = Layout(StoreDirectory(crashed), start).of(["FixA"])
         same(found, plain_layout.laid(crashed, queues, CELLS, is_from))
-        assert 0 < found["messages"] < whole
+        assert 0 < found.messages < whole
 
 
 def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
@@ -98,21 +96,21 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
         found,
         plain_layout.laid(crashed, [("FixA", queue_id) for queue_id in range(4)], CELLS, most_a_queue=10),
     )
-    assert (found["complete"], found["reason"]) == (
+    assert (found.complete, found.reason) == (
         False,
         "of each queue the first 10 messages are looked at",
     )
     monkeypatch.setattr(inside, "MOST_UNITS", 4 * len(plain_layout.units_of(crashed, "FixA", 0)) + 400)
-    assert Layout(StoreDirectory(crashed), Start()).of(["FixA"])["complete"]
+    assert Layout(StoreDirectory(crashed), Start()).of(["FixA"]).complete
     stopped = Layout(StoreDirectory(crashed), Start(), stopped=lambda: True).of_each()
     topics = sorted({topic for topic, _ in plain_layout.queues_of(crashed)})
-    assert (stopped["items"], stopped["complete"], stopped["reason"]) == (
+    assert (stopped.items, stopped.complete, stopped.reason) == (
         [],
         False,
         f"{len(topics)} topics were left out; those with most files are looked at",
     )
     monkeypatch.setattr(inside, "MOST_SECONDS", 0.0)
-    assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"])["reason"]
+    assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"]).reason
     with pytest.raises(NotFoundError, match="no queue of nowhere"):
         Layout(StoreDirectory(crashed), Start()).of(["nowhere"])
 
@@ -121,10 +119,10 @@ def test_of_more_topics_than_are_looked_at_those_with_most_files_are(crashed, mo
     files = Counter(topic for topic, *_ in StoreDirectory(crashed).queue_paths())
     monkeypatch.setattr(inside, "MOST_TOPICS", 2)
     found = Layout(StoreDirectory(crashed), Start()).of_each()
-    assert {row["topic"] for row in found["items"]} == set(
+    assert {row.topic for row in found.items} == set(
         sorted(files, key=lambda topic: (-files[topic], topic))[:2]
     )
-    assert (found["complete"], found["reason"]) == (
+    assert (found.complete, found.reason) == (
         False,
         f"{len(files) - 2} topics were left out; those with most files are looked at",
     )
@@ -141,7 +139,7 @@ def test_of_more_topics_than_are_looked_at_those_with_most_messages_are_where_a_
     counted = Counter({queue: 1_000 if queue[0] == largest else 1 for queue in store.queues()})
     assert files[largest] < max(files.values())
     found = Layout(store, Start(), messages_in=lambda *queue: counted[queue]).of_each()
-    assert [row["topic"] for row in found["items"]] == [largest] and found["reason"].endswith(
+    assert [row.topic for row in found.items] == [largest] and found.reason.endswith(
         "topics were left out; those with most messages are looked at"
     )
 
@@ -163,9 +161,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_no_look(when, crashed, monkeypa
 
     monkeypatch.setattr(store, name, deleted_since)
     found = Layout(store, Start()).of_each()
-    assert found["complete"] and topics - {row["topic"] for row in found["items"] if row["messages"]} == {
-        gone
-    }
+    assert found.complete and topics - {row.topic for row in found.items if row.messages} == {gone}
 
 
 def test_a_file_of_a_queue_that_goes_while_they_are_listed_is_none_of_it(crashed, monkeypatch):
@@ -186,23 +182,23 @@ def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_a
     (crashed / "commitlog" / ("0" * 20)).unlink()
     found = Layout(StoreDirectory(crashed), Start()).of(["FixA"])
     same(found, plain_layout.laid(crashed, [("FixA", queue_id) for queue_id in range(4)], CELLS))
-    assert found["gone"] > 0 and found["log"]["begin"] == 262_144
+    assert found.gone > 0 and found.log.begin == 262_144
 
 
 def test_what_is_written_while_one_looks_is_neither_there_nor_gone(crashed):
     units = plain_layout.units_of(crashed, "FixB", 2)
     place = units[-3][1]
     found = Layout(StoreDirectory(crashed), Start(), place).of(["FixB"])
-    assert (found["log"]["end"], found["gone"]) == (place, 0)
+    assert (found.log.end, found.gone) == (place, 0)
     every = [unit for queue_id in range(4) for unit in plain_layout.units_of(crashed, "FixB", queue_id)]
-    assert found["messages"] == sum(log_offset + size <= place for _, log_offset, size in every) < len(every)
+    assert found.messages == sum(log_offset + size <= place for _, log_offset, size in every) < len(every)
 
 
 def test_an_empty_store_has_no_topic_and_a_log_of_files_that_are_no_whole_pages_is_counted_too(
     crashed, tmp_path
 ):
     shutil.rmtree(crashed / "consumequeue")
-    assert Layout(StoreDirectory(crashed), Start()).of_each()["items"] == []
+    assert Layout(StoreDirectory(crashed), Start()).of_each().items == []
     odd = tmp_path / "odd"
     (odd / "commitlog").mkdir(parents=True)
     (odd / "consumequeue" / "T" / "0").mkdir(parents=True)
@@ -218,7 +214,7 @@ def test_an_empty_store_has_no_topic_and_a_log_of_files_that_are_no_whole_pages_
     )
     found = Layout(StoreDirectory(odd), Start()).of(["T"])
     same(found, plain_layout.laid(odd, [("T", 0)], CELLS))
-    assert (found["messages"], found["pages"]["touched"], found["jumps"]["p50"]) == (6, 9, 3_000)
+    assert (found.messages, found.pages.touched, found.jumps.p50) == (6, 9, 3_000)
 
 
 def test_what_is_cold_takes_the_time_that_cold_reads_took(crashed, monkeypatch):
@@ -232,16 +228,14 @@ def test_what_is_cold_takes_the_time_that_cold_reads_took(crashed, monkeypatch):
         for _, log_offset, size in plain_layout.units_of(crashed, "FixC", queue_id)
         if (log_offset % 262_144 + size - 1) // 4096 >= 32
     ]
-    assert (found["cold_messages"], found["cold_bytes"]) == (len(cold), sum(cold))
-    assert found["estimate_ms"] == pytest.approx(sum(cold) / 50)
-    assert 0 < found["pages"]["cold_bytes"] <= found["ahead"]["cold_bytes"] < found["ahead"]["bytes"]
-    assert found["resident_share"] == pytest.approx(
-        1 - found["pages"]["cold_bytes"] / found["pages"]["bytes"]
-    )
-    assert Layout(store, Start()).of(["FixC"])["estimate_ms"] is None, "no cold read was measured yet"
+    assert (found.cold_messages, found.cold_bytes) == (len(cold), sum(cold))
+    assert found.estimate_ms == pytest.approx(sum(cold) / 50)
+    assert 0 < found.pages.cold_bytes <= found.ahead.cold_bytes < found.ahead.bytes
+    assert found.resident_share == pytest.approx(1 - found.pages.cold_bytes / found.pages.bytes)
+    assert Layout(store, Start()).of(["FixC"]).estimate_ms is None, "no cold read was measured yet"
     monkeypatch.setattr(store.disk, "pages_in_memory", lambda path: None)
     unknown = Layout(store, Start(), cold_rate=50_000.0).of(["FixC"])
-    assert [unknown[name] for name in ("resident_share", "cold_bytes", "cold_messages", "estimate_ms")] == [
-        None
-    ] * 4
-    assert unknown["pages"]["cold_bytes"] is None and unknown["pages"]["bytes"] == found["pages"]["bytes"]
+    assert [
+        getattr(unknown, name) for name in ("resident_share", "cold_bytes", "cold_messages", "estimate_ms")
+    ] == [None] * 4
+    assert unknown.pages.cold_bytes is None and unknown.pages.bytes == found.pages.bytes

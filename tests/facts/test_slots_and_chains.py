@@ -14,6 +14,7 @@ from broker_store.facts import chains, slots
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.units import fields_of
 from tests.support import plain_index, stores
 from tests.support.hand_store import Clock, message, opened
 
@@ -30,46 +31,40 @@ def agrees(directory: StoreDirectory, geometry: IndexGeometry, name: str) -> tup
     """Heat map and chains of a file, after they were compared with what the plain reader finds."""
     plain = plain_index.read(directory.root / "index" / name, geometry)
     picture, told = slots.heat_map(directory, name), chains.chains(directory, name)
-    assert picture["cells"] == plain.cells(picture["cell_slots"])
-    assert (picture["counted"], picture["entries"]) == (plain.used_in(0, geometry.slots), len(plain.entries))
-    assert (
-        sum(row["cells"] for row in picture["shares"])
-        == len(picture["cells"])
-        <= picture["columns"] * picture["rows"]
-    )
+    assert picture.cells == plain.cells(picture.cell_slots)
+    assert (picture.counted, picture.entries) == (plain.used_in(0, geometry.slots), len(plain.entries))
+    assert sum(row["cells"] for row in picture.shares) == len(picture.cells) <= picture.columns * picture.rows
     shares = [
-        used / min(picture["cell_slots"], geometry.slots - n * picture["cell_slots"])
-        for n, used in enumerate(picture["cells"])
+        used / min(picture.cell_slots, geometry.slots - n * picture.cell_slots)
+        for n, used in enumerate(picture.cells)
     ]
-    assert [cell["share"] for cell in picture["emptiest"]] == sorted(shares)[: len(picture["emptiest"])]
-    assert [cell["share"] for cell in picture["fullest"]] == sorted(shares, reverse=True)[
-        : len(picture["fullest"])
-    ]
+    assert [cell.share for cell in picture.emptiest] == sorted(shares)[: len(picture.emptiest)]
+    assert [cell.share for cell in picture.fullest] == sorted(shares, reverse=True)[: len(picture.fullest)]
     assert all(
-        plain.used_in(cell["first_slot"], cell["last_slot"]) == cell["used"]
-        for cell in picture["emptiest"] + picture["fullest"]
+        plain.used_in(cell.first_slot, cell.last_slot) == cell.used
+        for cell in picture.emptiest + picture.fullest
     )
 
     lengths = plain.lengths()
-    assert sum(row["slots"] for row in told["lengths"]) == geometry.slots
-    for row in told["lengths"]:
+    assert sum(row["slots"] for row in told.lengths) == geometry.slots
+    for row in told.lengths:
         assert row["slots"] == sum(lengths[length] for length in range(row["from"], row["to"] + 1))
         if row["to"] == row["from"] and row["from"] <= len(plain.entries):
             assert row["expected"] == pytest.approx(plain.even(row["from"]), rel=1e-6, abs=1e-9)
     entries = sum(length * count for length, count in lengths.items())
-    assert told["used"] == geometry.slots - lengths[0]
+    assert told.used == geometry.slots - lengths[0]
     if entries:
-        assert told["touched_by_hit"] == sum(length**2 * count for length, count in lengths.items()) / entries
+        assert told.touched_by_hit == sum(length**2 * count for length, count in lengths.items()) / entries
     by_length = sorted(((len(numbers), -slot) for slot, numbers in plain.of_slot.items()), reverse=True)[
         : chains.LONGEST
     ]
-    assert [(chain["entries"], -chain["slot"]) for chain in told["longest"]] == by_length
-    for chain in told["longest"]:
-        hashes = [plain.entries[number].key_hash for number in plain.chain(chain["slot"])]
-        assert chain["looked_at"] == len(hashes)
-        assert chain["hashes"] == len(set(hashes))
-        assert chain["foreign"] == len(hashes) - max((hashes.count(one) for one in hashes), default=0)
-    assert (told["unreachable"], told["unreachable_is_exact"]) == (plain.unreachable(), True)
+    assert [(chain.entries, -chain.slot) for chain in told.longest] == by_length
+    for chain in told.longest:
+        hashes = [plain.entries[number].key_hash for number in plain.chain(chain.slot)]
+        assert chain.looked_at == len(hashes)
+        assert chain.hashes == len(set(hashes))
+        assert chain.foreign == len(hashes) - max((hashes.count(one) for one in hashes), default=0)
+    assert (told.unreachable, told.unreachable_is_exact) == (plain.unreachable(), True)
     return picture, told
 
 
@@ -80,9 +75,9 @@ def test_a_store_of_the_real_broker_is_counted_as_a_plain_reader_counts_it(name,
     assert files
     for file in files:
         picture, told = agrees(directory, geometry, file)
-        assert picture["findings"] == told["findings"] == []
-        assert picture["counted"] == picture["slots_used"] == told["used"]
-        assert not picture["moving"] and told["broken"] == 0
+        assert picture.findings == told.findings == []
+        assert picture.counted == picture.slots_used == told.used
+        assert not picture.moving and told.broken == 0
 
 
 def test_the_longest_chain_names_its_keys_and_how_many_of_its_entries_are_foreign(tmp_path):
@@ -92,16 +87,16 @@ def test_the_longest_chain_names_its_keys_and_how_many_of_its_entries_are_foreig
         directory, geometry = directory_of(tmp_path / "store")
         (file,) = (name for name, _, _ in directory.index_files())
         _, told = agrees(directory, geometry, file)
-    longest = told["longest"][0]
-    assert longest["keys"][0] | {"log_offset": 0} == {
+    longest = told.longest[0]
+    assert fields_of(longest.keys[0]) | {"log_offset": 0} == {
         "hash": index_file.key_hash("topic#hot"),
         "entries": 20,
         "log_offset": 0,
         "topic": "topic",
         "key": "hot",
     }
-    assert longest["foreign_share"] == longest["foreign"] / longest["entries"] < 0.5
-    assert told["touched_by_hit"] > 2 * told["even_touched_by_hit"]
+    assert longest.foreign_share == longest.foreign / longest.entries < 0.5
+    assert told.touched_by_hit > 2 * told.even_touched_by_hit
 
 
 def filled(tmp_path: Path) -> tuple[StoreDirectory, Path]:
@@ -123,8 +118,8 @@ def test_a_chain_that_loops_is_counted_within_bounds_and_said_to_turn_back(tmp_p
     directory, path = filled(tmp_path)
     write(path, SMALL.entry_at(30) + index_file.ENTRY.offset["previous"], (35).to_bytes(4, "big"))
     _, told = agrees(directory, SMALL, path.name)
-    assert told["broken"] == 1 and told["unreachable"] > 0
-    assert "1 chain is not whole" in told["findings"][0] and "not older" in told["findings"][1]
+    assert told.broken == 1 and told.unreachable > 0
+    assert "1 chain is not whole" in told.findings[0] and "not older" in told.findings[1]
 
 
 def test_a_chain_cut_short_or_led_astray_loses_its_older_entries(tmp_path):
@@ -133,7 +128,7 @@ def test_a_chain_cut_short_or_led_astray_loses_its_older_entries(tmp_path):
     deep = max(plain.of_slot.values(), key=len)
     write(path, SMALL.entry_at(deep[-1]) + index_file.ENTRY.offset["previous"], bytes(4))
     _, told = agrees(directory, SMALL, path.name)
-    assert (told["broken"], told["unreachable"]) == (1, len(deep) - 1)
+    assert (told.broken, told.unreachable) == (1, len(deep) - 1)
     stranger = next(number for number in range(1, deep[-1]) if number not in deep)
     write(path, SMALL.entry_at(deep[-1]) + index_file.ENTRY.offset["previous"], stranger.to_bytes(4, "big"))
     agrees(directory, SMALL, path.name)
@@ -143,12 +138,12 @@ def test_what_the_header_says_is_shown_beside_what_is_there(tmp_path):
     directory, path = filled(tmp_path)
     write(path, index_file.HEADER.offset["slots_used"], (3).to_bytes(4, "big"))
     picture, _ = agrees(directory, SMALL, path.name)
-    assert picture["slots_used"] == 3
-    assert picture["findings"] == [f"The header says that 3 slots are used, {picture['counted']} are."]
+    assert picture.slots_used == 3
+    assert picture.findings == [f"The header says that 3 slots are used, {picture.counted} are."]
     write(path, index_file.HEADER.offset["count"], (2_000_000_000).to_bytes(4, "big"))
     picture, told = agrees(directory, SMALL, path.name)
-    assert "1,999,999,999 entries, the file has room for 63" in picture["findings"][0]
-    assert "those were looked at" in told["findings"][0]
+    assert "1,999,999,999 entries, the file has room for 63" in picture.findings[0]
+    assert "those were looked at" in told.findings[0]
 
 
 def test_slots_that_name_what_is_not_there_are_said(tmp_path):
@@ -157,9 +152,9 @@ def test_slots_that_name_what_is_not_there_are_said(tmp_path):
     write(path, SMALL.slot_at(used[0]), (-7).to_bytes(4, "big", signed=True))
     write(path, SMALL.slot_at(used[1]), (60).to_bytes(4, "big"))
     picture, told = agrees(directory, SMALL, path.name)
-    assert picture["counted"] == len(used) - 1
-    assert [finding.split()[0] for finding in picture["findings"]] == ["The", "1", "Slots"]
-    assert told["broken"] == 2
+    assert picture.counted == len(used) - 1
+    assert [finding.split()[0] for finding in picture.findings] == ["The", "1", "Slots"]
+    assert told.broken == 2
 
 
 def test_an_empty_file_has_no_share_of_anything(tmp_path):
@@ -169,9 +164,9 @@ def test_an_empty_file_has_no_share_of_anything(tmp_path):
     (tmp_path / "index" / "20260101000000000").write_bytes(bytes(geometry.file_bytes))
     directory = StoreDirectory(tmp_path)
     picture, told = agrees(directory, geometry, "20260101000000000")
-    assert (picture["counted"], picture["expected_share"], picture["findings"]) == (0, 0, [])
-    assert (told["mean_used"], told["touched_by_hit"], told["longest"]) == (None, None, [])
-    assert told["lengths"] == [{"from": 0, "to": 0, "slots": 1000, "expected": 1000}]
+    assert (picture.counted, picture.expected_share, picture.findings) == (0, 0, [])
+    assert (told.mean_used, told.touched_by_hit, told.longest) == (None, None, [])
+    assert told.lengths == [{"from": 0, "to": 0, "slots": 1000, "expected": 1000}]
 
 
 @pytest.mark.parametrize("more", [1, 30, 400])
@@ -182,7 +177,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
     ) as store:
         for number in range(300):
             store.appender.put(message(keys=(f"k{number}",)))
-        directory, name = StoreDirectory(store.root, geometry=geometry), store.index.facts()[0]["name"]
+        directory, name = StoreDirectory(store.root, geometry=geometry), store.index.facts()[0].name
         before = slots.tally_of(directory, name)
         read_into = file_access.Reader.read_into
 
@@ -197,7 +192,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
         during = slots.tally_of(directory, name)
         assert during.cells.tolist() == before.cells.tolist() and during.upto == before.upto
         assert during.header.count > during.before.count == before.header.count
-        assert slots.picture_of(name, during, 0.0)["findings"] == []
+        assert slots.picture_of(name, during, 0.0).findings == []
         assert slots.follow(directory, name, during, during.header)
         agrees(directory, geometry, name)
         assert during.cells.tolist() == slots.tally_of(directory, name).cells.tolist()
@@ -211,7 +206,7 @@ def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypat
     ) as store:
         for _ in range(60):
             store.appender.put(message(keys=("hot",)))
-        directory, name = StoreDirectory(store.root, geometry=geometry), store.index.facts()[0]["name"]
+        directory, name = StoreDirectory(store.root, geometry=geometry), store.index.facts()[0].name
         quiet = chains.chains(directory, name)
         read, headers = file_access.Reader.read, []
 
@@ -226,9 +221,9 @@ def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypat
 
         monkeypatch.setattr(file_access.Reader, "read", interrupted)
         during = chains.chains(directory, name)
-        assert during["longest"] == quiet["longest"]
-        assert during["longest"][0]["looked_at"] == during["longest"][0]["entries"] >= 60
-        assert (during["unreachable"], during["findings"]) == (0, [])
+        assert during.longest == quiet.longest
+        assert during.longest[0].looked_at == during.longest[0].entries >= 60
+        assert (during.unreachable, during.findings) == (0, [])
         agrees(directory, geometry, name)
 
 
@@ -245,7 +240,7 @@ def test_a_chain_that_no_writer_makes_is_not_followed(tmp_path, monkeypatch):
     tally = slots.tally_of(directory, path.name)
     assert tally.upto is None and not slots.follow(directory, path.name, tally, header)
     assert any(
-        "name entries up to" in finding for finding in slots.picture_of(path.name, tally, 0.0)["findings"]
+        "name entries up to" in finding for finding in slots.picture_of(path.name, tally, 0.0).findings
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from broker_store.engine.samples import Sample, maximum_of, position_of
 from broker_store.facts.disk import HOUR_MS, MINUTE_MS
 from broker_store.facts.progress import SPEED_MS, recent, speed
-from broker_store.facts.timeline import MOST_POINTS
+from broker_store.facts.timeline import MOST_POINTS, Cliff
 from tests.facts.test_disk import QUEUES, World, world
 from tests.support import plain_forecast as plain
 
@@ -49,44 +49,41 @@ def test_each_queue_has_its_span_its_position_and_its_lag(world):
     with world.look() as view:
         facts = view.timeline("slow")
     times = {place: stored_ms for place, _, stored_ms in plain.records(root)}
-    assert [(queue["topic"], queue["queue_id"]) for queue in facts["queues"]] == [("rare", 0), ("topic", 0)]
-    for queue in facts["queues"]:
-        known = plain.units(root, queue["topic"], queue["queue_id"])
-        assert (queue["min_offset"], queue["max_offset"]) == (known[0][0], known[-1][0] + 1)
-        assert (queue["earliest_ms"], queue["latest_ms"]) == (times[known[0][1]], times[known[-1][1]])
-        assert queue["position_ms"] == times[known[queue["consumer_offset"]][1]]
+    assert [(queue.topic, queue.queue_id) for queue in facts.queues] == [("rare", 0), ("topic", 0)]
+    for queue in facts.queues:
+        known = plain.units(root, queue.topic, queue.queue_id)
+        assert (queue.min_offset, queue.max_offset) == (known[0][0], known[-1][0] + 1)
+        assert (queue.earliest_ms, queue.latest_ms) == (times[known[0][1]], times[known[-1][1]])
+        assert queue.position_ms == times[known[queue.consumer_offset][1]]
         assert (
-            queue["lag"] == known[-1][0] + 1 - queue["consumer_offset"]
-            and queue["lag_ms"] == world.clock() - queue["position_ms"]
+            queue.lag == known[-1][0] + 1 - queue.consumer_offset
+            and queue.lag_ms == world.clock() - queue.position_ms
         )
-        assert queue["read_per_s"] is None and queue["cliff"]["verdict"] == "unknown", "no samples, no speed"
+        assert queue.read_per_s is None and queue.cliff.verdict == "unknown", "no samples, no speed"
     assert (
-        facts["from_ms"]
+        facts.from_ms
         == min(times[plain.units(root, *queue)[0][1]] for queue in QUEUES if queue != ("topic", 1))
-        and facts["to_ms"] == world.clock()
+        and facts.to_ms == world.clock()
     )
 
 
 def test_a_group_that_stands_still_falls_when_it_was_said_and_not_a_look_before(world):
     world.position("stands", "topic", 0, 20)
     with world.look(read_samples=reading(world, "stands", 0, 0.01)) as view:
-        (queue,) = view.timeline("stands")["queues"]
-    cliff = queue["cliff"]
-    assert (cliff["verdict"], cliff["at_ms"]) == ("falls", cliff["if_it_stops_ms"])
-    world.clock.now_ms = cliff["at_ms"] - HOUR_MS
+        (queue,) = view.timeline("stands").queues
+    cliff = queue.cliff
+    assert (cliff.verdict, cliff.at_ms) == ("falls", cliff.if_it_stops_ms)
+    world.clock.now_ms = cliff.at_ms - HOUR_MS
     for _ in range(10):
         world.store.look_at_disk()
     assert world.store.reads.min_offset("topic", 0) <= 20
-    world.clock.now_ms = cliff["at_ms"]
+    world.clock.now_ms = cliff.at_ms
     for _ in range(10):
         world.store.look_at_disk()
     assert world.store.reads.min_offset("topic", 0) > 20
     with world.look() as view:
-        (queue,) = view.timeline("stands")["queues"]
-    assert (queue["cliff"]["verdict"], queue["lost"]) == (
-        "lost",
-        world.store.reads.min_offset("topic", 0) - 20,
-    )
+        (queue,) = view.timeline("stands").queues
+    assert (queue.cliff.verdict, queue.lost) == ("lost", world.store.reads.min_offset("topic", 0) - 20)
 
 
 def test_one_that_reads_on_is_judged_by_its_speed(world):
@@ -96,7 +93,7 @@ def test_one_that_reads_on_is_judged_by_its_speed(world):
 
     def cliff(per_s, arrives_per_s=0.0):
         with world.look(read_samples=reading(world, "reads", per_s, arrives_per_s)) as view:
-            return view.timeline("reads")["queues"][0]["cliff"]
+            return view.timeline("reads").queues[0].cliff
 
     with world.look() as view:
         schedule = [entry for entry in view.schedule() if entry[3] is not None]
@@ -110,19 +107,19 @@ def test_one_that_reads_on_is_judged_by_its_speed(world):
         if goes > world.clock()
     ]
     fast = max(needed) * 1.5
-    assert cliff(fast)["verdict"] == "keeps_ahead"
+    assert cliff(fast).verdict == "keeps_ahead"
     slow = cliff(max(needed) * 0.5)
     worst = next(
         goes
         for count, (_, _, _, goes) in zip(behind, schedule, strict=True)
         if count > max(needed) * 0.5 * (goes - world.clock()) / 1000
     )
-    assert (slow["verdict"], slow["at_ms"]) == ("falls", worst)
+    assert (slow.verdict, slow.at_ms) == ("falls", worst)
     # Reads all there is in time, and yet more arrives than it reads: it falls later than what is stored now
     # could.
     losing = cliff(fast, fast * 3)
-    assert losing["verdict"] == "falls" and losing["file"] is None and losing["at_ms"] > world.clock()
-    assert cliff(fast, fast * 1.01)["verdict"] == "keeps_ahead", "a hair's breadth is measured, not meant"
+    assert losing.verdict == "falls" and losing.file is None and losing.at_ms > world.clock()
+    assert cliff(fast, fast * 1.01).verdict == "keeps_ahead", "a hair's breadth is measured, not meant"
     assert end > 20
 
 
@@ -130,25 +127,20 @@ def test_who_has_read_everything_has_nothing_to_lose(world):
     world.position("done", "topic", 0, world.store.reads.max_offset("topic", 0))
     with world.look() as view:
         facts = view.timeline("done")
-    assert facts["cliff"] == {"verdict": "nothing_unread", "at_ms": None, "if_it_stops_ms": None}
-    assert (
-        facts["queues"][0]["lag"] == facts["queues"][0]["lag_ms"] == 0
-        and facts["queues"][0]["position_ms"] is None
-    )
+    assert facts.cliff == Cliff(verdict="nothing_unread")
+    assert facts.queues[0].lag == facts.queues[0].lag_ms == 0 and facts.queues[0].position_ms is None
 
 
 def test_the_history_breaks_where_nothing_was_sampled(world):
     world.position("reads", "topic", 0, 20)
     with world.look(read_samples=reading(world, "reads", 0.01, 0.02, minutes=60, gap_at=20)) as view:
         facts = view.timeline("reads")
-    points = facts["history"]["points"]
-    (hole,) = [number for number, point in enumerate(points) if point["lag"] is None]
-    assert (
-        points[hole + 1]["at_ms"] - points[hole - 1]["at_ms"] == 6 * MINUTE_MS and len(points) == 61 - 5 + 1
-    )
-    assert points[-1]["lag"] == world.store.reads.max_offset("topic", 0) - 20
+    points = facts.history.points
+    (hole,) = [number for number, point in enumerate(points) if point.lag is None]
+    assert points[hole + 1].at_ms - points[hole - 1].at_ms == 6 * MINUTE_MS and len(points) == 61 - 5 + 1
+    assert points[-1].lag == world.store.reads.max_offset("topic", 0) - 20
     with world.look(read_samples=reading(world, "reads", 0, 0, minutes=900)) as view:
-        assert MOST_POINTS * 0.4 < len(view.timeline("reads")["history"]["points"]) <= MOST_POINTS + 1
+        assert MOST_POINTS * 0.4 < len(view.timeline("reads").history.points) <= MOST_POINTS + 1
 
 
 def test_queues_that_samples_have_no_room_for_are_counted(world):
@@ -156,19 +148,19 @@ def test_queues_that_samples_have_no_room_for_are_counted(world):
     world.position("reads", "rare", 0, 1)
     for are_full, expected in ((False, 0), (True, 1), (None, None)):
         with world.look(read_samples=reading(world, "reads", 0.01, 0.02), samples_are_full=are_full) as view:
-            assert view.timeline("reads")["queues_not_sampled"] == expected
+            assert view.timeline("reads").queues_not_sampled == expected
     with world.look(samples_are_full=False) as view:
-        assert view.timeline("reads")["queues_not_sampled"] is None, "no sample was taken yet"
+        assert view.timeline("reads").queues_not_sampled is None, "no sample was taken yet"
 
 
 def test_a_group_without_positions_has_an_empty_timeline(world):
     with world.look() as view:
         facts = view.timeline("nobody")
     assert (
-        facts["queues"] == []
-        and facts["cliff"]["verdict"] == "unknown"
-        and facts["from_ms"] is None
-        and facts["to_ms"] is None
+        facts.queues == []
+        and facts.cliff.verdict == "unknown"
+        and facts.from_ms is None
+        and facts.to_ms is None
     )
 
 

@@ -43,7 +43,7 @@ def refused(message: Message, **changes) -> PutStatus:
     before = store.log.wrote
     status = store.appender.put(message).status
     assert store.log.wrote == before
-    assert store.status.snapshot()["totals"]["refused"] == {status.name: 1}
+    assert store.status.snapshot().totals.refused == {status.name: 1}
     store.die()
     return status
 
@@ -139,8 +139,8 @@ def test_refused_messages_do_not_hold_up_the_rest_of_their_group():
     assert results[-3].ok and not results[-2].ok and [result.ok for result in results[:2]] == [True, False]
     with pytest.raises(IndexError):
         results[12]
-    assert store.status.snapshot()["totals"]["refused"] == {"MESSAGE_ILLEGAL": 8}
-    assert store.status.snapshot()["totals"]["puts"] == 4
+    assert store.status.snapshot().totals.refused == {"MESSAGE_ILLEGAL": 8}
+    assert store.status.snapshot().totals.puts == 4
     store.die()
 
 

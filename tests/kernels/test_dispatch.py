@@ -50,11 +50,11 @@ def test_nothing_is_dispatched_before_it_is_confirmed_and_all_of_it_then(message
     while messages:
         size = sizes[len(messages) % len(sizes)]
         group, messages = messages[:size], messages[size:]
-        before = store.status.positions()["dispatched"]
+        before = store.status.positions().dispatched
         store.appender.put_many(group)
-        assert store.status.positions()["dispatched"] == before
+        assert store.status.positions().dispatched == before
         store.flush()
-        assert store.status.positions()["dispatched"] == store.log.wrote
+        assert store.status.positions().dispatched == store.log.wrote
     agree(store)
     store.die()
 

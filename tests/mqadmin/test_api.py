@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -226,7 +227,7 @@ async def test_what_lies_behind_a_full_page_is_on_the_next(cluster, local, monke
     orders = cluster.topic("orders")
 
     def after(name, count, kind=None):
-        return [orders | {"name": one} for one in names if name is None or one > name][:count]
+        return [replace(orders, name=one) for one in names if name is None or one > name][:count]
 
     monkeypatch.setattr(cluster, "topics_after", after)
     seen, cursor, sizes = [], None, []
@@ -415,7 +416,7 @@ async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
 
 
 async def test_an_index_file_is_shown_by_its_name(cluster, local):
-    name = cluster.store_index()[-1]["name"]
+    name = cluster.store_index()[-1].name
     header, slots, chains = [
         (await local.get(f"/api/v1/store/index/{name}{part}")).json() for part in ("", "/slots", "/chains")
     ]

@@ -172,7 +172,7 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
         asyncio.get_running_loop(),
     )
     try:
-        end = store.status.positions()["confirmed"]
+        end = store.status.positions().confirmed
         look = await inspected.look_at(Place(offset=end))
         assert (
             "what a start made of them in memory" in look["source"]

@@ -27,9 +27,10 @@ from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
-from broker_store.units import fields_of
+from broker_store.units import document_of, fields_of
 from mqadmin import clusters, exports
 from mqadmin.clusters import EmbeddedCluster
+from mqadmin.facts.groups import OffsetMove
 from mqadmin.facts.overview import WorstLag
 from mqadmin.gateway import ClusterGateway
 from mqadmin.management import hints
@@ -92,7 +93,7 @@ def test_without_a_process_it_is_starting_and_knows_nothing():
     cluster = EmbeddedCluster()
     assert cluster.state().state == "starting"
     assert cluster.recovery() is None
-    assert cluster.store()["positions"]["wrote"] is None
+    assert cluster.store().positions.wrote is None
     for ask in (
         cluster.overview,
         cluster.topic_counts,
@@ -109,9 +110,7 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
     seen = []
 
     def look(report):
-        seen.append(
-            (cluster.state().state, cluster.recovery()["state"], cluster.store()["positions"]["wrote"])
-        )
+        seen.append((cluster.state().state, cluster.recovery()["state"], cluster.store().positions.wrote))
 
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     store.open(on_step=look)
@@ -153,7 +152,9 @@ def test_a_store_that_does_not_start_says_which_file_and_not_where_the_store_lie
         sentence
         == f"The broker did not start: commitlog/{'0' * 20}: is no regular file. Move it out of the store."
     )
-    assert str(tmp_path) not in json.dumps([fields_of(cluster.state()), cluster.recovery(), cluster.store()])
+    assert str(tmp_path) not in json.dumps(
+        document_of([cluster.state(), cluster.recovery(), cluster.store()])
+    )
 
 
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
@@ -282,8 +283,8 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
                 )
             assert (await cluster.message(stored.log_offset))[0].body == b"Body 8"
             assert "CRC" in await cluster.damage_at(stored.log_offset)
-            (flag,) = cluster.store()["flags"]
-            assert flag["name"] == "damage_found"
+            (flag,) = cluster.store().flags
+            assert flag.name == "damage_found"
             for found in (
                 await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9),
                 await cluster.find_by_id(stored.unique_key),
@@ -409,7 +410,7 @@ async def test_many_messages_are_read_across_files(cluster):
         await cluster.send_batch("orders", [NewMessage(b"x" * 30_000, queue_id=0) for _ in range(20)])
     found = await cluster.messages_at("orders", 0, 10, 100)
     assert [message.queue_offset for message in found.messages] == list(range(10, 110))
-    assert cluster.store()["commit_log_files"] > 2
+    assert cluster.store().commit_log_files > 2
 
 
 async def test_a_client_that_is_alone_in_its_group_reads_all_of_its_queues(cluster, process):
@@ -418,7 +419,7 @@ async def test_a_client_that_is_alone_in_its_group_reads_all_of_its_queues(clust
     readers = []
     for channel, heartbeat in heartbeats:
         process.parts.clients.heartbeat(channel, heartbeat, "JAVA", 479, wall_clock_ms())
-        readers.append([queue["client_id"] for queue in cluster.group("billing")["queues"]])
+        readers.append([queue.client_id for queue in cluster.group("billing").queues])
     assert readers == [["client-1", "client-1"], [None, None]]
 
 
@@ -444,7 +445,7 @@ async def test_a_refused_message_is_a_problem_in_its_place(cluster):
 async def test_a_delayed_message_waits_elsewhere(cluster):
     receipt = await cluster.send("orders", b"later", properties={"DELAY": "3"})
     assert receipt["topic"] == "SCHEDULE_TOPIC_XXXX"
-    assert cluster.topic("orders")["messages"] == 0
+    assert cluster.topic("orders").messages == 0
 
 
 async def test_a_pull_waits_for_the_first_message_and_no_longer(cluster):
@@ -465,11 +466,11 @@ async def test_topics_are_created_changed_and_deleted(cluster):
     cluster.update_topic("payments", write_queues=5)
     facts = cluster.topic("payments")
     assert (
-        facts["read_queues"],
-        facts["write_queues"],
-        facts["order"],
-        facts["messages"],
-        facts["last_store_ms"],
+        facts.read_queues,
+        facts.write_queues,
+        facts.order,
+        facts.messages,
+        facts.last_store_ms,
     ) == (4, 5, True, 0, None)
     await cluster.send("payments", b"x")
     cluster.delete_topic("payments")
@@ -485,12 +486,12 @@ async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere
     cluster.create_group(
         "billing", consume_enable=True, broadcast=True, orderly=False, retry_queues=1, retry_max_times=16
     )
-    assert cluster.group("billing")["lag"] is None and cluster.overview().worst_lag is None
+    assert cluster.group("billing").lag is None and cluster.overview().worst_lag is None
     parts.offsets.commit("billing", "orders", 0, 4)
     group = cluster.group("billing")
-    assert group["lag"] == 6 and group["topics"] == ["orders"]
-    assert [queue["lag"] for queue in group["queues"]] == [6, None]
-    assert group["queues"][0]["lag_ms"] >= 0 and group["queues"][1]["lag_ms"] is None
+    assert group.lag == 6 and group.topics == ["orders"]
+    assert [queue.lag for queue in group.queues] == [6, None]
+    assert group.queues[0].lag_ms >= 0 and group.queues[1].lag_ms is None
     assert cluster.overview().worst_lag == WorstLag(group="billing", lag=6)
     cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 0, 0)
     cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 1, 0)
@@ -498,9 +499,9 @@ async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere
         "the broker's own groups are not users'"
     )
     parts.offsets.commit("billing", "orders", 0, 10)
-    assert cluster.group("billing")["lag_ms"] == 0
+    assert cluster.group("billing").lag_ms == 0
     cluster.update_group("billing", consume_enable=False)
-    assert cluster.group("billing")["consume_enable"] is False
+    assert cluster.group("billing").consume_enable is False
     cluster.delete_group("billing")
     with pytest.raises(NotFoundError):
         cluster.group("billing")
@@ -512,14 +513,14 @@ async def test_a_reset_is_previewed_and_then_made(cluster):
     parts.offsets.commit("billing", "orders", 0, 4)
     preview = cluster.reset_offset("billing", "orders", "latest")
     assert preview == [
-        {"queue_id": 0, "before": 4, "after": 10},
-        {"queue_id": 1, "before": None, "after": 10},
+        OffsetMove(queue_id=0, before=4, after=10),
+        OffsetMove(queue_id=1, before=None, after=10),
     ]
     assert parts.offsets.query("billing", "orders", 0) == 4
     assert cluster.reset_offset("billing", "orders", "latest", dry_run=False) == preview
     assert parts.offsets.query("billing", "orders", 1) == 10
-    assert cluster.reset_offset("billing", "orders", "offset", 3, 0)[0]["after"] == 3
-    assert cluster.reset_offset("billing", "orders", "time", 0, 0)[0]["after"] == 0
+    assert cluster.reset_offset("billing", "orders", "offset", 3, 0)[0].after == 3
+    assert cluster.reset_offset("billing", "orders", "time", 0, 0)[0].after == 0
     with pytest.raises(Problem):
         cluster.reset_offset("billing", "orders", "offset", 99, 0)
     with pytest.raises(NotFoundError):
@@ -528,10 +529,10 @@ async def test_a_reset_is_previewed_and_then_made(cluster):
 
 async def test_files_are_listed_by_kind_and_those_of_queues_in_parts(cluster):
     await _fill(cluster)
-    assert {file["kind"] for file in cluster.store_files("commitlog")} == {"commitlog"}
-    assert {file["kind"] for file in cluster.store_files()} == {"commitlog", "consumequeue", "index"}
+    assert {file.kind for file in cluster.store_files("commitlog")} == {"commitlog"}
+    assert {file.kind for file in cluster.store_files()} == {"commitlog", "consumequeue", "index"}
     files, queues = await cluster.queue_files("ord", 1, 1)
-    assert queues == 2 and [(file["topic"], file["queue_id"]) for file in files] == [("orders", 1)]
+    assert queues == 2 and [(file.topic, file.queue_id) for file in files] == [("orders", 1)]
     assert await cluster.queue_files("nothing", 0, 10) == ([], 0)
 
 
@@ -549,26 +550,28 @@ async def test_a_lookup_is_explained_step_by_step(cluster):
 async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(cluster):
     await _fill(cluster)
     (file,) = cluster.store_index()
-    picture, told = await cluster.index_slots(file["name"]), await cluster.index_chains(file["name"])
-    assert (picture["counted"], picture["entries"], picture["findings"]) == (
-        file["slots_used"],
-        file["entries"],
+    picture, told = await cluster.index_slots(file.name), await cluster.index_chains(file.name)
+    assert (picture.counted, picture.entries, picture.findings) == (
+        file.slots_used,
+        file.entries,
         [],
     )
-    assert (told["used"], told["unreachable"], told["findings"]) == (file["slots_used"], 0, [])
-    assert {"topic": "orders", "key": "all", "entries": 20}.items() <= told["longest"][0]["keys"][0].items()
+    assert (told.used, told.unreachable, told.findings) == (file.slots_used, 0, [])
+    assert {"topic": "orders", "key": "all", "entries": 20}.items() <= fields_of(
+        told.longest[0].keys[0]
+    ).items()
     with pytest.raises(NotFoundError):
         await cluster.index_slots("20010101000000000")
     # Somebody watches: what was added since the first look comes as cells that changed.
-    before = await asyncio.to_thread(cluster.watched_slots, file["name"])
-    assert (before["changed"], before["cells"]) == ([], None)
+    before = await asyncio.to_thread(cluster.watched_slots, file.name)
+    assert (before.changed, before.cells) == ([], None)
     await cluster.send("orders", b"x", keys=("another",))
-    after = await asyncio.to_thread(cluster.watched_slots, file["name"])
-    assert 0 < len(after["changed"]) <= 4 and after["since_ms"] <= before["at_ms"]
-    now = (await cluster.index_slots(file["name"]))["cells"]
-    for cell, used in zip(after["changed"][::2], after["changed"][1::2], strict=True):
-        assert used == now[cell] > picture["cells"][cell]
-    assert len(after["changed"]) // 2 == sum(a != b for a, b in zip(now, picture["cells"], strict=True))
+    after = await asyncio.to_thread(cluster.watched_slots, file.name)
+    assert 0 < len(after.changed) <= 4 and after.since_ms <= before.at_ms
+    now = (await cluster.index_slots(file.name)).cells
+    for cell, used in zip(after.changed[::2], after.changed[1::2], strict=True):
+        assert used == now[cell] > picture.cells[cell]
+    assert len(after.changed) // 2 == sum(a != b for a, b in zip(now, picture.cells, strict=True))
 
 
 async def test_another_thread_calls_on_the_loop(cluster):

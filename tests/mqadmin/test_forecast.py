@@ -89,20 +89,22 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
         _same_keys(mine, theirs)
     for mine, theirs in (
         (disk["marks"][0], fake.disk()["marks"][0]),
-        (timeline["queues"][0], fake.timeline("billing")["queues"][0]),
+        (timeline.queues[0], fake.timeline("billing").queues[0]),
     ):
         _same_keys(mine, theirs)
-    (queue, other) = timeline["queues"]
-    assert (queue["consumer_offset"], queue["max_offset"], queue["lag"], queue["read_per_s"]) == (
+    (queue, other) = timeline.queues
+    assert (queue.consumer_offset, queue.max_offset, queue.lag, queue.read_per_s) == (
         5,
         20,
         15,
         0.0,
     )
-    assert other["consumer_offset"] == 2 and [event["kind"] for event in timeline["events"]] == ["reset"]
-    assert [point["lag"] for point in timeline["history"]["points"]] == [15, 15, 15] and timeline[
-        "queues_not_sampled"
-    ] == 0
+    assert other.consumer_offset == 2 and [event["kind"] for event in timeline.events] == ["reset"]
+    assert [point.lag for point in timeline.history.points] == [
+        15,
+        15,
+        15,
+    ] and timeline.queues_not_sampled == 0
     assert await asyncio.to_thread(cluster.disk) is disk, "what was looked at just now serves everybody"
     with pytest.raises(NotFoundError):
         await asyncio.to_thread(cluster.timeline, "nobody")
@@ -136,12 +138,12 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
         file["name"]: plain.unread(root, topic, queue_id, 7, file["base"], file["base"] + file["size"])[0]
         for file in forecast["files"]
     } and any(lost.values())
-    (queue,) = timeline["queues"]
-    assert (queue["consumer_offset"], queue["max_offset"]) == (
+    (queue,) = timeline.queues
+    assert (queue.consumer_offset, queue.max_offset) == (
         7,
         store.reads.max_offset(topic, queue_id),
-    ) and queue["cliff"]["verdict"] in ("unknown", "lost")
-    assert timeline["queues_not_sampled"] is None and timeline["is_running"] is False
+    ) and queue.cliff.verdict in ("unknown", "lost")
+    assert timeline.queues_not_sampled is None and timeline.is_running is False
     store.close()
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
@@ -169,7 +171,7 @@ def test_the_commands_read_a_crashed_store_without_a_broker(crashed):
         offline("group", "timeline", "nobody", "--store", root)
     with pytest.raises(CommandError, match="1 to 8760"):
         offline("store", "forecast", "--store", root, "--retention-hours", 0)
-    assert timeline_of(StoreDirectory(root), "slow", 6)["queues"][0]["lag"] == queue["lag"]
+    assert timeline_of(StoreDirectory(root), "slow", 6).queues[0].lag == queue["lag"]
 
 
 def test_who_would_lose_messages_is_unknown_without_the_positions_of_groups(crashed):
@@ -287,7 +289,7 @@ def test_a_groups_page_says_how_many_of_its_queues_have_no_samples(fake_cluster,
         monkeypatch.setattr(
             FakeCluster,
             "timeline",
-            lambda self, group, hours=6, changes=changes: timeline(self, group, hours) | changes,
+            lambda self, group, hours=6, changes=changes: replace(timeline(self, group, hours), **changes),
         )
         page = client.get("/groups/billing/").content.decode()
         assert all(part in page for part in said)

@@ -7,6 +7,7 @@ import asyncio
 import io
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from broker_store.config.broker import BrokerSettings
 from broker_store.config.load import load_settings
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NameError_
+from broker_store.facts.layout import LogSpan
 from broker_store.server.parts import build_parts
 from mqadmin import clusters, live
 from mqadmin import shared_looks as shared
@@ -80,26 +82,10 @@ def offline(*arguments) -> str:
 async def test_the_shapes_are_those_the_pages_are_tested_with(inspected):
     fake = FakeCluster()
     mine, theirs = await asyncio.to_thread(inspected.cache), fake.cache()
-    assert (
-        mine.keys() == theirs.keys()
-        and mine["totals"].keys() == theirs["totals"].keys()
-        and mine["memory"].keys() == theirs["memory"].keys()
-    )
-    assert (
-        mine["files"][0].keys() == theirs["files"][0].keys()
-        and mine["groups"][0].keys() == theirs["groups"][0].keys()
-    )
-    assert mine["reads"].keys() == theirs["reads"].keys() and mine["log"].keys() == theirs["log"].keys()
+    assert type(mine) is type(theirs) and mine.totals.keys() == theirs.totals.keys()
     one, their_one = await inspected.layout(TOPIC, None), await fake.layout("orders", None)
     each, their_each = await inspected.layout(None, None), await fake.layout(None, None)
-    assert (
-        one.keys() == their_one.keys()
-        and each.keys() == their_each.keys()
-        and each["items"][0].keys() == their_each["items"][0].keys()
-    )
-    assert all(
-        one[name].keys() == their_one[name].keys() for name in ("log", "start", "jumps", "pages", "ahead")
-    )
+    assert (type(one), type(each)) == (type(their_one), type(their_each))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -210,10 +196,10 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
     inspected._parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
     inspected._cache_looks = looks.CacheLooks(inspected)
     again = await asyncio.to_thread(inspected.cache)
-    assert again["groups"][0]["group"] == "cold ones" and again["groups"][0]["cold_messages"] == 3
-    assert again["groups"][0]["behind_bytes"] is None, "it committed nothing, so nobody knows where it stands"
+    assert again.groups[0].group == "cold ones" and again.groups[0].cold_messages == 3
+    assert again.groups[0].behind_bytes is None, "it committed nothing, so nobody knows where it stands"
     frame = live.STREAMS["store.cache"].measure(inspected, "")
-    assert live.STREAMS["store.cache"].ticks * live.TICK_SECONDS == 10 and frame["older"] == 0
+    assert live.STREAMS["store.cache"].ticks * live.TICK_SECONDS == 10 and frame.older == 0
 
 
 async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(inspected, monkeypatch):
@@ -222,27 +208,19 @@ async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(i
         inspected, "reading_facts", lambda ask=inspected.reading_facts: asked.append(1) or ask()
     )
     both = await asyncio.to_thread(inspected.watched_layout, TOPIC, None)
-    assert (both["one"]["topics"], len(asked)) == ([TOPIC], 1)
+    assert (both.one.topics, len(asked)) == ([TOPIC], 1)
     stream = live.STREAMS["store.layout"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
     frame = await asyncio.to_thread(stream.measure, inspected, stream.check(f"topic/{TOPIC}"))
+    assert frame.one is both.one and await inspected.layout(None, None) is both.each and len(asked) == 1
     assert (
-        frame["one"] is both["one"] and await inspected.layout(None, None) is both["each"] and len(asked) == 1
-    )
-    assert (
-        frame["one"]["cell_bytes"]
+        frame.one.cell_bytes
         == plain(inspected.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)["cell_bytes"]
     )
     frame = await asyncio.to_thread(stream.measure, inspected, stream.check("group/readers"))
-    assert (
-        frame["one"]["start"]["group"] == "readers"
-        and frame["each"]["items"] == both["each"]["items"]
-        and len(asked) == 2
-    )
-    from_there = await inspected.layout_of_both(TOPIC, None, None, both["one"]["log"]["end"])
-    assert from_there["one"]["messages"] == 0 and len(asked) == 3, (
-        "a start of one's own is a look of one's own"
-    )
+    assert frame.one.start.group == "readers" and frame.each.items == both.each.items and len(asked) == 2
+    from_there = await inspected.layout_of_both(TOPIC, None, None, both.one.log.end)
+    assert from_there.one.messages == 0 and len(asked) == 3, "a start of one's own is a look of one's own"
     for name in (TOPIC, "queue/x", "topic/a b", "group/"):
         with pytest.raises(NameError_):
             stream.check(name)
@@ -255,7 +233,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
     monkeypatch.setattr(
         shared, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__)
     )
-    name, stream = inspected.store_index()[0]["name"], live.STREAMS["store.chains"]
+    name, stream = inspected.store_index()[0].name, live.STREAMS["store.chains"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
 
     async def counts(seconds: float, added: int) -> int:
@@ -279,17 +257,14 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
 
 def test_a_long_log_is_shown_by_its_newest_files_and_those_in_which_a_group_stands():
     picture = FakeCluster().cache()
-    log = [
-        {"kind": "commitlog", "name": str(number), "base": number * 100, "size": 100, "resident_bytes": 0}
-        for number in range(100)
-    ]
-    picture |= {"files": log, "groups": [{"log_offset": 1_250}, {"log_offset": None}]}
-    shown = looks.for_page(picture)
-    assert [file["name"] for file in shown["files"]] == [
+    log = [replace(picture.files[0], name=str(number), base=number * 100, size=100) for number in range(100)]
+    groups = [replace(picture.groups[0], log_offset=place) for place in (1_250, None)]
+    shown = looks.for_page(replace(picture, files=log, groups=groups))
+    assert [file.name for file in shown.files] == [
         "12",
         *map(str, range(100 - looks.PAGE_LOG_FILES, 100)),
     ]
-    assert shown["older"] == 100 - looks.PAGE_LOG_FILES - 1
+    assert shown.older == 100 - looks.PAGE_LOG_FILES - 1
 
 
 def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():
@@ -301,8 +276,6 @@ def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():
         ("62.500", "37.500", 5),
     ]
     assert strip(None)["unknown"] and not strip([])["unknown"]
-    assert _pictured({"cell_bytes": [0, 25, 100]}, {"begin": 0, "end": 300}) == {
-        "cell_bytes": [0, 25, 100],
-        "shades": [0.0, 0.5, 1.0],
-        "fullest": 1.0,
-    }
+    topic = replace(FakeCluster().watched_layout(None, None).each.items[0], cell_bytes=[0, 25, 100])
+    drawn = _pictured(topic, LogSpan(begin=0, end=300, file_bytes=300, cut=False))
+    assert (drawn["cell_bytes"], drawn["shades"], drawn["fullest"]) == ([0, 25, 100], [0.0, 0.5, 1.0], 1.0)

@@ -111,8 +111,8 @@ async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch
 
         await in_short_turns(monkeypatch, list_all, is_short)
 
-        def of(files: list[dict]) -> list[tuple[str, int]]:
-            return [(file["topic"], file["queue_id"]) for file in files]
+        def of(files: list) -> list[tuple[str, int]]:
+            return [(file.topic, file.queue_id) for file in files]
 
         assert of(found["map"]) == [(None, None), *queues] and of(found["of a topic"]) == [
             ("t00007", 0),
@@ -123,4 +123,4 @@ async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch
             [queue for queue in queues if "t0199" in queue[0]][2:],
             20,
         )
-        assert {file["max_offset"] - file["min_offset"] for file in found["a page"][0]} == {1}
+        assert {file.max_offset - file.min_offset for file in found["a page"][0]} == {1}

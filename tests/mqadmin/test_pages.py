@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from django.urls import reverse
 
+from broker_store.engine.store_facts import DiskSpace, LogPositions
 from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
@@ -75,19 +76,20 @@ def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(
 
 def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_of_role):
     text = client_of_role("viewer").get("/").content.decode()
-    wrote = fake_cluster.store()["positions"]["wrote"]
+    wrote = fake_cluster.store().positions.wrote
     assert f'data-path="positions.wrote" data-format="count">{wrote:,}<' in text
     assert "171.0 GiB" in text and "48,210" in text and "search-index" in text
 
 
 def test_a_broker_that_nobody_used_yet_has_an_overview_too(fake_cluster, client_of_role, monkeypatch):
-    positions = dict.fromkeys(fake_cluster.overview().positions, 0)
     facts = replace(
         fake_cluster.overview(),
-        positions=positions,
+        positions=LogPositions(
+            **dict.fromkeys(("min", "wrote", "confirmed", "flushed", "dispatched", "checkpoint_position"), 0)
+        ),
         worst_lag=None,
         top_topics=[],
-        disk=dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
+        disk=DiskSpace(),
     )
     monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
     text = client_of_role("viewer").get("/").content.decode()
@@ -143,7 +145,7 @@ class LookedAt(FakeCluster):
     def _running(self) -> None:
         """The files can be looked at."""
 
-    async def file_map(self, *kinds, topic=None) -> list[dict]:
+    async def file_map(self, *kinds, topic=None) -> list:
         queues = [
             self._file("consumequeue", 0, 6_000_000, 20, 20, "writing", f"many-{number:03d}", 0)
             for number in range(121)
@@ -151,7 +153,7 @@ class LookedAt(FakeCluster):
         return [
             file
             for file in [*self._files(), *queues]
-            if (not kinds or file["kind"] in kinds) and topic in (None, file["topic"])
+            if (not kinds or file.kind in kinds) and topic in (None, file.topic)
         ]
 
 

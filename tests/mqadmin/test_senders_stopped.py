@@ -47,26 +47,22 @@ def of_routes(found: dict) -> list[str]:
 
 async def test_the_condition_and_the_topic_say_that_the_name_server_withholds_write_permission(quiet):
     parts = quiet._process.parts
-    assert (
-        not of_routes(await asyncio.to_thread(quiet.condition)) and quiet.topic("orders")["withheld"] is None
-    )
+    assert not of_routes(await asyncio.to_thread(quiet.condition)) and quiet.topic("orders").withheld is None
     finish(parts.nameserver.routes.wipe_write_perm(parts.broker_name))
     (said,) = of_routes(await asyncio.to_thread(quiet.condition))
     assert said.startswith(
         f"The name server gives out {parts.broker_name} without write permission: clients cannot "
         f"send; add it again by"
     )
-    assert f"mqadmin addWritePerm -b {parts.broker_name}" in quiet.topic("orders")["withheld"]
+    assert f"mqadmin addWritePerm -b {parts.broker_name}" in quiet.topic("orders").withheld
     finish(parts.nameserver.routes.add_write_perm(parts.broker_name))
-    assert (
-        not of_routes(await asyncio.to_thread(quiet.condition)) and quiet.topic("orders")["withheld"] is None
-    )
+    assert not of_routes(await asyncio.to_thread(quiet.condition)) and quiet.topic("orders").withheld is None
 
 
 async def test_a_topic_without_write_permission_of_its_own_is_no_fault_of_the_name_server(quiet):
     quiet._process.parts.topics.put(TopicConfig("orders", 1, 1, PERM_READ))
     facts = quiet.topic("orders")
-    assert (facts["is_writable"], facts["withheld"]) == (False, None)
+    assert (facts.is_writable, facts.withheld) == (False, None)
     assert not of_routes(await asyncio.to_thread(quiet.condition))
     page = await asyncio.to_thread(render_to_string, "topics/topic.html", {"topic": facts})
     assert (
@@ -89,5 +85,5 @@ async def test_a_loop_that_stood_still_is_said_by_the_condition_the_write_path_a
     ]
     assert said["sentence"].startswith("The broker's loop did not turn for ") and said["number"] > 1_000
     facts = await asyncio.to_thread(quiet.write_path)
-    assert facts["loop"]["longest_us"] > 1_000_000 and abs(facts["loop"]["at_ms"] - parts.clock()) < 60_000
+    assert facts.loop["longest_us"] > 1_000_000 and abs(facts.loop["at_ms"] - parts.clock()) < 60_000
     assert quiet.longest_pause_s() > 1.0

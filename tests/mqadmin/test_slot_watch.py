@@ -4,6 +4,7 @@ more."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -40,23 +41,23 @@ def put(store, *numbers: int) -> None:
 def test_a_picture_that_is_kept_up_with_any_frames_stays_the_whole_picture(store, now):
     put(store, 0)
     directory, watch, chance = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch(), random.Random(4)
-    name = store.index.facts()[0]["name"]
+    name = store.index.facts()[0].name
     first = heat_map(directory, name)
-    cells, shown_ms, sizes, fetched = first["cells"], first["at_ms"], [], 0
+    cells, shown_ms, sizes, fetched = first.cells, first.at_ms, [], 0
     for second in range(1, 40):
         now[0] += 1
         put(store, *range(10 * second, 10 * second + chance.randrange(4)))
         frame = watch.look(directory, name)
         if chance.random() < 0.3:
             continue  # a browser that is slow
-        if frame["cells"] is not None or frame["since_ms"] > shown_ms:
-            cells, fetched = heat_map(directory, name)["cells"], fetched + 1
+        if frame.cells is not None or frame.since_ms > shown_ms:
+            cells, fetched = heat_map(directory, name).cells, fetched + 1
         else:
-            sizes.append(len(frame["changed"]) // 2)
-            for cell, used in zip(frame["changed"][::2], frame["changed"][1::2], strict=True):
+            sizes.append(len(frame.changed) // 2)
+            for cell, used in zip(frame.changed[::2], frame.changed[1::2], strict=True):
                 cells[cell] = used
-        shown_ms = frame["at_ms"]
-        assert cells == heat_map(directory, name)["cells"]
+        shown_ms = frame.at_ms
+        assert cells == heat_map(directory, name).cells
     assert 0 < max(sizes) < len(cells) / 2 and fetched <= 2 < len(sizes)
 
 
@@ -71,13 +72,13 @@ def counted(monkeypatch):
 def test_a_file_to_which_nothing_was_added_is_not_counted_again(store, now, counted):
     put(store, *range(5))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    name = store.index.facts()[0]["name"]
+    name = store.index.facts()[0].name
     frames = []
     for _ in range(12):
         now[0] += 1
         frames.append(watch.look(directory, name))
-    assert len(counted) == 1 and all(frame["changed"] == [] for frame in frames)
-    assert frames[-1]["at_ms"] - frames[0]["at_ms"] == 11_000
+    assert len(counted) == 1 and all(frame.changed == [] for frame in frames)
+    assert frames[-1].at_ms - frames[0].at_ms == 11_000
 
 
 def test_what_was_added_is_followed_and_all_is_counted_again_after_a_while(store, now, counted, monkeypatch):
@@ -85,20 +86,20 @@ def test_what_was_added_is_followed_and_all_is_counted_again_after_a_while(store
     seconds = [100.0]
     monkeypatch.setattr(slot_watch.time, "monotonic", lambda: seconds[0])
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    name = store.index.facts()[0]["name"]
+    name = store.index.facts()[0].name
     for step in range(30):
         put(store, *range(40 * step, 40 * step + 40))  # keys again and new ones; slots are shared
         seconds[0] += 1
         watch.look(directory, name)
         seen, plain = watch._files[name].picture, heat_map(directory, name)
-        assert {**seen, "took_ms": 0, "at_ms": 0} == {**plain, "took_ms": 0, "at_ms": 0}
-    assert len(counted) == 3 and plain["counted"] == plain["slots_used"] < plain["entries"]
+        assert replace(seen, took_ms=0, at_ms=0) == replace(plain, took_ms=0, at_ms=0)
+    assert len(counted) == 3 and plain.counted == plain.slots_used < plain.entries
 
 
 def test_a_file_that_took_the_place_of_another_is_counted(store, tmp_path, now, counted):
     put(store, *range(5))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    path = store.root / "index" / store.index.facts()[0]["name"]
+    path = store.root / "index" / store.index.facts()[0].name
     copy = path.with_name("20010101000000000")
     copy.write_bytes(path.read_bytes())
     watch.look(directory, copy.name)
@@ -113,17 +114,17 @@ def test_a_file_that_took_the_place_of_another_is_counted(store, tmp_path, now, 
 def test_when_most_cells_changed_all_of_them_come(store, now):
     put(store, 0)
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    name = store.index.facts()[0]["name"]
+    name = store.index.facts()[0].name
     watch.look(directory, name)
     put(store, *range(1, 400))
     frame = watch.look(directory, name)
-    assert frame["changed"] is None and frame["cells"] == heat_map(directory, name)["cells"]
+    assert frame.changed is None and frame.cells == heat_map(directory, name).cells
 
 
 def test_only_some_files_are_remembered(store, now):
     put(store, *range(2_000))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
-    source = store.root / "index" / store.index.facts()[0]["name"]
+    source = store.root / "index" / store.index.facts()[0].name
     for number in range(slot_watch.MOST_FILES + 3):
         copy = source.with_name(f"{number + 1:017d}")
         copy.write_bytes(source.read_bytes())

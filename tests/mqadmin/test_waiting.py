@@ -13,6 +13,7 @@ from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
 from broker_store.rest.new_messages import NewMessage
 from mqadmin import live, waiting
+from mqadmin.facts.groups import Dead, Retrying
 from tests.mqadmin.test_clusters import _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster
 
@@ -131,9 +132,9 @@ async def test_halves_wait_until_their_word_and_each_tells_how_often_it_was_aske
 async def test_a_group_tells_what_it_sent_back_what_came_back_and_what_it_gave_up(cluster):  # noqa: F811
     parts = cluster._process.parts
     parts.offsets.commit("billing", "orders", 0, 0)
-    assert (cluster.group("billing")["retrying"], cluster.group("billing")["dead"]) == (
-        {"topic": retry_topic("billing"), "messages": 0, "lag": 0},
-        {"topic": dead_letter_topic("billing"), "messages": 0, "last_store_ms": None},
+    assert (cluster.group("billing").retrying, cluster.group("billing").dead) == (
+        Retrying(topic=retry_topic("billing"), messages=0, lag=0),
+        Dead(topic=dead_letter_topic("billing"), messages=0, last_store_ms=None),
     )
     for level, group in ((14, "billing"), (14, "other"), (15, "billing"), (14, "billing")):
         _put(
@@ -164,12 +165,12 @@ async def test_a_group_tells_what_it_sent_back_what_came_back_and_what_it_gave_u
         ),
     )
     facts = cluster.group("billing")
-    assert facts["retrying"] == {"topic": retry_topic("billing"), "messages": 1, "lag": None}, (
+    assert facts.retrying == Retrying(topic=retry_topic("billing"), messages=1, lag=None), (
         "it never took from there: how much it has left is not known"
     )
-    assert (facts["dead"]["messages"], facts["dead"]["last_store_ms"]) == (1, dead.store_timestamp)
+    assert (facts.dead.messages, facts.dead.last_store_ms) == (1, dead.store_timestamp)
     parts.offsets.commit("billing", retry_topic("billing"), 0, 0)
-    assert cluster.group("billing")["retrying"]["lag"] == 1
+    assert cluster.group("billing").retrying.lag == 1
     fates = [cluster.fate((await cluster.message(result.log_offset))[0]) for result in (came, dead)]
     assert [(fate["kind"], fate["waits"], fate["group"], fate["topic"]) for fate in fates] == [
         ("retry", True, "billing", "orders"),

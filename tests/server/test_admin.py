@@ -1,11 +1,13 @@
 """server.admin: what Apache's DefaultMQAdminExt asks."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from broker_store.broker.put_times import NAMES
 from broker_store.broker.topics import TopicConfig
+from broker_store.engine.store_facts import DiskSpace
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
@@ -376,7 +378,7 @@ async def test_the_runtime_table_has_every_key_of_apaches_broker(harness):
 
 async def test_what_the_runtime_table_cannot_know_is_minus_one_and_not_zero(harness):
     fresh = Harness()
-    fresh.store.status.snapshot = lambda: MemoryStore.snapshot(fresh.store) | {"disk": None}
+    fresh.store.status.snapshot = lambda: replace(MemoryStore.snapshot(fresh.store), disk=DiskSpace())
     table = await runtime(fresh)
     assert (
         table["earliestMessageTimeStamp"],

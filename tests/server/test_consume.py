@@ -391,8 +391,8 @@ async def test_reads_are_counted_by_group_and_cold_ones_among_them():
     harness.request(11, **harness.pull_fields("TopicX", 1, 1))
     harness.store.finish_cold_reads()
     (read,) = harness.parts.statistics.reads()
-    assert (read["topic"], read["reads"], read["messages"]) == ("TopicX", 2, 2), "one found nothing"
-    assert (read["cold_reads"], read["cold_messages"], 2 * read["cold_bytes"]) == (1, 1, read["bytes"])
+    assert (read.topic, read.reads, read.messages) == ("TopicX", 2, 2), "one found nothing"
+    assert (read.cold_reads, read.cold_messages, 2 * read.cold_bytes) == (1, 1, read.bytes)
 
 
 async def test_a_message_that_comes_during_a_cold_read_is_not_missed():

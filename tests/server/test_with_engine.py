@@ -98,7 +98,7 @@ async def test_messages_of_many_senders_are_there_after_a_restart(tmp_path, flus
     wanted = [b"%d" % number * 50 for number in range(400)]
     async with Running(tmp_path, flushDiskType=flush) as broker:
         answers = await asyncio.gather(*map(broker.send, wanted))
-        assert {answer.code for answer in answers} == {0}, broker.store.status.snapshot()["flags"]
+        assert {answer.code for answer in answers} == {0}, broker.store.status.snapshot().flags
         assert sorted(int(answer.fields["queueOffset"]) for answer in answers) == list(range(400))
         assert await broker.read_all() == wanted
         await broker.ask(15, consumerGroup="CG", topic="Orders", queueId=0, commitOffset=400)
@@ -234,7 +234,7 @@ async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_
         ]
         named = f"the record at {ends[2]:,} of the log is damaged (the body of a record has another CRC"
         assert named in by_key[0].remark and by_key[1].remark is None and named in by_key[2].remark
-        assert [flag["name"] for flag in broker.store.status.snapshot()["flags"]] == ["damage_found"]
+        assert [flag.name for flag in broker.store.status.snapshot().flags] == ["damage_found"]
         log.write_bytes(whole)
 
 

@@ -22,19 +22,71 @@ from asgiref.sync import async_to_sync
 from broker_store.broker.names import by_letters
 from broker_store.engine.log.write_path import LOG_ROLL, Lap, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
+from broker_store.engine.store_facts import (
+    Behind,
+    DiskSpace,
+    Flag,
+    Flush,
+    IndexFileFacts,
+    LogPositions,
+    LostAndFound,
+    Sizes,
+    Snapshot,
+    Stamps,
+    StoreFile,
+    Totals,
+)
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes import MAX_BYTES, Viewer
+from broker_store.facts.cache import CachedFile, CachedTotal, LogEnds, Memory
+from broker_store.facts.chains import ChainKey, Chains, LongChain
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.fields import to_log
 from broker_store.facts.journey import stop
+from broker_store.facts.layout import (
+    Jumps,
+    LayoutOfEach,
+    LayoutOfTopics,
+    LogSpan,
+    Pages,
+    ReadAhead,
+    StartFacts,
+    TopicLayout,
+)
+from broker_store.facts.slots import Cell, HeatMap
+from broker_store.facts.timeline import (
+    Cliff,
+    GroupTimeline,
+    LagHistory,
+    LagPoint,
+    NextFile,
+    QueueCliff,
+    QueueTimeline,
+)
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord, Message, damage_doubt
 from broker_store.units import fields_of
 from mqadmin.clusters import STARTING, Found, Traces
 from mqadmin.condition import Refusal, Signs, judge, judge_state
+from mqadmin.facts.groups import (
+    Dead,
+    Group,
+    GroupDetail,
+    GroupQueue,
+    Member,
+    OffsetMove,
+    Retrying,
+    Subscription,
+)
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
+from mqadmin.facts.sends import PathOfSends
+from mqadmin.facts.store import QueueFile
+from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
+from mqadmin.views.store.cache.facts import CachePicture, ReadingGroup, ReadTotals
+from mqadmin.views.store.index.slot_watch import WatchedSlots
+from mqadmin.views.store.layout.facts import Both
 from tests.support import left_behind, stores
 
 MIB = 1 << 20
@@ -76,7 +128,7 @@ class FakeCluster:
         self.state_name = state_name
         self.started = clock()
         self.asked: list[tuple] = []  # every call that would change something
-        self.flags: list[dict] = []
+        self.flags: list[Flag] = []
         self.signs: dict = {}  # of mqadmin/condition.py, where they are not quiet
         self.extra_messages: list[bytes] = []
         self.refused: list[tuple[str, dict]] = []
@@ -103,65 +155,60 @@ class FakeCluster:
         }
         return State(state=self.state_name, sentence=sentences[self.state_name])
 
-    def store(self) -> dict:
+    def store(self) -> Snapshot:
         now_ms, wrote = self._now_ms(), self._wrote()
-        positions = {
-            "min": 0,
-            "wrote": wrote,
-            "confirmed": wrote,
-            "flushed": wrote - wrote % 180_000,
-            "dispatched": wrote if self.state_name == "running" else wrote - 40 * MIB,
-            "checkpoint_position": wrote - 9 * MIB,
-            "checkpoint": {
-                "physic_ms": now_ms - 22_000,
-                "logics_ms": now_ms - 22_000,
-                "index_ms": now_ms - 22_000,
-            },
-        }
         known = self.state_name != "starting"
-        return {
-            "at_ms": now_ms,
-            "state": self.state_name,
-            "positions": positions if known else dict.fromkeys(positions),
-            "behind": {
-                "dispatch_bytes": wrote - positions["dispatched"] if known else None,
-                "unflushed_bytes": wrote - positions["flushed"] if known else None,
-                "oldest_unflushed_ms": 310 if known else None,
-                "unflushed_messages": (wrote - positions["flushed"]) // 431 if known else None,
-            },
-            "flags": self.flags,
-            "flush": {
-                "type": "ASYNC_FLUSH",
-                "count": 8_114,
-                "last_duration_ms": 2.4,
-                "max_duration_ms": 41.0,
-                "errors": 0,
-            },
-            "totals": {
-                "puts": 7_427_288,
-                "put_bytes": wrote,
-                "gets": 1_100_203,
-                "get_messages": 6_990_117,
-                "get_bytes": wrote - 8 * MIB,
-                "cold_gets": 1_204,
-                "cold_bytes": 68 * MIB,
-                "cold_ms": 1_310.5,
-                "key_lookups": 87,
-                "cold_lookups": 5,
-                "refused": {"OS_PAGE_CACHE_BUSY": 3},
-            },
-            "disk": {"total_bytes": 250 << 30, "free_bytes": 171 << 30, "used_ratio": 0.316},
-            "lost_and_found": {"files": 1, "bytes": 412} if known else {"files": None, "bytes": None},
-            "queues": 34,
-            "commit_log_files": len(self._log_files()),
-            "index": self.store_index()[-1] if self.state_name in ("running", "read_only") else None,
-            "sizes": {
-                "mapped_file_size_commit_log": FILE_BYTES,
-                "mapped_file_size_consume_queue": 6_000_000,
-                "max_hash_slot_num": 5_000_000,
-                "max_index_num": 20_000_000,
-            },
-        }
+        flushed = wrote - wrote % 180_000
+        dispatched = wrote if self.state_name == "running" else wrote - 40 * MIB
+        positions = LogPositions(
+            min=0,
+            wrote=wrote,
+            confirmed=wrote,
+            flushed=flushed,
+            dispatched=dispatched,
+            checkpoint_position=wrote - 9 * MIB,
+            checkpoint=Stamps(physic_ms=now_ms - 22_000, logics_ms=now_ms - 22_000, index_ms=now_ms - 22_000),
+        )
+        behind = Behind(
+            dispatch_bytes=wrote - dispatched,
+            unflushed_bytes=wrote - flushed,
+            oldest_unflushed_ms=310,
+            unflushed_messages=(wrote - flushed) // 431,
+        )
+        return Snapshot(
+            at_ms=now_ms,
+            state=self.state_name,
+            positions=positions if known else LogPositions(),
+            behind=behind if known else Behind(),
+            flags=self.flags,
+            flush=Flush(
+                type="ASYNC_FLUSH", count=8_114, last_duration_ms=2.4, max_duration_ms=41.0, errors=0
+            ),
+            totals=Totals(
+                puts=7_427_288,
+                put_bytes=wrote,
+                gets=1_100_203,
+                get_messages=6_990_117,
+                get_bytes=wrote - 8 * MIB,
+                cold_gets=1_204,
+                key_lookups=87,
+                cold_lookups=5,
+                cold_bytes=68 * MIB,
+                cold_ms=1_310.5,
+                refused={"OS_PAGE_CACHE_BUSY": 3},
+            ),
+            disk=DiskSpace(total_bytes=250 << 30, free_bytes=171 << 30, used_ratio=0.316),
+            lost_and_found=LostAndFound(files=1, bytes=412) if known else LostAndFound(),
+            queues=34,
+            commit_log_files=len(self._log_files()),
+            index=self.store_index()[-1] if self.state_name in ("running", "read_only") else None,
+            sizes=Sizes(
+                commit_log_file=FILE_BYTES,
+                queue_file=6_000_000,
+                index_slots=5_000_000,
+                index_entries=20_000_000,
+            ),
+        )
 
     def recovery(self) -> dict:
         running = self.state_name == "recovering"
@@ -221,7 +268,7 @@ class FakeCluster:
                 412,
                 38_000,
                 START_BYTES,
-                {"files": 1, "bytes": 412},
+                LostAndFound(files=1, bytes=412),
             )
             report.cut["commitlog"] = {"bytes": 412, "files": 0, "from": START_BYTES}
             report.cut_queue("orders", 0, 48_209, 2)
@@ -253,34 +300,34 @@ class FakeCluster:
 
     inspects = False
 
-    async def file_map(self, *kinds, topic=None) -> list[dict]:
-        return [file for file in self.store_files(*kinds) if topic in (None, file["topic"])]
+    async def file_map(self, *kinds, topic=None) -> list[StoreFile]:
+        return [file for file in self.store_files(*kinds) if topic in (None, file.topic)]
 
-    async def hung_files(self) -> list[dict]:
-        return [file for file in self._files() if file["state"] == "hung"]
+    async def hung_files(self) -> list[StoreFile]:
+        return [file for file in self._files() if file.state == "hung"]
 
-    async def with_times(self, files) -> list[dict]:
+    async def with_times(self, files) -> list[StoreFile]:
         now_ms = self._now_ms()
         return [
-            file | {"first_ms": now_ms - 7_200_000, "last_ms": now_ms - 100} if file["wrote"] else file
+            replace(file, first_ms=now_ms - 7_200_000, last_ms=now_ms - 100) if file.wrote else file
             for file in files
         ]
 
-    def store_files(self, *kinds) -> list[dict]:
-        return [file for file in self._files() if not kinds or file["kind"] in kinds]
+    def store_files(self, *kinds) -> list[StoreFile]:
+        return [file for file in self._files() if not kinds or file.kind in kinds]
 
-    async def queue_files(self, search, begin, count) -> tuple[list[dict], int]:
+    async def queue_files(self, search, begin, count) -> tuple[list[QueueFile], int]:
         files = [
-            file | {"min_offset": 0, "max_offset": file["wrote"] // 20}
+            QueueFile(**fields_of(file), min_offset=0, max_offset=file.wrote // 20)
             for file in self.store_files("consumequeue")
-            if search in file["topic"]
+            if search in file.topic
         ]
         return files[begin : begin + count], len(files)
 
-    def _files(self) -> list[dict]:
+    def _files(self) -> list[StoreFile]:
         self._running()
         files, wrote = [], self._wrote()
-        flushed = self.store()["positions"]["flushed"]
+        flushed = self.store().positions.flushed
         for base in self._log_files():
             inside = min(max(wrote - base, 0), FILE_BYTES)
             state = "full" if inside == FILE_BYTES else "writing" if inside else "preallocated"
@@ -306,31 +353,45 @@ class FakeCluster:
                     )
         for index in self.store_index():
             size = 40 + 5_000_000 * 4 + 20_000_000 * 20
-            used = 40 + 5_000_000 * 4 + index["entries"] * 20
-            files.append(
-                self._file("index", int(index["name"]), size, used, used, index["state"], name=index["name"])
-            )
+            used = 40 + 5_000_000 * 4 + index.entries * 20
+            files.append(self._file("index", int(index.name), size, used, used, index.state, name=index.name))
         return files
 
-    def store_index(self) -> list[dict]:
+    def store_index(self) -> list[IndexFileFacts]:
         self._running()
         now_ms = self._now_ms()
         current = 7_204_110 + int(self.clock() - self.started) * 1_700
         return [
-            {"name": "20251122090000000", "slots": 5_000_000, "slots_used": 4_908_122, "entries": 19_999_999, "max_entries": 20_000_000,
-             "begin_ms": now_ms - 50 * 3_600_000, "end_ms": now_ms - 11 * 3_600_000, "begin_offset": 0, "end_offset": 3 * FILE_BYTES, "state": "full"},
-            {"name": "20251123050000000", "slots": 5_000_000, "slots_used": 3_811_002, "entries": current, "max_entries": 20_000_000,
-             "begin_ms": now_ms - 11 * 3_600_000, "end_ms": now_ms - 200, "begin_offset": 3 * FILE_BYTES, "end_offset": self._wrote(), "state": "writing"},
-        ]  # fmt: skip
+            IndexFileFacts(
+                name="20251122090000000",
+                slots=5_000_000,
+                slots_used=4_908_122,
+                entries=19_999_999,
+                max_entries=20_000_000,
+                begin_ms=now_ms - 50 * 3_600_000,
+                end_ms=now_ms - 11 * 3_600_000,
+                begin_offset=0,
+                end_offset=3 * FILE_BYTES,
+                state="full",
+            ),
+            IndexFileFacts(
+                name="20251123050000000",
+                slots=5_000_000,
+                slots_used=3_811_002,
+                entries=current,
+                max_entries=20_000_000,
+                begin_ms=now_ms - 11 * 3_600_000,
+                end_ms=now_ms - 200,
+                begin_offset=3 * FILE_BYTES,
+                end_offset=self._wrote(),
+                state="writing",
+            ),
+        ]
 
-    def cache(self) -> dict:
+    def cache(self) -> CachePicture:
         self._running()
         wrote = self._wrote()
         files = [self._cached(file, wrote) for file in self._files()]
-        totals = {
-            kind: self._cached_total([file for file in files if kind in (file["kind"], "all")])
-            for kind in ("commitlog", "index", "consumequeue", "all")
-        }
         reads = {
             "reads": 31_204,
             "messages": 998_528,
@@ -338,124 +399,123 @@ class FakeCluster:
             "per_s": 803.0,
             "bytes_per_s": 201_000.0,
         }
-        cold = {
-            "cold_reads": 1_204,
-            "cold_messages": 38_528,
-            "cold_bytes": 68 * MIB,
-            "cold_per_s": 96.0,
-            "cold_bytes_per_s": 24_000.0,
-        }
-        place = {
-            "log_offset": 70 * MIB,
-            "behind_bytes": wrote - 70 * MIB,
-            "behind_messages": 48_210,
-            "topic": "page-views",
-            "queue_id": 3,
-        }
-        near = {
-            "log_offset": wrote,
-            "behind_bytes": 0,
-            "behind_messages": 0,
-            "topic": "orders",
-            "queue_id": 0,
-        }
-        return {
-            "at_ms": self._now_ms(),
-            "took_ms": 12.5,
-            "source": "mincore of a private map of each file; /proc/meminfo",
-            "files": files,
-            "totals": totals,
-            "memory": {
-                "total_bytes": 16 << 30,
-                "available_bytes": 9 << 30,
-                "cached_bytes": 7 << 30,
-                "dirty_bytes": 12 * MIB,
-                "writeback_bytes": 0,
+        return CachePicture(
+            at_ms=self._now_ms(),
+            took_ms=12.5,
+            source="mincore of a private map of each file; /proc/meminfo",
+            files=files,
+            totals={
+                kind: self._cached_total([file for file in files if kind in (file.kind, "all")])
+                for kind in ("commitlog", "index", "consumequeue", "all")
             },
-            "log": {"begin": 0, "end": len(self._log_files()) * FILE_BYTES, "wrote": wrote},
-            "complete": True,
-            "reason": None,
-            "groups": [
-                {"group": "search-index", "topics": ["page-views"], **reads, **cold, **place},
-                {
-                    "group": "billing",
-                    "topics": ["orders", "payments"],
+            memory=Memory(
+                total_bytes=16 << 30,
+                available_bytes=9 << 30,
+                cached_bytes=7 << 30,
+                dirty_bytes=12 * MIB,
+                writeback_bytes=0,
+            ),
+            log=LogEnds(begin=0, end=len(self._log_files()) * FILE_BYTES, wrote=wrote),
+            complete=True,
+            reason=None,
+            groups=[
+                ReadingGroup(
+                    group="search-index",
+                    topics=["page-views"],
                     **reads,
-                    **dict.fromkeys(cold, 0),
-                    **near,
-                },
+                    cold_reads=1_204,
+                    cold_messages=38_528,
+                    cold_bytes=68 * MIB,
+                    cold_per_s=96.0,
+                    cold_bytes_per_s=24_000.0,
+                    log_offset=70 * MIB,
+                    behind_bytes=wrote - 70 * MIB,
+                    behind_messages=48_210,
+                    topic="page-views",
+                    queue_id=3,
+                ),
+                ReadingGroup(
+                    group="billing",
+                    topics=["orders", "payments"],
+                    **reads,
+                    log_offset=wrote,
+                    behind_bytes=0,
+                    behind_messages=0,
+                    topic="orders",
+                    queue_id=0,
+                ),
             ],
-            "reads": {"gets": 1_100_203, "cold_gets": 1_204, "cold_bytes": 68 * MIB, "cold_ms": 1_310.5},
-        }
+            reads=ReadTotals(gets=1_100_203, cold_gets=1_204, cold_bytes=68 * MIB, cold_ms=1_310.5),
+        )
 
-    def _cached(self, file: dict, wrote: int) -> dict:
+    def _cached(self, file: StoreFile, wrote: int) -> CachedFile:
         """The end of the log and every third cell before it are in memory."""
-        fact = {key: file[key] for key in ("kind", "name", "topic", "queue_id", "base", "size")}
-        count = 32 if file["kind"] == "consumequeue" else 128
-        is_old = file["kind"] == "commitlog" and wrote - file["base"] > 2 * FILE_BYTES
+        count = 32 if file.kind == "consumequeue" else 128
+        is_old = file.kind == "commitlog" and wrote - file.base > 2 * FILE_BYTES
         cells = [0.0 if is_old and cell % 3 else 1.0 for cell in range(count)]
-        return fact | {
-            "resident_bytes": int(file["size"] * sum(cells) / count),
-            "share": sum(cells) / count,
-            "cells": cells,
-        }
+        return CachedFile(
+            kind=file.kind,
+            name=file.name,
+            topic=file.topic,
+            queue_id=file.queue_id,
+            base=file.base,
+            size=file.size,
+            resident_bytes=int(file.size * sum(cells) / count),
+            share=sum(cells) / count,
+            cells=cells,
+        )
 
-    def _cached_total(self, files: list[dict]) -> dict:
-        return {
-            "files": len(files),
-            "bytes": sum(file["size"] for file in files),
-            "resident_bytes": sum(file["resident_bytes"] for file in files),
-        }
+    def _cached_total(self, files: list[CachedFile]) -> CachedTotal:
+        return CachedTotal(
+            files=len(files),
+            bytes=sum(file.size for file in files),
+            resident_bytes=sum(file.resident_bytes for file in files),
+        )
 
-    async def layout(self, topic, group, from_ms=None, from_offset=None) -> dict:
+    async def layout(self, topic, group, from_ms=None, from_offset=None) -> LayoutOfTopics | LayoutOfEach:
         self._running()
         wrote = self._wrote()
         known = {name: facts for name, facts in TOPICS.items() if facts[4]}
-        facts = {
+        look = {
             "at_ms": self._now_ms(),
             "took_ms": 41.0,
             "source": "units of the consume queues; mincore of the log",
             "model": "each page of 4 KiB is read once",
-            "log": {"begin": 0, "end": wrote, "file_bytes": FILE_BYTES, "cut": False},
-            "start": {"from_ms": from_ms, "from_offset": from_offset, "group": group},
+            "log": LogSpan(begin=0, end=wrote, file_bytes=FILE_BYTES, cut=False),
+            "start": StartFacts(from_ms=from_ms, from_offset=from_offset, group=group),
             "cold_rate": 54_000_000.0,
         }
         if not topic and not group:
-            rows = [{"topic": name, **self._laid(name, wrote, 96)} for name in known]
-            return facts | {"items": rows, "complete": True, "reason": None}
+            rows = [TopicLayout(topic=name, **self._laid(name, wrote, 96)) for name in known]
+            return LayoutOfEach(**look, items=rows, complete=True, reason=None)
         topics = [topic] if topic else GROUPS[group][1] if group in GROUPS else []
         if not topics or topics[0] not in known:
             raise NotFoundError(f"there is no queue of {topic or group} in the store")
-        return facts | {"topics": topics, **self._laid(topics[0], wrote, 240)}
+        return LayoutOfTopics(**look, topics=topics, **self._laid(topics[0], wrote, 240))
 
-    async def layout_of_both(self, topic, group, from_ms=None, from_offset=None) -> dict:
+    async def layout_of_both(self, topic, group, from_ms=None, from_offset=None) -> Both:
         one = await self.layout(topic, group, from_ms, from_offset) if topic or group else None
-        return {"one": one, "each": await self.layout(None, None, from_ms, from_offset)}
+        return Both(one=one, each=await self.layout(None, None, from_ms, from_offset))
 
-    def watched_layout(self, topic, group) -> dict:
+    def watched_layout(self, topic, group) -> Both:
         return async_to_sync(self.layout_of_both)(topic, group)
 
     def _laid(self, name: str, wrote: int, count: int) -> dict:
+        """The fields of Laid."""
         messages = TOPICS[name][4]
         size = messages * 200
-        cells = [size // count * (1 + cell % 5) // 3 for cell in range(count)]
         return {
             "queues": TOPICS[name][1],
             "messages": messages,
             "bytes": size,
             "gone": 0,
             "share": size / wrote,
-            "cell_bytes": cells,
-            "jumps": {
-                "count": messages - 1,
-                "mean": 1_804.5,
-                "p50": 1_200,
-                "p99": 9_012,
-                "max": 2 * MIB,
-                "neighbours": 17,
-            },
-            "pages": {"touched": size // 2_048, "bytes": size * 2, "per_byte": 2.0, "cold_bytes": size // 2},
-            "ahead": {"bytes": size * 3, "per_byte": 3.0, "cold_bytes": size},
+            "cell_bytes": [size // count * (1 + cell % 5) // 3 for cell in range(count)],
+            "jumps": Jumps(
+                count=messages - 1, mean=1_804.5, p50=1_200, p99=9_012, max=2 * MIB, neighbours=17
+            ),
+            "pages": Pages(touched=size // 2_048, bytes=size * 2, per_byte=2.0, cold_bytes=size // 2),
+            "ahead": ReadAhead(bytes=size * 3, per_byte=3.0, cold_bytes=size),
             "resident_share": 0.75,
             "cold_messages": messages // 4,
             "cold_bytes": size // 4,
@@ -488,42 +548,37 @@ class FakeCluster:
             },
         ]
 
-    def race(self) -> dict:
-        positions = self.store()["positions"]
+    def race(self) -> dispatch.Race:
+        positions = self.store().positions
         return dispatch.race(
             positions,
             {}
-            if positions["wrote"] is None
+            if positions.wrote is None
             else {"confirmed": 0, "dispatched": 0, "flushed": 310, "checkpoint_position": 22_100},
         )
 
-    def flush(self) -> dict:
+    def flush(self) -> dispatch.Flushing:
         self._running()
         store = self.store()
-        return {
-            "at_ms": store["at_ms"],
-            **store["flush"],
-            "interval_ms": 500,
-            "unflushed_bytes": store["behind"]["unflushed_bytes"],
-            "unflushed_messages": store["behind"]["unflushed_messages"],
-            "oldest_unflushed_ms": store["behind"]["oldest_unflushed_ms"],
-            "sync_us": write_path.sync_facts(self._path()),
-            "round": {
-                "longest_interval_ms": 28_000,
-                "last_duration_ms": 38.2,
-                "position": store["positions"]["checkpoint_position"],
-            },
-            "checkpoint": store["positions"]["checkpoint"],
-        }
+        return dispatch.flushing(
+            store,
+            interval_ms=500,
+            sync_us=write_path.sync_facts(self._path()),
+            round=dispatch.Round(
+                longest_interval_ms=28_000,
+                last_duration_ms=38.2,
+                position=store.positions.checkpoint_position,
+            ),
+        )
 
-    def write_path(self) -> dict:
+    def write_path(self) -> PathOfSends:
         facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._now_ms())
         loop = {"longest_us": 4_200, "at_ms": self._now_ms() - 9_000, "longest_of_run_us": 11_800}
-        return facts | {
-            "lately_ms": 60_000,
-            "loop": loop,
-            "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"]),
-        }
+        return PathOfSends(
+            **fields_of(facts) | {"lately_ms": 60_000},
+            loop=loop,
+            refusals=sorted(self.refusals(), key=lambda refused: refused["cause"]),
+        )
 
     def longest_pause_s(self) -> float:
         return 0.0042
@@ -548,33 +603,25 @@ class FakeCluster:
         path.waited(LOG_ROLL, 0.0042)
         return path
 
-    def exposure(self) -> dict:
+    def exposure(self) -> exposure.RunningExposure:
         self._running()
-        store, base = self.store(), self._log_files()[-2]
-        rate = {"bytes_per_s": 1.9e9, "other_ms": 69.0, "measured_by": 3, "why_unknown": None}
-        start = {
-            "file": f"{base:020d}",
-            "position": base,
-            "first_ms": self._now_ms() - 90_000,
-            "limit_ms": self._now_ms() - 25_000,
-            "why": "the newest file whose first record is not younger than the checkpoint less 3 s",
-        }
-        return {
-            "at_ms": store["at_ms"],
-            "state": self.state_name,
-            "flush_type": "ASYNC_FLUSH",
-            "sentence": "What a crash at this moment would take, and what the start after it would do.",
-            "start": start,
-            "restart": exposure.restart(start, store["positions"]["wrote"], rate),
-            "losses": exposure.losses(store),
-        }
+        base = self._log_files()[-2]
+        rate = exposure.ScanRate(bytes_per_s=1.9e9, other_ms=69.0, measured_by=3, why_unknown=None)
+        start = exposure.Start(
+            file=f"{base:020d}",
+            position=base,
+            first_ms=self._now_ms() - 90_000,
+            limit_ms=self._now_ms() - 25_000,
+            why="the newest file whose first record is not younger than the checkpoint less 3 s",
+        )
+        return exposure.with_start(self.store(), start, rate)
 
     def overview(self) -> Overview:
         self._running()
         store = self.store()
         wobble = 1 + 0.06 * ((self._now_ms() // 250 * 7919) % 97 / 48.5 - 1)
         return Overview(
-            at_ms=store["at_ms"],
+            at_ms=store.at_ms,
             **fields_of(self.state()),
             broker=Broker(
                 name="broker-a",
@@ -584,7 +631,12 @@ class FakeCluster:
                 started_ms=int(self.started * 1000) - 8_040_000,
                 version="V5_3_3",
             ),
-            **{key: store[key] for key in ("positions", "behind", "flags", "flush", "totals", "disk")},
+            positions=store.positions,
+            behind=store.behind,
+            flags=store.flags,
+            flush=store.flush,
+            totals=store.totals,
+            disk=store.disk,
             rates=Rates(
                 in_per_s=round(1712.9 * wobble, 1),
                 out_per_s=round(1294.4 * wobble, 1),
@@ -610,7 +662,7 @@ class FakeCluster:
             self._now_ms(),
             state.state,
             state.sentence,
-            tuple((flag["name"], flag["cause"]) for flag in self.flags),
+            tuple((flag.name, flag.cause) for flag in self.flags),
             {},
             (),
             Refusal(90, False, None),
@@ -633,7 +685,7 @@ class FakeCluster:
     def offered_topics(self) -> list[str]:
         return [name for name in self.topic_names() if TOPICS[name][0] != "system"]
 
-    def topics(self, wanted) -> list[dict]:
+    def topics(self, wanted) -> list[Topic]:
         self._running()
         return [self._topic(name) for name in wanted if name in TOPICS]
 
@@ -641,12 +693,11 @@ class FakeCluster:
         found = [
             row
             for row in self.topics(self.topic_names())
-            if kind in ("all", row["kind"]) and search in row["name"].lower()
+            if kind in ("all", row.kind) and search in row.name.lower()
         ]
         if sort != "name":
-            found.sort(
-                key=lambda row: -row[{"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]]
-            )
+            number = {"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]
+            found.sort(key=lambda row: -getattr(row, number))
         return found[begin : begin + count], len(found)
 
     def topics_after(self, name, count, kind=None):
@@ -661,28 +712,37 @@ class FakeCluster:
         return self.topics(self.topic_names())
 
     async def busiest_topics(self, limit):
-        return sorted(self.topics(TOPICS), key=lambda row: -row["in_per_s"])[:limit]
+        return sorted(self.topics(TOPICS), key=lambda row: -row.in_per_s)[:limit]
 
-    def topic(self, name: str) -> dict:
+    def topic(self, name: str) -> TopicDetail:
         self._running()
         if name not in TOPICS:
             raise NotFoundError(f"topic {name} does not exist")
         topic, now_ms = self._topic(name), self._now_ms()
-        queues = topic["write_queues"]
-        each = topic["messages"] // queues
-        topic |= {
-            "attributes": {},
-            "is_writable": True,
-            "withheld": None,
-            "last_store_ms": now_ms - 90 if each else None,
-            "queues": [
-                {"queue_id": q, "min_offset": 0, "max_offset": each, "messages": each,
-                 "earliest_store_ms": now_ms - 50 * 3_600_000 if each else None, "last_store_ms": now_ms - 90 * (q + 1) if each else None}
-                for q in range(queues)
+        each = topic.messages // topic.write_queues
+        return TopicDetail(
+            **fields_of(topic),
+            attributes={},
+            is_writable=True,
+            withheld=None,
+            last_store_ms=now_ms - 90 if each else None,
+            queues=[
+                Queue(
+                    queue_id=queue_id,
+                    min_offset=0,
+                    max_offset=each,
+                    messages=each,
+                    earliest_store_ms=now_ms - 50 * 3_600_000 if each else None,
+                    last_store_ms=now_ms - 90 * (queue_id + 1) if each else None,
+                )
+                for queue_id in range(topic.write_queues)
             ],
-            "readers": [{"group": group, "lag": value[3], "clients": value[2]} for group, value in GROUPS.items() if name in value[1]],
-        }  # fmt: skip
-        return topic
+            readers=[
+                Reader(group=group, lag=value[3], clients=value[2])
+                for group, value in GROUPS.items()
+                if name in value[1]
+            ],
+        )
 
     def create_topic(self, name, read_queues, write_queues, perm, order):
         self.asked.append(("create_topic", name, read_queues, write_queues, perm, order))
@@ -703,7 +763,7 @@ class FakeCluster:
         self._running()
         return sorted(GROUPS, key=by_letters)
 
-    def groups(self, wanted) -> list[dict]:
+    def groups(self, wanted) -> list[Group]:
         self._running()
         return [self._group(name) for name in wanted if name in GROUPS]
 
@@ -711,10 +771,10 @@ class FakeCluster:
         found = [
             row
             for row in self.groups(self.group_names())
-            if kind in ("all", row["kind"]) and search in row["name"].lower()
+            if kind in ("all", row.kind) and search in row.name.lower()
         ]
         if sort != "name":
-            found.sort(key=lambda row: -(-1 if row[sort] is None else row[sort]))
+            found.sort(key=lambda row: -(-1 if getattr(row, sort) is None else getattr(row, sort)))
         return found[begin : begin + count], len(found)
 
     def groups_after(self, name, count):
@@ -726,39 +786,64 @@ class FakeCluster:
         return self.groups(self.group_names())
 
     async def most_behind(self, limit):
-        return sorted(self.groups(GROUPS), key=lambda row: -(row["lag"] or 0))[:limit]
+        return sorted(self.groups(GROUPS), key=lambda row: -(row.lag or 0))[:limit]
 
-    def group(self, name: str) -> dict:
+    def group(self, name: str) -> GroupDetail:
         self._running()
         if name not in GROUPS:
             raise NotFoundError(f"group {name} does not exist")
         group, now_ms = self._group(name), self._now_ms()
-        clients = [f"10.0.3.{14 + n}@{7100 + n}#{name}" for n in range(group["clients"])]
+        clients = [f"10.0.3.{14 + n}@{7100 + n}#{name}" for n in range(group.clients)]
         queues = []
-        for topic in group["topics"]:
+        for topic in group.topics:
             _, count, _, _, messages = TOPICS[topic]
             for q in range(count):
                 end = messages // count
-                lag = (
-                    None
-                    if group["lag"] is None
-                    else group["lag"] // (count * len(group["topics"])) + (q == 2) * 5
-                )
+                lag = None if group.lag is None else group.lag // (count * len(group.topics)) + (q == 2) * 5
                 queues.append(
-                    {"topic": topic, "queue_id": q, "min_offset": 0, "max_offset": end, "consumer_offset": None if lag is None else end - lag,
-                     "lag": lag, "lag_ms": None if lag is None else lag * 13, "last_consumed_ms": None if lag is None else now_ms - lag * 13 - 80,
-                     "client_id": clients[q * len(clients) // count] if clients else None}
-                )  # fmt: skip
-        group |= {
-            "lag_ms": None if group["lag"] is None else max((queue["lag_ms"] for queue in queues), default=None),
-            "largest_lag": None if group["lag"] is None else max((queue["lag"] for queue in queues), default=None),
-            "queues": queues,
-            "members": [{"client_id": client, "address": f"10.0.3.{14 + n}:51{n}22", "language": "JAVA", "version": "V5_3_3", "heartbeat_ms": now_ms - 4_000 - n * 900} for n, client in enumerate(clients)],
-            "subscriptions": [{"topic": topic, "expression": "*", "clients": group["clients"]} for topic in group["topics"]],
-            "retrying": {"topic": f"%RETRY%{name}", "messages": TOPICS.get(f"%RETRY%{name}", (0,) * 5)[4], "lag": {"billing": 3, "search-index": 0}.get(name)},
-            "dead": {"topic": f"%DLQ%{name}", "messages": TOPICS.get(f"%DLQ%{name}", (0,) * 5)[4], "last_store_ms": now_ms - 5_400_000 if name == "billing" else None},
-        }  # fmt: skip
-        return group
+                    GroupQueue(
+                        topic=topic,
+                        queue_id=q,
+                        min_offset=0,
+                        max_offset=end,
+                        consumer_offset=None if lag is None else end - lag,
+                        lag=lag,
+                        lag_ms=None if lag is None else lag * 13,
+                        last_consumed_ms=None if lag is None else now_ms - lag * 13 - 80,
+                        client_id=clients[q * len(clients) // count] if clients else None,
+                    )
+                )
+        is_known = group.lag is not None
+        retries, letters = f"%RETRY%{name}", f"%DLQ%{name}"
+        return GroupDetail(
+            **fields_of(group),
+            lag_ms=max((queue.lag_ms for queue in queues), default=None) if is_known else None,
+            largest_lag=max((queue.lag for queue in queues), default=None) if is_known else None,
+            queues=queues,
+            retrying=Retrying(
+                topic=retries,
+                messages=TOPICS.get(retries, (0,) * 5)[4],
+                lag={"billing": 3, "search-index": 0}.get(name),
+            ),
+            dead=Dead(
+                topic=letters,
+                messages=TOPICS.get(letters, (0,) * 5)[4],
+                last_store_ms=now_ms - 5_400_000 if name == "billing" else None,
+            ),
+            members=[
+                Member(
+                    client_id=client,
+                    address=f"10.0.3.{14 + n}:51{n}22",
+                    language="JAVA",
+                    version="V5_3_3",
+                    heartbeat_ms=now_ms - 4_000 - n * 900,
+                )
+                for n, client in enumerate(clients)
+            ],
+            subscriptions=[
+                Subscription(topic=topic, expression="*", clients=group.clients) for topic in group.topics
+            ],
+        )
 
     # -- the disk and offsets over time
 
@@ -850,35 +935,66 @@ class FakeCluster:
             "is_what_if": retention_hours is not None,
         }
 
-    def timeline(self, group, hours=6) -> dict:
+    def timeline(self, group, hours=6) -> GroupTimeline:
         facts, now_ms, hour = self.group(group), self._now_ms(), 3_600_000
         verdicts = ("falls", "keeps_ahead", "unknown", "nothing_unread", "lost")
         queues = []
-        for number, queue in enumerate(
-            queue for queue in facts["queues"] if queue["consumer_offset"] is not None
-        ):
+        for number, queue in enumerate(queue for queue in facts.queues if queue.consumer_offset is not None):
             verdict = verdicts[number % 5]
-            lag = 0 if verdict == "nothing_unread" else queue["lag"] + 5_000
+            lag = 0 if verdict == "nothing_unread" else queue.lag + 5_000
             queues.append(
-                {"topic": queue["topic"], "queue_id": queue["queue_id"], "min_offset": 40, "max_offset": queue["max_offset"], "consumer_offset": queue["max_offset"] - lag, "lag": lag,
-                 "lag_ms": lag * 900, "lost": 12 if verdict == "lost" else 0, "earliest_ms": now_ms - 50 * hour, "latest_ms": now_ms - 900, "position_ms": now_ms - lag * 900 if lag else None,
-                 "read_per_s": None if verdict == "unknown" else 11.5, "arrives_per_s": 12.0, "goes_next_ms": now_ms - 41 * hour,
-                 "cliff": {"verdict": verdict, "at_ms": now_ms + 30 * hour if verdict == "falls" else None, "if_it_stops_ms": now_ms + 28 * hour if verdict != "nothing_unread" else None, "file": "0" * 20}}
-            )  # fmt: skip
+                QueueTimeline(
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    min_offset=40,
+                    max_offset=queue.max_offset,
+                    consumer_offset=queue.max_offset - lag,
+                    lag=lag,
+                    lag_ms=lag * 900,
+                    lost=12 if verdict == "lost" else 0,
+                    earliest_ms=now_ms - 50 * hour,
+                    latest_ms=now_ms - 900,
+                    position_ms=now_ms - lag * 900 if lag else None,
+                    read_per_s=None if verdict == "unknown" else 11.5,
+                    arrives_per_s=12.0,
+                    goes_next_ms=now_ms - 41 * hour,
+                    cliff=QueueCliff(
+                        verdict=verdict,
+                        at_ms=now_ms + 30 * hour if verdict == "falls" else None,
+                        if_it_stops_ms=now_ms + 28 * hour if verdict != "nothing_unread" else None,
+                        file="0" * 20,
+                    ),
+                )
+            )
         points = [
-            {"at_ms": now_ms - n * 60_000, "lag": None if n == 100 else 500 + n * 3 + int(self.clock()) % 60}
+            LagPoint(
+                at_ms=now_ms - n * 60_000, lag=None if n == 100 else 500 + n * 3 + int(self.clock()) % 60
+            )
             for n in range(300, -1, -1)
         ]
-        return {
-            "at_ms": now_ms, "group": group, "is_running": True, "from_ms": now_ms - 50 * hour if queues else None, "to_ms": now_ms if queues else None, "retention_hours": 72,
-            "next_file": {"name": "0" * 20, "expires_ms": now_ms + 27 * hour, "goes_ms": now_ms + 28 * hour},
-            "cliff": {"verdict": "falls" if queues else "unknown", "at_ms": now_ms + 30 * hour if queues else None, "if_it_stops_ms": now_ms + 28 * hour if queues else None},
-            "queues": queues, "queues_left_out": 0, "queues_not_sampled": 0, "history": {"from_ms": now_ms - hours * hour, "points": points if queues else []},
-            "events": [
-                {"at_ms": now_ms - 2 * hour, "group": group, "kind": "reset", "topic": "orders", "queue_id": 1, "before": None, "after": 40},
-                {"at_ms": now_ms - hour, "group": group, "kind": "rebalance", "clients": 2, "came": 1, "went": 0, "joined": ["10.0.3.14@7100"], "left": []},
-            ] if queues else [],
-        }  # fmt: skip
+        events = [
+            {"at_ms": now_ms - 2 * hour, "group": group, "kind": "reset", "topic": "orders", "queue_id": 1, "before": None, "after": 40},
+            {"at_ms": now_ms - hour, "group": group, "kind": "rebalance", "clients": 2, "came": 1, "went": 0, "joined": ["10.0.3.14@7100"], "left": []},
+        ]  # fmt: skip
+        return GroupTimeline(
+            at_ms=now_ms,
+            group=group,
+            is_running=True,
+            from_ms=now_ms - 50 * hour if queues else None,
+            to_ms=now_ms if queues else None,
+            retention_hours=72,
+            next_file=NextFile(name="0" * 20, expires_ms=now_ms + 27 * hour, goes_ms=now_ms + 28 * hour),
+            cliff=Cliff(
+                verdict="falls" if queues else "unknown",
+                at_ms=now_ms + 30 * hour if queues else None,
+                if_it_stops_ms=now_ms + 28 * hour if queues else None,
+            ),
+            queues=queues,
+            queues_left_out=0,
+            queues_not_sampled=0,
+            history=LagHistory(from_ms=now_ms - hours * hour, points=points if queues else []),
+            events=events if queues else [],
+        )
 
     # -- what waits
 
@@ -930,16 +1046,16 @@ class FakeCluster:
         return {"levels": told, "delayed": sum(level["count"] for level in told), "complete": True}
 
     def dead_letters(self, group, to, limit, left_out) -> dict:
-        facts, now_ms = self.group(group)["dead"], self._now_ms()
-        count = min(limit, max(0, facts["messages"] - 4))
+        dead, now_ms = self.group(group).dead, self._now_ms()
+        count = min(limit, max(0, dead.messages - 4))
         return {
             "group": group,
             "to": to,
             "limit": limit,
             "goes_to": f"%RETRY%{group}" if to == "group" else None,
             "messages": count,
-            "left": max(0, facts["messages"] - 4) - count,
-            "sent_before": min(4, facts["messages"]),
+            "left": max(0, dead.messages - 4) - count,
+            "sent_before": min(4, dead.messages),
             "left_out_before": 0,
             "skipped": 0,
             "without_topic": 0,
@@ -984,21 +1100,21 @@ class FakeCluster:
     def delete_group(self, name):
         self.asked.append(("delete_group", name))
 
-    def reset_offset(self, group, topic, to, value=None, queue_id=None, dry_run=True) -> list[dict]:
+    def reset_offset(self, group, topic, to, value=None, queue_id=None, dry_run=True) -> list[OffsetMove]:
         if not dry_run:
             self.asked.append(("reset_offset", group, topic, to, value, queue_id))
         rows = [
             queue
-            for queue in self.group(group)["queues"]
-            if queue["topic"] == topic and queue_id in (None, queue["queue_id"])
+            for queue in self.group(group).queues
+            if queue.topic == topic and queue_id in (None, queue.queue_id)
         ]
         target = {"earliest": "min_offset", "latest": "max_offset"}.get(to)
         return [
-            {
-                "queue_id": row["queue_id"],
-                "before": row["consumer_offset"],
-                "after": row[target] if target else value,
-            }
+            OffsetMove(
+                queue_id=row.queue_id,
+                before=row.consumer_offset,
+                after=getattr(row, target) if target else value,
+            )
             for row in rows
         ]
 
@@ -1008,9 +1124,9 @@ class FakeCluster:
         queue = self._queue(topic, queue_id)
         messages = [
             self._message(topic, queue_id, at)
-            for at in range(max(offset, 0), min(offset + limit, queue["max_offset"]))
+            for at in range(max(offset, 0), min(offset + limit, queue.max_offset))
         ]
-        return Found(messages, True, "", offset + len(messages), queue["min_offset"], queue["max_offset"])
+        return Found(messages, True, "", offset + len(messages), queue.min_offset, queue.max_offset)
 
     async def find_by_key(self, topic, key, begin_ms, end_ms, limit) -> Found:
         self.topic(topic)
@@ -1096,29 +1212,50 @@ class FakeCluster:
         ]  # fmt: skip
         return [{"us": 11.5, **step} for step in steps]
 
-    async def index_slots(self, name) -> dict:
-        return self.watched_slots(name) | {"cells": self._cells(name), "changed": None, "since_ms": None}
+    async def index_slots(self, name) -> HeatMap:
+        return HeatMap(**self._heat_map(name))
 
-    def watched_slots(self, name) -> dict:
+    def watched_slots(self, name) -> WatchedSlots:
         """A few cells move each second in the file that is written."""
-        facts = next((file for file in self.store_index() if file["name"] == name), None)
+        cells = self._cells(name)
+        return WatchedSlots(
+            **self._heat_map(name) | {"cells": None},
+            changed=[number for cell in range(40) for number in (cell, cells[cell])],
+            since_ms=self._now_ms() - 6_000,
+        )
+
+    def _heat_map(self, name) -> dict:
+        """The fields of a HeatMap."""
+        facts = next((file for file in self.store_index() if file.name == name), None)
         if facts is None:
             raise NotFoundError(f"there is no index file {name}")
-        cells, now_ms = self._cells(name), self._now_ms()
-        cell = {
-            "cell": 17,
-            "first_slot": 8_500,
-            "last_slot": 8_999,
-            "used": cells[17],
-            "share": cells[17] / 500,
-        }
+        cells = self._cells(name)
+        used = cells[17]
+        cell = Cell(cell=17, first_slot=8_500, last_slot=8_999, used=used, share=used / 500)
         return {
-            "name": name, "at_ms": now_ms, "took_ms": 5.5, "slots": 5_000_000, "entries": facts["entries"], "max_entries": facts["max_entries"],
-            "slots_used": facts["slots_used"], "counted": sum(cells), "moving": facts["state"] == "writing", "expected_share": 0.763, "spread": 0.0191, "expected_spread": 0.019,
-            "cell_slots": 500, "columns": 100, "rows": 100, "cells": None, "shares": [{"from": n / 10, "to": (n + 1) / 10, "cells": 5_000 if n in (7, 8) else 0} for n in range(10)],
-            "emptiest": [cell] * 5, "fullest": [cell] * 5, "findings": [f"The header says that " f"{facts['slots_used']:,} slots are used, " f"{sum(cells):,} are."],
-            "changed": [number for cell in range(40) for number in (cell, cells[cell])], "since_ms": now_ms - 6_000,
-        }  # fmt: skip
+            "name": name,
+            "at_ms": self._now_ms(),
+            "took_ms": 5.5,
+            "slots": 5_000_000,
+            "entries": facts.entries,
+            "max_entries": facts.max_entries,
+            "slots_used": facts.slots_used,
+            "counted": sum(cells),
+            "moving": facts.state == "writing",
+            "expected_share": 0.763,
+            "spread": 0.0191,
+            "expected_spread": 0.019,
+            "cell_slots": 500,
+            "columns": 100,
+            "rows": 100,
+            "cells": cells,
+            "shares": [
+                {"from": n / 10, "to": (n + 1) / 10, "cells": 5_000 if n in (7, 8) else 0} for n in range(10)
+            ],
+            "emptiest": [cell] * 5,
+            "fullest": [cell] * 5,
+            "findings": [f"The header says that {facts.slots_used:,} slots are used, {sum(cells):,} are."],
+        }
 
     def _cells(self, name) -> list[int]:
         ticks = int(self.clock() - self.started)
@@ -1128,31 +1265,56 @@ class FakeCluster:
             for cell in range(10_000)
         ]
 
-    async def index_chains(self, name) -> dict:
+    async def index_chains(self, name) -> Chains:
         facts = await self.index_slots(name)
         lengths = [(n, n, 1_183_000 // (n + 1), 1_180_000.4 / (n + 1)) for n in range(16)] + [
             (16, 31, 40, 12.5),
             (32, 63, 2, 0.0),
         ]
         keys = [
-            {
-                "hash": 1_182_734_551,
-                "entries": 31,
-                "log_offset": 40_000,
-                "topic": "orders",
-                "key": "customer-9",
-            },
-            {"hash": 77, "entries": 8, "log_offset": 12_000, "topic": None, "key": None},
+            ChainKey(hash=1_182_734_551, entries=31, log_offset=40_000, topic="orders", key="customer-9"),
+            ChainKey(hash=77, entries=8, log_offset=12_000, topic=None, key=None),
         ]
-        return {
-            "name": name, "at_ms": facts["at_ms"], "took_ms": 290.0, "slots": 5_000_000, "entries": facts["entries"], "max_entries": facts["max_entries"], "moving": facts["moving"],
-            "used": facts["counted"], "expected_used": 3_814_000.2, "mean": 1.44, "mean_used": 1.89, "touched_by_hit": 2.61, "even_touched_by_hit": 2.44, "touched_by_miss": 1.44,
-            "lengths": [{"from": low, "to": high, "slots": slots, "expected": even} for low, high, slots, even in lengths],
-            "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
-            "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chain is not whole: 2 of the entries " "are not reached from the slot, so no " "lookup " "finds them."],
-        }  # fmt: skip
+        return Chains(
+            name=name,
+            at_ms=facts.at_ms,
+            took_ms=290.0,
+            slots=5_000_000,
+            entries=facts.entries,
+            max_entries=facts.max_entries,
+            moving=facts.moving,
+            used=facts.counted,
+            expected_used=3_814_000.2,
+            mean=1.44,
+            mean_used=1.89,
+            touched_by_hit=2.61,
+            even_touched_by_hit=2.44,
+            touched_by_miss=1.44,
+            lengths=[
+                {"from": low, "to": high, "slots": slots, "expected": even}
+                for low, high, slots, even in lengths
+            ],
+            longest=[
+                LongChain(
+                    slot=2_734_551 + n,
+                    entries=41 - n,
+                    looked_at=41 - n,
+                    foreign=10,
+                    foreign_share=10 / (41 - n),
+                    hashes=4,
+                    keys=keys,
+                )
+                for n in range(10)
+            ],
+            broken=1,
+            unreachable=2,
+            unreachable_is_exact=True,
+            findings=[
+                "1 chain is not whole: 2 of the entries are not reached from the slot, so no lookup finds them."
+            ],
+        )
 
-    def watched_chains(self, name) -> dict:
+    def watched_chains(self, name) -> Chains:
         return async_to_sync(self.index_chains)(name)
 
     def journey(self, log_offset) -> dict:
@@ -1219,7 +1381,7 @@ class FakeCluster:
         return Viewer(golden_directory(), most=most).look(place)
 
     async def offset_by_time(self, topic, queue_id, time_ms) -> int:
-        return self._queue(topic, queue_id)["max_offset"] // 2
+        return self._queue(topic, queue_id).max_offset // 2
 
     async def time_doubt(self, topic, time_ms, queue_id=None) -> str | None:
         return None
@@ -1251,63 +1413,58 @@ class FakeCluster:
         if self.state_name in ("starting", "recovering", "failed"):
             raise StoreClosedError(self.state().sentence)
 
-    def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> dict:
-        return {
-            "kind": kind,
-            "name": name or f"{base:020d}",
-            "topic": topic,
-            "queue_id": queue_id,
-            "base": base,
-            "size": size,
-            "allocated": size if state == "full" else min(size, wrote + 16 * MIB),
-            "wrote": wrote,
-            "flushed": flushed,
-            "state": state,
-            "mapped": state != "full",
-            # fmt: skip
-            "confirmed": wrote if kind == "commitlog" else None,
-            "readers": 0,
-            "first_ms": None,
-            "last_ms": None,
-        }
+    def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> StoreFile:
+        return StoreFile(
+            kind=kind,
+            name=name or f"{base:020d}",
+            topic=topic,
+            queue_id=queue_id,
+            base=base,
+            size=size,
+            allocated=size if state == "full" else min(size, wrote + 16 * MIB),
+            wrote=wrote,
+            confirmed=wrote if kind == "commitlog" else None,
+            flushed=flushed,
+            state=state,
+            mapped=state != "full",
+            readers=0,
+        )
 
-    def _topic(self, name) -> dict:
+    def _topic(self, name) -> Topic:
         kind, queues, into, out, messages = TOPICS[name]
-        return {
-            "name": name,
-            "kind": kind,
-            "read_queues": queues,
-            "write_queues": queues,
-            "perm": 6,
-            "order": False,
-            "messages": messages,
-            # fmt: skip
-            "in_per_s": into,
-            "out_per_s": out,
-            "groups": sum(name in value[1] for value in GROUPS.values()),
-        }
+        return Topic(
+            name=name,
+            kind=kind,
+            read_queues=queues,
+            write_queues=queues,
+            perm=6,
+            order=False,
+            messages=messages,
+            in_per_s=into,
+            out_per_s=out,
+            groups=sum(name in value[1] for value in GROUPS.values()),
+        )
 
-    def _group(self, name) -> dict:
+    def _group(self, name) -> Group:
         kind, topics, clients, lag, out = GROUPS[name]
-        return {
-            "name": name,
-            "kind": kind,
-            "consume_enable": True,
-            "broadcast": True,
-            "orderly": False,
-            "retry_queues": 1,
-            "retry_max_times": 16,
-            # fmt: skip
-            "clients": clients,
-            "model": "clustering" if clients else None,
-            "topics": topics,
-            "lag": lag,
-            "out_per_s": out,
-        }
+        return Group(
+            name=name,
+            kind=kind,
+            consume_enable=True,
+            broadcast=True,
+            orderly=False,
+            retry_queues=1,
+            retry_max_times=16,
+            clients=clients,
+            model="clustering" if clients else None,
+            topics=topics,
+            lag=lag,
+            out_per_s=out,
+        )
 
-    def _queue(self, topic, queue_id) -> dict:
-        for queue in self.topic(topic)["queues"]:
-            if queue["queue_id"] == queue_id:
+    def _queue(self, topic, queue_id) -> Queue:
+        for queue in self.topic(topic).queues:
+            if queue.queue_id == queue_id:
                 return queue
         raise NotFoundError(f"topic {topic} has no queue {queue_id}")
 

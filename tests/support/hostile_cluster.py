@@ -6,9 +6,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from broker_store.engine.store_facts import Flag
 from broker_store.formats import properties, record
 from broker_store.messages import Message
+from mqadmin.facts.groups import GroupDetail, Member, Subscription
 from mqadmin.facts.overview import State
+from mqadmin.facts.topics import TopicDetail
 from tests.support.fake_cluster import BORN_HOST, STORE_HOST, FakeCluster
 from tests.support.payloads import PAYLOADS
 
@@ -21,7 +24,7 @@ class HostileCluster(FakeCluster):
     def __init__(self, payloads: tuple[str, ...] = PAYLOADS, clock=time.time):
         super().__init__(clock)
         self.payloads = payloads
-        self.flags = [{"name": "sync_failed", "cause": " ".join(payloads), "since_ms": 1}]
+        self.flags = [Flag(name="sync_failed", cause=" ".join(payloads), since_ms=1)]
 
     def _raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
         payload = self.payloads[queue_offset % len(self.payloads)]
@@ -50,25 +53,26 @@ class HostileCluster(FakeCluster):
         ]
         return report | {"findings": findings, "steps": steps, "error": " ".join(self.payloads)}
 
-    def topic(self, name: str) -> dict:
-        return super().topic(name) | {"attributes": {text: text for text in self.payloads}}
+    def topic(self, name: str) -> TopicDetail:
+        return replace(super().topic(name), attributes={text: text for text in self.payloads})
 
-    def group(self, name: str) -> dict:
+    def group(self, name: str) -> GroupDetail:
         group = super().group(name)
-        member = {"address": "10.0.3.14:5122", "heartbeat_ms": 1}
         queues = [
-            queue | {"client_id": self.payloads[n % len(self.payloads)]}
-            for n, queue in enumerate(group["queues"])
+            replace(queue, client_id=self.payloads[n % len(self.payloads)])
+            for n, queue in enumerate(group.queues)
         ]
-        return group | {
-            "queues": queues,
-            "members": [
-                member | {"client_id": text, "language": text, "version": text} for text in self.payloads
+        return replace(
+            group,
+            queues=queues,
+            members=[
+                Member(client_id=text, address="10.0.3.14:5122", language=text, version=text, heartbeat_ms=1)
+                for text in self.payloads
             ],
-            "subscriptions": [
-                {"topic": "orders", "expression": text, "clients": 1} for text in self.payloads
+            subscriptions=[
+                Subscription(topic="orders", expression=text, clients=1) for text in self.payloads
             ],
-        }
+        )
 
     async def halves(self, limit=50) -> dict:
         (half, *_) = (await super().halves())["items"]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from broker_store.engine.log.appender import NewFiles
 from broker_store.engine.log.write_path import WritePath
+from broker_store.engine.store_facts import Behind, DiskSpace, LogPositions, LostAndFound, Snapshot, Totals
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
@@ -40,9 +41,8 @@ class MemoryStore:
     """What `engine.store.MessageStore` promises, in memory."""
 
     def __init__(self, clock: Callable[[], int], *, sync_flush: bool = False):
-        self.reads = self.appender = self.confirmation = self.status = self.cleaning = (
-            self  # it does all itself
-        )
+        # It has no parts: it does all by itself.
+        self.reads = self.appender = self.confirmation = self.status = self.cleaning = self.log = self
         self.clock = clock
         self.sync_flush = sync_flush
         self.cold = False
@@ -54,6 +54,7 @@ class MemoryStore:
         self.index_doubt: str | None = None
         self.confirmed = 0
         self.wrote = 0
+        self.minimum = 0
         self.config: dict[str, str] = {}
         self.notes: list[tuple[str, str]] = []  # of note_of_config
         self.arrival_listener: Callable[[list[tuple[str, int]]], None] = lambda queues: None
@@ -298,32 +299,29 @@ class MemoryStore:
     def flushed(self) -> int:
         return self.confirmed
 
-    def positions(self) -> dict:
-        return {
-            "min": 0,
-            "wrote": self.wrote,
-            "confirmed": self.confirmed,
-            "flushed": self.confirmed,
-            "dispatched": self.confirmed,
-        }
+    def positions(self) -> LogPositions:
+        return LogPositions(
+            min=0,
+            wrote=self.wrote,
+            confirmed=self.confirmed,
+            flushed=self.confirmed,
+            dispatched=self.confirmed,
+        )
 
     def clean_expired(self) -> None:
         self.cleanings += 1
 
-    def snapshot(self) -> dict:
-        return {
-            "at_ms": self.clock(),
-            "state": "running",
-            "positions": self.positions(),
-            "behind": {
-                "dispatch_bytes": self.wrote - self.confirmed,
-                "unflushed_bytes": 0,
-                "oldest_unflushed_ms": None,
-            },
-            "totals": {"puts": len(self._records), "refused": {}},
-            "disk": {"total_bytes": 1 << 30, "free_bytes": 1 << 29, "used_ratio": 0.5},
-            "lost_and_found": {"files": 0, "bytes": 0},
-        }
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            at_ms=self.clock(),
+            state="running",
+            positions=self.positions(),
+            behind=Behind(dispatch_bytes=self.wrote - self.confirmed, unflushed_bytes=0),
+            flags=[],
+            totals=Totals(puts=len(self._records), refused={}),
+            disk=DiskSpace(total_bytes=1 << 30, free_bytes=1 << 29, used_ratio=0.5),
+            lost_and_found=LostAndFound(files=0, bytes=0),
+        )
 
     def write_config(self, name: str, data: bytes) -> None:
         self.config[name] = data.decode()

@@ -53,7 +53,7 @@ def main(root: Path, what: str) -> None:
         elif what == "read":
             store.reads.get(GetRequest("topic", 0, number % MESSAGES, 1))
         store.tick()
-    print("flags", *(flag["name"] for flag in store.status.snapshot()["flags"]), flush=True)
+    print("flags", *(flag.name for flag in store.status.snapshot().flags), flush=True)
     store.close()
     print("closed", flush=True)
 

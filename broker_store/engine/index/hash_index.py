@@ -30,6 +30,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.files import IndexFile, local_time_name
 from broker_store.engine.index.walk import IndexWalk
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.store_facts import IndexFileFacts
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, properties
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, IndexGeometry, IndexHeader
@@ -306,29 +307,29 @@ class HashIndex:
             headers[0] if headers else None,
         )
 
-    def facts(self) -> list[dict]:
-        """A dict a file, oldest first (see MessageStore.index_files)."""
+    def facts(self) -> list[IndexFileFacts]:
+        """All files, oldest first."""
         return [self._facts_of(file) for file in self.files]
 
-    def newest_facts(self) -> dict | None:
-        """Return the dict of the newest file alone, however many there are; None without any."""
+    def newest_facts(self) -> IndexFileFacts | None:
+        """Return the facts of the newest file alone, however many there are; None without any."""
         return self._facts_of(self.files[-1]) if self.files else None
 
-    def _facts_of(self, file: IndexFile) -> dict:
+    def _facts_of(self, file: IndexFile) -> IndexFileFacts:
         header = file.header()
         full = header.count >= file.geometry.entries
-        return {
-            "name": file.name,
-            "slots": file.geometry.slots,
-            "slots_used": header.slots_used,
-            "entries": header.count - FIRST_ENTRY,
-            "max_entries": file.geometry.entries - FIRST_ENTRY,
-            "begin_ms": header.begin_timestamp,
-            "end_ms": header.end_timestamp,
-            "begin_offset": header.begin_offset,
-            "end_offset": header.end_offset,
-            "state": "full" if full else "writing" if file is self.current else "read",
-        }
+        return IndexFileFacts(
+            name=file.name,
+            slots=file.geometry.slots,
+            slots_used=header.slots_used,
+            entries=header.count - FIRST_ENTRY,
+            max_entries=file.geometry.entries - FIRST_ENTRY,
+            begin_ms=header.begin_timestamp,
+            end_ms=header.end_timestamp,
+            begin_offset=header.begin_offset,
+            end_offset=header.end_offset,
+            state="full" if full else "writing" if file is self.current else "read",
+        )
 
     # After a crash --------------------------------------------------------------------------------
 

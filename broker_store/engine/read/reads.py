@@ -46,6 +46,7 @@ from broker_store.engine.read.records import MAX_STOPS, RecordReads
 from broker_store.engine.read.stops import ReadStops
 from broker_store.engine.read.time_search import TimeSearch
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.store_facts import Totals
 from broker_store.formats import queue_unit, record
 from broker_store.formats.index_file import FOR_EVER_MS, asked_times
 from broker_store.kernels import context as c
@@ -169,12 +170,21 @@ class Reads:
         self._cold.close()
         self._readers.close()
 
-    def totals(self) -> dict[str, int | float]:
-        names = ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")
-        return {name: getattr(self, name) for name in names} | {
-            "cold_bytes": self._cold.read_bytes,
-            "cold_ms": self._cold.read_ms,
-        }
+    def totals(self, *, puts: int, put_bytes: int, refused: dict[str, int]) -> Totals:
+        """Return the store's counters: those of its appender, which are given, and those of its reads."""
+        return Totals(
+            puts=puts,
+            put_bytes=put_bytes,
+            gets=self.gets,
+            get_messages=self.get_messages,
+            get_bytes=self.get_bytes,
+            cold_gets=self.cold_gets,
+            key_lookups=self.key_lookups,
+            cold_lookups=self.cold_lookups,
+            cold_bytes=self._cold.read_bytes,
+            cold_ms=self._cold.read_ms,
+            refused=refused,
+        )
 
     # Queues ---------------------------------------------------------------------------------------
 

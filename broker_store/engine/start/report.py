@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.store_facts import LostAndFound
+from broker_store.units import fields_of
 
 MAX_STEPS = 200  # more of one name in a row, such as scanned files, are told as one
 MAX_FINDINGS = 200
@@ -158,7 +160,7 @@ class RecoveryReport:
     dispatched: dict | None = None
     redispatched: int = 0
     # Files and bytes that this start and all before took away; None before it was looked at
-    lost_and_found: dict | None = None
+    lost_and_found: LostAndFound | None = None
     steps: list[Step] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
     findings_left_out: int = 0
@@ -285,7 +287,7 @@ class RecoveryReport:
             "cut": self.cut,
             "dispatched": self.dispatched,
             "redispatched": self.redispatched,
-            "lost_and_found": self.lost_and_found,
+            "lost_and_found": None if self.lost_and_found is None else fields_of(self.lost_and_found),
             "steps": [step.as_dict() for step in steps],
             "findings": list(self.findings),
             "findings_left_out": self.findings_left_out,

@@ -6,6 +6,7 @@ from pathlib import Path
 from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
+from broker_store.units import document_of
 from mqadmin import dead_letters
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
 from mqadmin.rest_client import segment
@@ -120,7 +121,8 @@ class Command(BrokerCommand):
 
     def do_timeline(self, options) -> None:
         if options["store"] is not None:
-            facts = timeline_of(StoreDirectory(options["store"]), options["group"], options["hours"])
+            found = timeline_of(StoreDirectory(options["store"]), options["group"], options["hours"])
+            facts = document_of(found)
         else:
             with self.broker() as broker:
                 facts = broker.get(f"/groups/{segment(options['group'])}/timeline", hours=options["hours"])

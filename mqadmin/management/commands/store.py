@@ -6,6 +6,7 @@ from django.utils.text import capfirst
 
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.units import document_of
 from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
 from mqadmin.rest_client import NotRunningError
@@ -56,4 +57,4 @@ class Command(BrokerCommand):
             except NotRunningError as error:
                 if not self.as_json:
                     self.stderr.write(f"{capfirst(str(error))}. This is read from the files of the store.")
-        return offline(self.directory(options))
+        return document_of(offline(self.directory(options)))

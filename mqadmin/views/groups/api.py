@@ -13,15 +13,16 @@ from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin import clusters, dead_letters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
+from mqadmin.facts.groups import OffsetMove
 from mqadmin.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
-from mqadmin.views.sources import measured
 from mqadmin.views.store.disk.facts import MOST_HISTORY_HOURS
 from mqadmin.views.topics.facts import found_topic
 
@@ -34,7 +35,7 @@ async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit 
     """Groups by name."""
     cluster = clusters.current()
     return paging.page_after(
-        cluster.groups_after, lambda group: group["name"], cursor, limit, sum(cluster.group_counts().values())
+        cluster.groups_after, lambda group: group.name, cursor, limit, sum(cluster.group_counts().values())
     )
 
 
@@ -63,10 +64,8 @@ async def timeline(
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where
     it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:
     nothing was sampled then."""
-    return schemas.facts(
-        measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)),
-        timed=True,
-    )
+    found = await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)
+    return schemas.measured_facts("timeline", found, timed=True)
 
 
 @router.get("/groups/{group}/dead-letters", response=dict[str, Any])
@@ -95,7 +94,12 @@ async def change_group(request: HttpRequest, group: str, body: schemas.GroupChan
     changes = body.dict(exclude_none=True)
     if changes:
         async with aaudited(
-            caller, "update", "group", group, before={name: before[name] for name in changes}, after=changes
+            caller,
+            "update",
+            "group",
+            group,
+            before={name: getattr(before, name) for name in changes},
+            after=changes,
         ):
             clusters.current().update_group(group, **changes)
     return found_group(group)
@@ -111,7 +115,7 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
         "delete",
         "group",
         group,
-        before={name: before[name] for name in (*CONFIG_FIELDS, "topics", "lag")},
+        before={name: getattr(before, name) for name in (*CONFIG_FIELDS, "topics", "lag")},
     ):
         if confirm != group:
             raise Problem(
@@ -135,7 +139,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
     value = None if body.value is None else _value_of(body.to, body.value)
     wanted = {"topic": body.topic, "to": body.to, "value": value, "queue_id": body.queue_id}
 
-    def reset(dry_run: bool) -> list[dict]:
+    def reset(dry_run: bool) -> list[OffsetMove]:
         return clusters.current().reset_offset(
             group, body.topic, body.to, value, queue_id=body.queue_id, dry_run=dry_run
         )
@@ -150,7 +154,8 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
                     f"moving the offsets of {group} makes it read again or skip",
                     hint=f"repeat with confirm={group}",
                 )
-            record["moves"] = moves = reset(False)
+            moves = reset(False)
+            record["moves"] = list(map(fields_of, moves))
     searched = {}
     if body.to == "time":
         doubt = await clusters.current().time_doubt(body.topic, value, body.queue_id)

@@ -6,9 +6,10 @@ from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_group
 from broker_store.rest.problems import Problem
 from mqadmin import clusters
+from mqadmin.facts.groups import GroupDetail
 
 
-def find(name: str) -> dict | None:
+def find(name: str) -> GroupDetail | None:
     """The group, None when there is none."""
     try:
         return clusters.current().group(check_group(name))
@@ -16,7 +17,7 @@ def find(name: str) -> dict | None:
         return None
 
 
-def found_group(name: str) -> dict:
+def found_group(name: str) -> GroupDetail:
     """The group, or the problem that says which one is missing."""
     group = find(name)
     if group is None:

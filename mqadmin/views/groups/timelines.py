@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from broker_store.engine.samples import MOST_SERIES
+from broker_store.facts.timeline import GroupTimeline, QueueTimeline
+from broker_store.units import fields_of
 
 VERDICTS = {
     "nothing_unread": ("nothing unread", "good"),
@@ -14,17 +16,17 @@ VERDICTS = {
 LEAST_SHARE = 0.25  # per cent of a span that can be seen
 
 
-def picture(facts: dict) -> dict:
+def picture(facts: GroupTimeline) -> dict:
     """The context of groups/timeline.html."""
-    begin, end = facts["from_ms"], facts["to_ms"]
+    begin, end = facts.from_ms, facts.to_ms
     is_drawn = begin is not None and end is not None and end > begin
     queues = [
-        queue
-        | {"said": VERDICTS[queue["cliff"]["verdict"]]}
+        fields_of(queue)
+        | {"said": VERDICTS[queue.cliff.verdict]}
         | (_places(queue, begin, end) if is_drawn else {})
-        for queue in facts["queues"]
+        for queue in facts.queues
     ]
-    said, tone = VERDICTS[facts["cliff"]["verdict"]]
+    said, tone = VERDICTS[facts.cliff.verdict]
     return {
         "timeline": facts,
         "most_series": MOST_SERIES,
@@ -34,24 +36,24 @@ def picture(facts: dict) -> dict:
         "verdict_tone": tone,
         "ticks": [begin + (end - begin) * part // 4 for part in range(5)] if is_drawn else [],
         "history": _history(facts),
-        "events": [event | {"said": _event(event)} for event in reversed(facts["events"])],
+        "events": [event | {"said": _event(event)} for event in reversed(facts.events)],
     }
 
 
-def _places(queue: dict, begin: int, end: int) -> dict:
+def _places(queue: QueueTimeline, begin: int, end: int) -> dict:
     """Where each part of a queue's strip begins and how wide it is, in per cent."""
 
     def place(time_ms: int) -> float:
         return min(100.0, max(0.0, (time_ms - begin) * 100 / (end - begin)))
 
-    if queue["earliest_ms"] is None:
+    if queue.earliest_ms is None:
         return {}
-    first, last = place(queue["earliest_ms"]), place(queue["latest_ms"])
-    at = last if queue["position_ms"] is None else place(queue["position_ms"])
+    first, last = place(queue.earliest_ms), place(queue.latest_ms)
+    at = last if queue.position_ms is None else place(queue.position_ms)
     strips = {
         "kept": (first, last),
-        "unread": (at, last) if queue["lag"] else None,
-        "goes": (first, place(queue["goes_next_ms"])) if queue["goes_next_ms"] else None,
+        "unread": (at, last) if queue.lag else None,
+        "goes": (first, place(queue.goes_next_ms)) if queue.goes_next_ms else None,
     }
     found = {
         f"{name}_strip": None
@@ -62,27 +64,27 @@ def _places(queue: dict, begin: int, end: int) -> dict:
     return found | {"at_x": f"{min(at, 99.6):.3f}"}
 
 
-def _history(facts: dict) -> dict | None:
+def _history(facts: GroupTimeline) -> dict | None:
     """The lag as lines that break where nothing was sampled, and the events that fall into that time."""
-    points, end = facts["history"]["points"], facts["at_ms"]
-    known = [point for point in points if point["lag"] is not None]
+    points, end = facts.history.points, facts.at_ms
+    known = [point for point in points if point.lag is not None]
     if len(known) < 2:
         return None
-    begin = known[0]["at_ms"]
-    most, span = max(1, *(point["lag"] for point in known)), max(1, end - begin)
+    begin = known[0].at_ms
+    most, span = max(1, *(point.lag for point in known)), max(1, end - begin)
 
     def x(time_ms: int) -> float:
         return (time_ms - begin) * 1000 / span
 
     lines: list[list[str]] = [[]]
     for point in points:
-        if point["lag"] is None:
+        if point.lag is None:
             lines.append([])
         else:
-            lines[-1].append(f"{x(point['at_ms']):.1f},{97 - point['lag'] * 92 / most:.2f}")
+            lines[-1].append(f"{x(point.at_ms):.1f},{97 - point.lag * 92 / most:.2f}")
     marks = [
         {"x": f"{x(event['at_ms']):.1f}", "kind": event["kind"], "said": _event(event)}
-        for event in facts["events"]
+        for event in facts.events
         if begin <= event["at_ms"] <= end
     ]
     return {

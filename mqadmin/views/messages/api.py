@@ -101,7 +101,7 @@ async def offset_at_time(
     request: HttpRequest, topic: str, queue_id: int, time_ms: Annotated[schemas.Moment, Query()]
 ):
     """The offset of the first message stored at or after a time."""
-    known = {queue["queue_id"] for queue in found_topic(topic)["queues"]}
+    known = {queue.queue_id for queue in found_topic(topic).queues}
     if queue_id not in known:
         raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
     cluster = clusters.current()

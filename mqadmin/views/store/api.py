@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
+from broker_store.engine.store_facts import Snapshot, StoreFile
 from broker_store.formats.names import check_topic
 from mqadmin import clusters
 from mqadmin.api import paging, schemas
@@ -20,10 +21,10 @@ from mqadmin.views.topics.facts import found_topic
 router = Router()
 
 
-@router.get("/store", response=dict[str, Any])
+@router.get("/store", response=schemas.measured_schema_of(Snapshot))
 async def store_facts(request: HttpRequest):
     """Positions, what is behind, flags with their causes, flush, totals, disk; one picture of one moment."""
-    return schemas.facts(measured("positions", clusters.current().store()))
+    return schemas.measured_facts("positions", clusters.current().store())
 
 
 @router.get("/store/files", response=schemas.MeasuredPage)
@@ -47,10 +48,9 @@ async def store_files(
     return measured("files", listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))})
 
 
-def _file_key(file: dict) -> str:
-    queue_id = file.get("queue_id")
-    queue = f"{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}"
-    return f"{file['kind']}/{queue}/{file['name']}/{file['state'] == 'hung'}"
+def _file_key(file: StoreFile) -> str:
+    queue = f"{file.topic or ''}/{-1 if file.queue_id is None else file.queue_id:010d}"
+    return f"{file.kind}/{queue}/{file.name}/{file.state == 'hung'}"
 
 
 @router.get("/store/index", response=schemas.MeasuredList)

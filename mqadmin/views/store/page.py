@@ -6,7 +6,9 @@ import asyncio
 
 from django.urls import path
 
+from broker_store.engine.store_facts import StoreFile
 from broker_store.errors import StoreClosedError
+from broker_store.units import fields_of
 from mqadmin import clusters
 from mqadmin.views.asked import PART, one_of, text, whole
 from mqadmin.views.page import drawn, page
@@ -45,25 +47,27 @@ async def store(request):
     return await drawn(request, "store/page.html", context)
 
 
-async def _log_files(cluster, files: list[dict]) -> list[dict]:
-    files = with_dispatched(files, cluster.store()["positions"]["dispatched"])
-    return [file | {"row": str(number)} for number, file in enumerate(await cluster.with_times(files))]
+async def _log_files(cluster, files: list[StoreFile]) -> list[dict]:
+    of_log = with_dispatched(files, cluster.store().positions.dispatched)
+    return [
+        fields_of(file) | {"row": str(number)} for number, file in enumerate(await cluster.with_times(of_log))
+    ]
 
 
 async def _from_files(cluster, request) -> dict:
     """The map of a store that could not be opened: what the files say."""
     files = await cluster.file_map()
     shown, queues, part, parts, search = _part_of(
-        sorted({(file["topic"], file["queue_id"]) for file in files if file["kind"] == "consumequeue"}),
+        sorted({(file.topic, file.queue_id) for file in files if file.kind == "consumequeue"}),
         request,
     )
-    index_files = [file for file in files if file["kind"] == "index"]
+    index_files = [file for file in files if file.kind == "index"]
     return {
-        "log_files": await _log_files(cluster, [file for file in files if file["kind"] == "commitlog"]),
+        "log_files": await _log_files(cluster, [file for file in files if file.kind == "commitlog"]),
         "index_files": index_files,
         "newest_index": len(index_files) - 1,
         "queue_files": await cluster.with_times(
-            [file for file in files if (file["topic"], file["queue_id"]) in shown]
+            [file for file in files if (file.topic, file.queue_id) in shown]
         ),
         "queues": queues,
         "part": part,

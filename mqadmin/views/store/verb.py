@@ -2,6 +2,7 @@
 
 import time
 
+from broker_store.engine.store_facts import StoreFile
 from broker_store.facts.directory import StoreDirectory
 
 COLUMNS = {
@@ -45,12 +46,12 @@ def status(command, options) -> None:
 def files(command, options) -> None:
     wanted = {"kind": options["kind"], "topic": options["topic"]}
 
-    def offline(store: StoreDirectory) -> list[dict]:
+    def offline(store: StoreDirectory) -> list[StoreFile]:
         return store.with_times(
             [
                 file
                 for file in store.files()
-                if all(value in (None, file[name]) for name, value in wanted.items())
+                if all(value in (None, getattr(file, name)) for name, value in wanted.items())
             ]
         )
 

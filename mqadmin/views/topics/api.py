@@ -34,7 +34,7 @@ async def list_topics(
     total = sum(counts.values()) if kind is None else counts[kind]
     return paging.page_after(
         lambda name, count: cluster.topics_after(name, count, kind),
-        lambda topic: topic["name"],
+        lambda topic: topic.name,
         cursor,
         limit,
         total,
@@ -66,7 +66,12 @@ async def change_topic(request: HttpRequest, topic: str, body: schemas.TopicChan
     changes = body.dict(exclude_none=True)
     if changes:
         async with aaudited(
-            caller, "update", "topic", topic, before={name: before[name] for name in changes}, after=changes
+            caller,
+            "update",
+            "topic",
+            topic,
+            before={name: getattr(before, name) for name in changes},
+            after=changes,
         ):
             clusters.current().update_topic(topic, **changes)
     return found_topic(topic)
@@ -78,12 +83,16 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
     caller = need(request, "admin")
     before = found_topic(topic)
     async with aaudited(
-        caller, "delete", "topic", topic, before={name: before[name] for name in (*CONFIG_FIELDS, "messages")}
+        caller,
+        "delete",
+        "topic",
+        topic,
+        before={name: getattr(before, name) for name in (*CONFIG_FIELDS, "messages")},
     ):
         if confirm != topic:
             raise Problem(
                 "confirmation_needed",
-                f"deleting {topic} ends {before['messages']} messages",
+                f"deleting {topic} ends {before.messages} messages",
                 hint=f"repeat with ?confirm={topic}",
             )
         clusters.current().delete_topic(topic)
@@ -95,7 +104,7 @@ async def topic_queues(
     request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT
 ):
     """The queues of a topic by their ids."""
-    return paging.page(found_topic(topic)["queues"], lambda queue: f"{queue['queue_id']:010d}", cursor, limit)
+    return paging.page(found_topic(topic).queues, lambda queue: f"{queue.queue_id:010d}", cursor, limit)
 
 
 @router.get("/topics/{topic}/groups", response=schemas.Readers)
@@ -103,4 +112,4 @@ async def topic_groups(
     request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT
 ):
     """Which groups read the topic by name, and how far behind each is."""
-    return paging.page(found_topic(topic)["readers"], lambda reader: reader["group"], cursor, limit)
+    return paging.page(found_topic(topic).readers, lambda reader: reader.group, cursor, limit)

@@ -6,9 +6,10 @@ from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.rest.problems import Problem
 from mqadmin import clusters
+from mqadmin.facts.topics import TopicDetail
 
 
-def find(name: str) -> dict | None:
+def find(name: str) -> TopicDetail | None:
     """The topic, None when there is none."""
     try:
         return clusters.current().topic(check_topic(name))
@@ -16,7 +17,7 @@ def find(name: str) -> dict | None:
         return None
 
 
-def found_topic(name: str) -> dict:
+def found_topic(name: str) -> TopicDetail:
     """The topic, or the problem that says which one is missing."""
     topic = find(name)
     if topic is None:

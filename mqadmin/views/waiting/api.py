@@ -37,6 +37,6 @@ async def waiting_halves(
 async def waiting_of_group(request: HttpRequest, group: str):
     """What a group sent back and waits for its next try, by delay level, what came back and was not taken
     yet, and what it gave up."""
-    facts = found_group(group)
+    group_facts = found_group(group)
     delayed = await asyncio.to_thread(clusters.current().retries, group)
-    return schemas.facts({"delayed": delayed, "retrying": facts["retrying"], "dead": facts["dead"]})
+    return schemas.facts({"delayed": delayed, "retrying": group_facts.retrying, "dead": group_facts.dead})

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from broker_store.facts import cache
 from broker_store.formats.names import check_topic
 from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.views.store.cache import facts as cache
 from mqadmin.views.topics.facts import found_topic
 
 router = Router()
 
 
-@router.get("/cache", response=dict[str, Any])
+@router.get("/cache", response=schemas.schema_of(cache.ShownCache))
 async def page_cache(
     request: HttpRequest,
     topic: Annotated[str | None, Query(max_length=255)] = None,
@@ -27,8 +27,6 @@ async def page_cache(
     and cold ones, and where it stands. Of the queues' files those with most in memory are given, all or of
     one topic."""
     picture = await asyncio.to_thread(clusters.current().cache)
-    if topic and not any(
-        file["topic"] == topic for file in picture["files"] if file["kind"] == "consumequeue"
-    ):
+    if topic and not any(file.topic == topic for file in picture.files if file.kind == "consumequeue"):
         found_topic(topic)
     return schemas.facts(cache.shown(picture, queue_files, check_topic(topic) if topic else None))

@@ -3,8 +3,13 @@ all who ask within some seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from broker_store.broker.statistics import GroupReads
 from broker_store.facts import cache
 from broker_store.facts.directory import GroupOffsets
+from broker_store.units import Small, fields_of
 from mqadmin.shared_looks import SharedLooks
 
 LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
@@ -24,6 +29,79 @@ SUMS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingGroup:
+    """A group that read or committed anything: its reads of all topics since the start, and a second over the
+    last ten; and where it is the furthest behind, None when it committed nothing."""
+
+    group: str
+    topics: list[str]  # that it read
+    reads: int = 0
+    messages: int = 0
+    bytes: int = 0
+    per_s: float = 0.0  # messages
+    bytes_per_s: float = 0.0
+    cold_reads: int = 0  # that a thread had to make
+    cold_messages: int = 0
+    cold_bytes: int = 0
+    cold_per_s: float = 0.0
+    cold_bytes_per_s: float = 0.0
+    log_offset: int | None = None
+    behind_bytes: int | None = None
+    behind_messages: int | None = None
+    topic: str | None = None
+    queue_id: Small | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTotals:
+    """The reads of the store since the start."""
+
+    gets: int
+    cold_gets: int
+    cold_bytes: int
+    cold_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingFacts:
+    """What the broker knows for a look."""
+
+    wrote: int  # the end of the log
+    offsets: GroupOffsets
+    reads: list[GroupReads]
+    messages_in: Callable[[str, int], int]  # how many messages a queue holds
+    totals: ReadTotals
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Readers:
+    groups: list[ReadingGroup]  # who reads most cold first
+    reads: ReadTotals
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QueueFiles:
+    queue_files: int  # of queues, of which those with the most in memory are shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePicture(_Readers, cache.Residency):
+    """What is in memory, and who reads what is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownCache(_QueueFiles, _Readers, cache.Residency):
+    """The same with some of the files of queues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCache(ShownCache):
+    """What page and stream show."""
+
+    older: Small  # files of the log that are left out
+
+
 class CacheLooks:
     """The newest look of a cluster; for threads."""
 
@@ -31,80 +109,76 @@ class CacheLooks:
         self._cluster = cluster
         self._looks = SharedLooks(LEAST_REST)
 
-    def look(self) -> dict:
-        """broker_store.facts.cache.residency, and "groups": [{"group", "topics", SUMS, "log_offset",
-        "behind_bytes", "behind_messages", "topic", "queue_id"}], "reads": {"gets", "cold_gets", "cold_bytes",
-        "cold_ms"}; who reads most cold first."""
+    def look(self) -> CachePicture:
         return self._looks.of(None, self._measure)
 
-    def _measure(self) -> dict:
+    def _measure(self) -> CachePicture:
         known = self._cluster.reading_facts()
         store = self._cluster.directory()
-        picture = cache.residency(store, known["wrote"])
-        places, complete = cache.read_positions(store, known["offsets"], known["wrote"])
+        picture = cache.residency(store, known.wrote)
+        places, complete = cache.read_positions(store, known.offsets, known.wrote)
         if not complete:
-            picture |= {
-                "complete": False,
-                "reason": picture["reason"]
-                or f"the places of groups in {cache.MOST_QUEUES:,} queues were looked up, and there are more",
-            }
-        return picture | {"groups": _groups(known["reads"], places), "reads": known["totals"]}
+            reason = (
+                f"the places of groups in {cache.MOST_QUEUES:,} queues were looked up, and there are more"
+            )
+            picture = replace(picture, complete=False, reason=picture.reason or reason)
+        return CachePicture(**fields_of(picture), groups=_groups(known.reads, places), reads=known.totals)
 
 
-def for_page(picture: dict) -> dict:
+def shown(picture: CachePicture, queue_files: int, topic: str | None = None) -> ShownCache:
+    """The picture with at most so many files of queues, of one topic when it is named."""
+    return ShownCache(**cache.shown(picture, queue_files, topic))
+
+
+def for_page(picture: CachePicture) -> PageCache:
     """The picture as page and stream show it: the newest files of the log and those in which a group stands,
-    and the queues' files with most in memory; `older` tells how many of the log were left out."""
-    picture = cache.shown(picture, PAGE_QUEUE_FILES)
-    log = [file for file in picture["files"] if file["kind"] == "commitlog"]
-    places = [group["log_offset"] for group in picture["groups"] if group["log_offset"] is not None]
+    and the queues' files with the most in memory."""
+    found = shown(picture, PAGE_QUEUE_FILES)
+    log = [file for file in found.files if file.kind == "commitlog"]
+    places = [group.log_offset for group in found.groups if group.log_offset is not None]
     old = [
         file
         for file in log[:-PAGE_LOG_FILES]
-        if not any(file["base"] <= place < file["base"] + file["size"] for place in places)
+        if not any(file.base <= place < file.base + file.size for place in places)
     ]
-    names = {file["name"] for file in old}
-    files = [file for file in picture["files"] if file["kind"] != "commitlog" or file["name"] not in names]
-    return picture | {"files": files, "older": len(old)}
+    names = {file.name for file in old}
+    files = [file for file in found.files if file.kind != "commitlog" or file.name not in names]
+    return PageCache(**fields_of(found) | {"files": files}, older=len(old))
 
 
-def facts_of(parts) -> dict:
+def facts_of(parts) -> ReadingFacts:
     """What the broker knows for a look. Any thread; of large tables in one, since it goes over all
     offsets."""
     store = parts.store
-    totals = store.status.snapshot()["totals"]
+    totals = store.status.snapshot().totals
     groups: GroupOffsets = {}
     for group, topic, queues in parts.offsets.everything():
         if not parts.offsets.is_broadcasting(group):
             groups.setdefault(group, {})[topic] = queues
-    return {
-        "wrote": store.status.positions()["wrote"],
-        "offsets": groups,
-        "reads": parts.statistics.reads(),
-        "messages_in": lambda topic, queue_id: (
+    return ReadingFacts(
+        wrote=store.status.positions().wrote,
+        offsets=groups,
+        reads=parts.statistics.reads(),
+        messages_in=lambda topic, queue_id: (
             store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
         ),
-        "totals": {name: totals[name] for name in ("gets", "cold_gets", "cold_bytes", "cold_ms")},
-    }
-
-
-def _groups(reads: list[dict], places: list[dict]) -> list[dict]:
-    """A row a group that read or committed anything."""
-    found: dict[str, dict] = {place["group"]: _unread(place["group"]) | place for place in places}
-    for read in reads:
-        row = found.setdefault(read["group"], _unread(read["group"]))
-        row["topics"].append(read["topic"])
-        for name in SUMS:
-            row[name] += read[name]
-    return sorted(
-        found.values(),
-        key=lambda row: (-row["cold_per_s"], -row["cold_bytes"], -(row["behind_bytes"] or 0), row["group"]),
+        totals=ReadTotals(
+            gets=totals.gets,
+            cold_gets=totals.cold_gets,
+            cold_bytes=totals.cold_bytes,
+            cold_ms=totals.cold_ms,
+        ),
     )
 
 
-def _unread(group: str) -> dict:
-    return {
-        "group": group,
-        "topics": [],
-        **dict.fromkeys(SUMS, 0),
-        **dict.fromkeys(("log_offset", "behind_bytes", "behind_messages", "topic", "queue_id")),
-    }
+def _groups(reads: list[GroupReads], places: list[cache.Place]) -> list[ReadingGroup]:
+    """A row a group that read or committed anything."""
+    found = {place.group: ReadingGroup(topics=[], **fields_of(place)) for place in places}
+    for read in reads:
+        row = found.get(read.group) or ReadingGroup(group=read.group, topics=[])
+        sums = {name: getattr(row, name) + getattr(read, name) for name in SUMS}
+        found[read.group] = replace(row, topics=[*row.topics, read.topic], **sums)
+    return sorted(
+        found.values(),
+        key=lambda row: (-row.cold_per_s, -row.cold_bytes, -(row.behind_bytes or 0), row.group),
+    )

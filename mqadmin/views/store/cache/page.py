@@ -7,9 +7,11 @@ import asyncio
 
 from django.urls import path
 
+from broker_store.facts.cache import CachedFile
+from broker_store.units import fields_of
 from mqadmin import clusters
 from mqadmin.views.page import drawn, page
-from mqadmin.views.store.cache.facts import for_page
+from mqadmin.views.store.cache.facts import ReadingGroup, for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/cache/facts.html"
@@ -30,39 +32,33 @@ def facts(cluster) -> dict:
     """What FACTS shows. For a thread."""
     picture = for_page(cluster.cache())
     files = {
-        kind: [file for file in picture["files"] if file["kind"] == kind]
+        kind: [file for file in picture.files if file.kind == kind]
         for kind in ("commitlog", "index", "consumequeue")
     }
     return {
         "picture": picture,
-        "log_files": [
-            _with_places(file, picture["log"]["wrote"], picture["groups"]) for file in files["commitlog"]
-        ],
+        "log_files": [_with_places(file, picture.log.wrote, picture.groups) for file in files["commitlog"]],
         "index_files": files["index"],
         "queue_files": files["consumequeue"],
-        "older": picture["older"],
-        "groups": picture["groups"][:SHOWN_GROUPS],
-        "more_groups": max(0, len(picture["groups"]) - SHOWN_GROUPS),
-        "not_told": any(file["resident_bytes"] is None for file in picture["files"]),
+        "older": picture.older,
+        "groups": picture.groups[:SHOWN_GROUPS],
+        "more_groups": max(0, len(picture.groups) - SHOWN_GROUPS),
+        "not_told": any(file.resident_bytes is None for file in picture.files),
         "inspects": cluster.inspects,
         "tab": "cache",
     }
 
 
-def _with_places(file: dict, wrote: int, groups: list[dict]) -> dict:
+def _with_places(file: CachedFile, wrote: int, groups: list[ReadingGroup]) -> dict:
     """A log file with who is in it: the writer, and each group at its furthest behind."""
-    end = file["base"] + file["size"]
-    here = [
-        group
-        for group in groups
-        if group["log_offset"] is not None and file["base"] <= group["log_offset"] < end
-    ]
-    marks = [_mark(file, group["log_offset"], "reads", f"{group['group']} reads here") for group in here]
-    is_written = file["base"] <= wrote < end
+    end = file.base + file.size
+    here = [group for group in groups if group.log_offset is not None and file.base <= group.log_offset < end]
+    marks = [_mark(file, group.log_offset, "reads", f"{group.group} reads here") for group in here]
+    is_written = file.base <= wrote < end
     if is_written:
         marks.append(_mark(file, wrote, "writes", "the log ends here"))
-    names = [group["group"] for group in here]
-    return file | {
+    names = [group.group for group in here]
+    return fields_of(file) | {
         "marks": marks,
         "is_written": is_written,
         "readers": names[:NAMED_READERS],
@@ -70,8 +66,8 @@ def _with_places(file: dict, wrote: int, groups: list[dict]) -> dict:
     }
 
 
-def _mark(file: dict, log_offset: int, kind: str, title: str) -> dict:
-    return {"at": (log_offset - file["base"]) / file["size"], "kind": kind, "title": title}
+def _mark(file: CachedFile, log_offset: int, kind: str, title: str) -> dict:
+    return {"at": (log_offset - file.base) / file.size, "kind": kind, "title": title}
 
 
 PAGES = (path("store/cache/", cache, name="cache"),)

@@ -40,10 +40,8 @@ def add(verb) -> None:
 def cache(command, options) -> None:
     topic, most = options["topic"], min(max(options["queue_files"], 0), inside.MOST_QUEUE_FILES)
 
-    def offline(store: StoreDirectory) -> dict:
-        picture = inside.shown(inside.residency(store), most, topic)
-        places, _ = inside.read_positions(store, store.group_offsets(), picture["log"]["wrote"])
-        return picture | {"groups": places}
+    def offline(store: StoreDirectory) -> inside.ResidencyOfFiles:
+        return inside.of_files(store, most, topic)
 
     found = command.ask(
         options, lambda broker: broker.get("/store/cache", topic=topic, queue_files=most), offline

@@ -18,7 +18,7 @@ from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk import HOUR_MS, DiskView, Rules, offsets_of
 from broker_store.facts.positions import Positions
-from broker_store.facts.timeline import Timeline
+from broker_store.facts.timeline import GroupTimeline, Timeline
 from broker_store.formats.index_file import IndexGeometry
 from mqadmin.shared_looks import SharedLooks
 
@@ -49,10 +49,10 @@ class Forecasts:
 
         return self._looks.of(("forecast", retention_hours), lambda: self._disk(retention_hours, make))
 
-    def timeline(self, group: str, hours: int = 6) -> dict:
+    def timeline(self, group: str, hours: int = 6) -> GroupTimeline:
         """A group's queues over time, see facts/timeline.py."""
 
-        def make() -> dict:
+        def make() -> GroupTimeline:
             now_ms = self.parts.clock()
             history = self.parts.history
             events = (
@@ -100,7 +100,7 @@ class Forecasts:
         if retention_hours is not None:
             rules = rules._replace(reserved_hours=retention_hours)
         with Positions(directory, ends, store.log.wrote, self._hints) as positions:
-            safe_to = store.status.positions()["checkpoint_position"]
+            safe_to = store.status.positions().checkpoint_position
             view = DiskView(
                 directory,
                 positions,
@@ -129,7 +129,7 @@ def disk_of(directory: StoreDirectory, retention_hours: int | None = None) -> di
         return view.facts() | view.forecast() | {"is_what_if": retention_hours is not None}
 
 
-def timeline_of(directory: StoreDirectory, group: str, hours: int) -> dict:
+def timeline_of(directory: StoreDirectory, group: str, hours: int) -> GroupTimeline:
     """`timeline` of a store without its broker."""
     offsets = [entry for entry in offsets_of(directory) if entry[0].partition("@")[0] == group]
     if not offsets:

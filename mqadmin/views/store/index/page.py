@@ -9,6 +9,7 @@ from django.http import HttpRequest, QueryDict
 from django.shortcuts import render
 from django.urls import path
 
+from broker_store.facts.chains import Chains
 from broker_store.formats import names
 from broker_store.formats.index_file import check_name
 from mqadmin import clusters
@@ -37,23 +38,23 @@ async def index(request: HttpRequest):
     if request.htmx and request.GET.get("part_of") == "chains":
         return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
     files = cluster.store_index()
-    chosen = request.GET["file"] if request.GET.get("file") else files[-1]["name"] if files else None
+    chosen = request.GET["file"] if request.GET.get("file") else files[-1].name if files else None
     context = {"files": files, "tab": "index", "chosen": chosen, "picture": None, "chains": None}
     if chosen is not None:
         picture = await cluster.index_slots(chosen)
         context |= {
             "picture": picture,
-            "place": next((number for number, file in enumerate(files) if file["name"] == chosen), 0),
+            "place": next((number for number, file in enumerate(files) if file.name == chosen), 0),
         }
         context["for_script"] = {
-            name: picture[name]
+            name: getattr(picture, name)
             for name in ("name", "at_ms", "slots", "cell_slots", "columns", "rows", "cells")
         }
         context["ends"] = [
-            ("Emptiest", "emptiest", picture["emptiest"]),
-            ("Fullest", "fullest", picture["fullest"]),
+            ("Emptiest", "emptiest", picture.emptiest),
+            ("Fullest", "fullest", picture.fullest),
         ]
-        context["chains_at_once"] = picture["entries"] <= COUNTED_AT_ONCE
+        context["chains_at_once"] = picture.entries <= COUNTED_AT_ONCE
         if request.GET.get("chains"):
             context |= _drawn(await cluster.index_chains(chosen))
     context |= await _lookup(cluster, request)
@@ -65,9 +66,9 @@ def chains(cluster, asked: QueryDict) -> dict:
     return _drawn(cluster.watched_chains(check_name(asked.get("file", ""))))
 
 
-def _drawn(chains: dict) -> dict:
+def _drawn(chains: Chains) -> dict:
     """The chains with what the widths of the picture are measured by."""
-    return {"chains": chains, "most": max(max(row["slots"], row["expected"]) for row in chains["lengths"])}
+    return {"chains": chains, "most": max(max(row["slots"], row["expected"]) for row in chains.lengths)}
 
 
 async def _lookup(cluster, request: HttpRequest) -> dict:

@@ -16,12 +16,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.slots import Tally, follow, header_of, picture_of, tally_of
+from broker_store.facts.slots import HeatMap, Tally, follow, header_of, picture_of, tally_of
 from broker_store.formats.index_file import IndexHeader
+from broker_store.units import Moment, fields_of
 
 REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
 MOST_FILES = 8
 COUNTED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedSlots(HeatMap):
+    """What the stream shows: all cells, or those that changed."""
+
+    # Pairs (cell, used slots) in one list; None when `cells` has all, which is None otherwise
+    changed: list[int] | None
+    since_ms: Moment | None  # when the cells were as the changes go from
 
 
 @dataclass(slots=True)
@@ -29,7 +39,7 @@ class _Watched:
     header: IndexHeader  # read before the picture was made
     tally: Tally
     counted_at: float  # by the monotonic clock
-    picture: dict
+    picture: HeatMap
     # (ms, cells): to compare with, oldest first
     pictures: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
@@ -41,9 +51,8 @@ class SlotWatch:
     def __init__(self):
         self._files: dict[str, _Watched] = {}
 
-    def look(self, directory: StoreDirectory, name: str) -> dict:
-        """heat_map(), made only when the header says that something was added; `changed` are pairs (cell,
-        used) in one list and `cells` is None, or the other way round."""
+    def look(self, directory: StoreDirectory, name: str) -> WatchedSlots:
+        """heat_map(), made only when the header says that something was added."""
         header = header_of(directory, name)
         watched = self._files.get(name)
         if watched is None or watched.header != header:
@@ -51,18 +60,15 @@ class SlotWatch:
             if len(self._files) >= MOST_FILES and name not in self._files:
                 self._files.pop(next(iter(self._files)), None)
             watched = self._files[name] = fresh
-        picture = watched.picture | {"at_ms": int(time.time() * 1000)}
-        cells = np.array(picture["cells"])
-        _remember(watched.pictures, watched.picture["at_ms"], cells)
+        picture = fields_of(watched.picture) | {"at_ms": int(time.time() * 1000)}
+        cells = np.array(watched.picture.cells)
+        _remember(watched.pictures, watched.picture.at_ms, cells)
         since_ms, before = watched.pictures[0]
         changed = np.flatnonzero(cells != before) if len(before) == len(cells) else np.arange(len(cells))
         if 2 * len(changed) > len(cells):
-            return picture | {"changed": None, "since_ms": None}
-        return picture | {
-            "cells": None,
-            "changed": np.column_stack((changed, cells[changed])).ravel().tolist(),
-            "since_ms": since_ms,
-        }
+            return WatchedSlots(**picture, changed=None, since_ms=None)
+        pairs = np.column_stack((changed, cells[changed])).ravel().tolist()
+        return WatchedSlots(**picture | {"cells": None}, changed=pairs, since_ms=since_ms)
 
 
 def _fresh(directory: StoreDirectory, name: str, header: IndexHeader, watched: _Watched | None) -> _Watched:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from broker_store.formats.index_file import check_name
+from mqadmin.facts.store import IndexFilesFrame
+from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.view import Stream
 
 
-def index(cluster, name: str) -> dict:
-    """The index files; of the one that is named also its slots."""
-    return cluster.watched_slots(name) if name else {"files": cluster.call(cluster.store_index)}
+def index(cluster, name: str) -> WatchedSlots | IndexFilesFrame:
+    """The index files; of the one that is named its slots."""
+    return cluster.watched_slots(name) if name else IndexFilesFrame(files=cluster.call(cluster.store_index))
 
 
 STREAMS = {

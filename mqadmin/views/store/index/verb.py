@@ -2,6 +2,7 @@
 
 from broker_store.errors import NotFoundError
 from broker_store.facts.chains import chains as chains_of
+from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.explain import explain as explain_in
 from broker_store.facts.slots import heat_map
 from broker_store.formats.index_file import FOR_EVER_MS, check_name
@@ -67,15 +68,19 @@ def _of_file(command, options, part: str, look) -> dict:
     wanted = options["file"] and check_name(options["file"])
 
     def online(broker) -> dict:
-        return broker.get(f"/store/index/{wanted or _newest(broker.get('/store/index')['items'])}/{part}")
+        name = wanted or _newest([file["name"] for file in broker.get("/store/index")["items"]])
+        return broker.get(f"/store/index/{name}/{part}")
 
-    return command.ask(options, online, lambda store: look(store, wanted or _newest(store.index())))
+    def offline(store: StoreDirectory) -> object:
+        return look(store, wanted or _newest([file.name for file in store.index()]))
+
+    return command.ask(options, online, offline)
 
 
-def _newest(files: list[dict]) -> str:
-    if not files:
+def _newest(names: list[str]) -> str:
+    if not names:
         raise NotFoundError("there are no index files")
-    return files[-1]["name"]
+    return names[-1]
 
 
 def _heat_map(picture: dict):

@@ -9,22 +9,43 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from broker_store.errors import LookupNameError, NotFoundError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory
-from broker_store.facts.layout import Layout, Start
+from broker_store.facts.layout import Layout, LayoutOfEach, LayoutOfTopics, Start
 from broker_store.formats import names
+from broker_store.units import Small
 from mqadmin.shared_looks import SharedLooks
+from mqadmin.views.store.cache.facts import ReadingFacts, ReadTotals
+
+Value = TypeVar("Value")
 
 LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
 SHOWN_TOPICS = 100
 CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
 
-def cold_rate(totals: dict) -> float | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Both:
+    """What was chosen and every topic, of one moment."""
+
+    one: LayoutOfTopics | None  # None: nothing was chosen
+    each: LayoutOfEach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown(Both):
+    """What page and stream show."""
+
+    more: Small  # topics that are left out of `each`
+
+
+def cold_rate(totals: ReadTotals) -> float | None:
     """Bytes a second of one reader's thread, as measured by all cold reads since the start; None before there
     was one."""
-    return totals["cold_bytes"] / totals["cold_ms"] * 1000 if totals["cold_ms"] else None
+    return totals.cold_bytes / totals.cold_ms * 1000 if totals.cold_ms else None
 
 
 def check(topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None) -> None:
@@ -43,7 +64,7 @@ def look(
     from_ms: int | None,
     from_offset: int | None,
     **known,
-) -> dict:
+) -> LayoutOfTopics | LayoutOfEach:
     """Layout.of a topic, or of what a group reads from where it stands unless a start is given; of_each
     without both."""
     check(topic, group, from_ms, from_offset)
@@ -59,7 +80,7 @@ def _look(
     group: str | None,
     from_ms: int | None = None,
     from_offset: int | None = None,
-) -> dict:
+) -> LayoutOfTopics | LayoutOfEach:
     topics = [topic] if topic else sorted(offsets.get(group, {})) if group else []
     if group and group not in offsets:
         raise NotFoundError(f"group {group} has committed nothing: what it reads is not known")
@@ -76,32 +97,33 @@ def look_at_both(
     from_ms: int | None,
     from_offset: int | None,
     **known,
-) -> dict:
-    """ "one", what was chosen, None when nothing was; "each", every topic; of one moment."""
+) -> Both:
+    """`look` of what was chosen and of every topic."""
     check(topic, group, from_ms, from_offset)
     layout = Layout(store, Start(), **known)
     one = _look(layout, offsets, topic, group, from_ms, from_offset) if topic or group else None
-    return {"one": one, "each": _look(layout, offsets, None, None, from_ms, from_offset)}
+    return Both(one=one, each=_look(layout, offsets, None, None, from_ms, from_offset))
 
 
-async def of_running(cluster, looking: Callable[..., dict], *asked) -> dict:
+async def of_running(cluster, looking: Callable[..., Value], *asked) -> Value:
     """`look` or `look_at_both` into the running broker's store, in a thread that stops when nobody waits for
     it any more."""
     known = await asyncio.to_thread(cluster.reading_facts)
     stop = threading.Event()
     try:
         return await asyncio.to_thread(
-            looking, cluster.directory(), known["offsets"], *asked, stopped=stop.is_set, **_known(known)
+            looking, cluster.directory(), known.offsets, *asked, stopped=stop.is_set, **_known(known)
         )
     finally:
         stop.set()
 
 
-def _known(facts: dict) -> dict:
+def _known(facts: ReadingFacts) -> dict[str, object]:
+    """What a Layout is told of a store that runs."""
     return {
-        "wrote": facts["wrote"],
-        "cold_rate": cold_rate(facts["totals"]),
-        "messages_in": facts["messages_in"],
+        "wrote": facts.wrote,
+        "cold_rate": cold_rate(facts.totals),
+        "messages_in": facts.messages_in,
     }
 
 
@@ -112,19 +134,19 @@ class LayoutLooks:
         self._cluster = cluster
         self._looks = SharedLooks(LEAST_REST)
 
-    def look(self, topic: str | None, group: str | None) -> dict:
+    def look(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
         """As `look`."""
         return self._kept(topic, group, self._begin())
 
-    def look_at_both(self, topic: str | None, group: str | None) -> dict:
-        """As `look_at_both`; "each" is the same look for whatever was chosen."""
+    def look_at_both(self, topic: str | None, group: str | None) -> Both:
+        """As `look_at_both`; `each` is the same look for whatever was chosen."""
         begin = self._begin()
         one = self._kept(topic, group, begin) if topic or group else None
-        return {"one": one, "each": self._kept(None, None, begin)}
+        return Both(one=one, each=self._kept(None, None, begin))
 
     def _kept(
         self, topic: str | None, group: str | None, begin: Callable[[], tuple[Layout, GroupOffsets]]
-    ) -> dict:
+    ) -> LayoutOfTopics | LayoutOfEach:
         return self._looks.of((topic, group), lambda: _look(*begin(), topic, group))
 
     def _begin(self) -> Callable[[], tuple[Layout, GroupOffsets]]:
@@ -133,7 +155,7 @@ class LayoutLooks:
         @functools.cache
         def begin() -> tuple[Layout, GroupOffsets]:
             known = self._cluster.reading_facts()
-            return Layout(self._cluster.directory(), Start(), **_known(known)), known["offsets"]
+            return Layout(self._cluster.directory(), Start(), **_known(known)), known.offsets
 
         return begin
 
@@ -154,11 +176,11 @@ def choice_of(name: str) -> tuple[str | None, str | None]:
     return (chosen if kind == "topic" else None, chosen if kind == "group" else None)
 
 
-def for_page(both: dict) -> dict:
-    """As page and stream show it: the dearest topics; `more` tells how many were left out."""
-    each = both["each"]
-    return {
-        "one": both["one"],
-        "each": each | {"items": each["items"][:SHOWN_TOPICS]},
-        "more": max(0, len(each["items"]) - SHOWN_TOPICS),
-    }
+def for_page(both: Both) -> Shown:
+    """As page and stream show it: the dearest topics."""
+    each = both.each
+    return Shown(
+        one=both.one,
+        each=replace(each, items=each.items[:SHOWN_TOPICS]),
+        more=max(0, len(each.items) - SHOWN_TOPICS),
+    )

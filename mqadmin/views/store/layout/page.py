@@ -9,11 +9,13 @@ from django.http import QueryDict
 from django.urls import path
 
 from broker_store.errors import NameError_, NotFoundError
+from broker_store.facts.layout import Laid, LogSpan
 from broker_store.formats import names
+from broker_store.units import fields_of
 from mqadmin import clusters
 from mqadmin.views.asked import moment_of, text, whole
 from mqadmin.views.page import capital, drawn, page, said
-from mqadmin.views.store.layout.facts import check, for_page
+from mqadmin.views.store.layout.facts import Both, check, for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/layout/facts.html"
@@ -73,12 +75,12 @@ def _choice(asked: dict) -> tuple[str | None, str | None, int | None, int | None
     return topic or None, group or None, *start
 
 
-def _pictures(both: dict) -> dict:
+def _pictures(both: Both) -> dict:
     found = for_page(both)
-    one, each = found["one"], found["each"]
-    return found | {
-        "one": one and _pictured(one, one["log"]),
-        "rows": [_pictured(row, each["log"]) for row in each["items"]],
+    one, each = found.one, found.each
+    return fields_of(found) | {
+        "one": one and _pictured(one, one.log),
+        "rows": [_pictured(row, each.log) for row in each.items],
     }
 
 
@@ -88,13 +90,16 @@ def _problem(error: Exception) -> dict:
     return {"problem": f"{said(error)}.", "is_unreadable": True}
 
 
-def _pictured(found: dict, log: dict) -> dict:
+def _pictured(found: Laid, log: LogSpan) -> dict:
     """With a shade a cell: the root of its share, so that a topic of one message in a hundred can be seen
     beside one of half the log."""
-    cells = found["cell_bytes"]
-    room = max(1.0, (log["end"] - log["begin"]) / max(1, len(cells)))
+    cells = found.cell_bytes
+    room = max(1.0, (log.end - log.begin) / max(1, len(cells)))
     shares = [min(1.0, size / room) for size in cells]
-    return found | {"shades": [math.sqrt(share) for share in shares], "fullest": max(shares, default=None)}
+    return fields_of(found) | {
+        "shades": [math.sqrt(share) for share in shares],
+        "fullest": max(shares, default=None),
+    }
 
 
 PAGES = (path("store/layout/", layout, name="layout"),)

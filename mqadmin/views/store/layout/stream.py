@@ -6,7 +6,7 @@ from mqadmin.views.store.layout import facts
 from mqadmin.views.view import Stream
 
 
-def layout(cluster, name: str) -> dict:
+def layout(cluster, name: str) -> facts.Shown:
     return facts.for_page(cluster.watched_layout(*facts.choice_of(name)))
 
 

@@ -3,6 +3,7 @@
 from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
 from mqadmin.management.base import TIME_HELP, moment_option
 from mqadmin.views.store.layout.facts import check, look
 
@@ -45,7 +46,7 @@ def layout(command, options) -> None:
     except ValueError as error:
         raise CommandError(str(error)) from None
 
-    def offline(store: StoreDirectory) -> dict:
+    def offline(store: StoreDirectory) -> LayoutOfTopics | LayoutOfEach:
         return look(store, store.group_offsets(), **asked)
 
     found = command.ask(options, lambda broker: broker.get("/store/layout", **asked), offline)

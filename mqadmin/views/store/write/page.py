@@ -10,6 +10,8 @@ from django.urls import path
 
 from broker_store.engine.log.write_path import MEASURED_A_SECOND
 from broker_store.facts.dispatch import SINKS
+from broker_store.facts.write_path import Histogram
+from broker_store.units import fields_of
 from mqadmin import clusters, live
 from mqadmin.templatetags import units
 from mqadmin.views.page import page
@@ -103,16 +105,16 @@ async def write(request):
     cluster = clusters.current()
     path = cluster.write_path()
     if request.htmx:
-        return render(request, "store/write/refusals.html", {"refusals": path["refusals"]})
+        return render(request, "store/write/refusals.html", {"refusals": path.refusals})
     context = {
         "path": path,
-        "refusals": path["refusals"],
+        "refusals": path.refusals,
         "stages": [
-            path["stages"][name] | {"name": name, "title": title, "meaning": meaning}
+            fields_of(path.stages[name]) | {"name": name, "title": title, "meaning": meaning}
             for name, (title, meaning) in STAGES.items()
         ],
         "waits": [
-            path["waits"][name] | {"name": name, "title": title, "meaning": meaning}
+            fields_of(path.waits[name]) | {"name": name, "title": title, "meaning": meaning}
             for name, (title, meaning) in WAITS.items()
         ],
         "histograms": [
@@ -122,8 +124,8 @@ async def write(request):
                 "unit": unit,
                 "lead": lead,
                 "none": none,
-                "facts": path[name],
-                "rows": list(_rows(path[name], unit)),
+                "facts": getattr(path, name),
+                "rows": list(_rows(getattr(path, name), unit)),
             }
             for name, title, unit, lead, none in HISTOGRAMS
         ],
@@ -133,14 +135,14 @@ async def write(request):
     return render(request, "store/write/page.html", context)
 
 
-def _rows(histogram: dict, unit: str):
+def _rows(histogram: Histogram, unit: str):
     """The places of a histogram with their bounds in words."""
     text = {"micros": units.micros_text, "size": units.bytes_text, "count": lambda number: f"{number:,.0f}"}[
         unit
     ]
-    bounds, places = histogram["bounds"], histogram["places"]
+    bounds, places = histogram.bounds, histogram.places
     for number, (lately, since_start, share) in enumerate(
-        zip(places["lately"], places["since_start"], places["shares"], strict=True)
+        zip(places.lately, places.since_start, places.shares, strict=True)
     ):
         if number == 0:
             label = "1" if unit == "count" else f"below {text(bounds[0])}"
@@ -161,7 +163,7 @@ async def dispatch(request):
         "store": cluster.store(),
         "race": race,
         "rows": [
-            race["sinks"][name]
+            fields_of(race.sinks[name])
             | {"name": name, "title": title, "tone": TONES[name], "meaning": MEANINGS[name]}
             for name, title in SINKS.items()
         ],

@@ -80,7 +80,7 @@ def _row(stage: str, facts: dict) -> dict:
 
 
 def show_exposure(command, options) -> None:
-    def offline(store) -> dict:
+    def offline(store) -> exposure.Exposure:
         return exposure.of_files(store, exposure.scan_rate(exposure.reports(command.data / "recoveries")))
 
     command.show_facts(command.ask(options, lambda broker: broker.get("/store/exposure"), offline))

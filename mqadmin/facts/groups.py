@@ -1,0 +1,101 @@
+"""Groups, and one group with its lag in each queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from broker_store.units import Moment, Small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A row of a list of groups."""
+
+    name: str
+    kind: str  # normal or system
+    consume_enable: bool
+    broadcast: bool
+    orderly: bool
+    retry_queues: Small
+    retry_max_times: Small
+    clients: Small | None
+    model: str | None  # clustering or broadcasting; None: no client is connected
+    topics: list[str]
+    lag: int | None  # messages; None: it has no position
+    out_per_s: float | None  # messages, over the last ten seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQueue:
+    """Where a group is in a queue."""
+
+    topic: str
+    queue_id: Small
+    min_offset: int | None
+    max_offset: int | None  # of the next message
+    consumer_offset: int | None  # that it reads next; None: no position
+    lag: int | None  # messages
+    lag_ms: int | None  # since the message at its position was stored
+    last_consumed_ms: Moment | None  # when the message before its position was stored
+    client_id: str | None  # that reads it, as far as it shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A connected client of a group."""
+
+    client_id: str
+    address: str | None
+    language: str | None
+    version: str | Small | None
+    heartbeat_ms: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A topic that the connected clients of a group subscribe to."""
+
+    topic: str
+    expression: str | None
+    clients: Small | list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrying:
+    """The retry topic of a group: what came back after its delay."""
+
+    topic: str
+    messages: int | None
+    lag: Annotated[int | None, "not taken again yet; null: the group has no position there"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """The dead letter topic of a group."""
+
+    topic: str
+    messages: int | None
+    last_store_ms: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetail(Group):
+    """One group with its queues and clients."""
+
+    lag_ms: int | None = None  # the largest of a queue
+    largest_lag: int | None  # of a queue, in messages
+    queues: list[GroupQueue]
+    retrying: Retrying
+    dead: Dead
+    members: list[Member]
+    subscriptions: list[Subscription]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMove:
+    """What a reset of offsets does to a queue."""
+
+    queue_id: Small
+    before: int | None  # the offset that the group was at; None: no position
+    after: int

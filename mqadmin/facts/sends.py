@@ -1,0 +1,16 @@
+"""The way of a send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from broker_store.facts.write_path import PathFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathOfSends(PathFacts):
+    """Where the time of sends goes, with what stands in their way."""
+
+    loop: dict[str, int | None]  # Pauses.document(): how long the event loop did not turn
+    refusals: list[dict[str, Any]]  # by cause

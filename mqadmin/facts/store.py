@@ -1,0 +1,62 @@
+"""The store's files with what the broker knows of them, and its streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_store.engine.store_facts import (
+    Behind,
+    Flag,
+    Flush,
+    IndexFileFacts,
+    LogPositions,
+    StoreFile,
+    Totals,
+)
+from broker_store.facts.dispatch import Race
+from broker_store.units import Small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsFrame:
+    """What the stream store.positions gives: what moves with each message."""
+
+    positions: LogPositions
+    behind: Behind
+    flags: list[Flag]
+    flush: Flush
+    totals: Totals
+    commit_log_files: Small | None
+    race: Race
+    state: str  # as in State of overview.py
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFile(StoreFile):
+    """A file of a queue, with the offsets that the queue holds."""
+
+    min_offset: int
+    max_offset: int  # of the next message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile(StoreFile):
+    """A file of the commit log."""
+
+    dispatched: int | None  # bytes of it that stand in queues and index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFilesFrame:
+    """What the stream store.files gives. The files of the queues are thousands: the page fetches what it
+    shows."""
+
+    log: list[LogFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFilesFrame:
+    """What the stream store.index gives of all files."""
+
+    files: list[IndexFileFacts]

@@ -1,0 +1,58 @@
+"""Topics, and one topic with its queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from broker_store.units import Moment, Small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A row of a list of topics."""
+
+    name: str
+    kind: str  # normal, retry, dlq or system
+    read_queues: Small
+    write_queues: Small
+    perm: Annotated[Small, "2 write, 4 read, 6 both"]
+    order: bool
+    messages: int | None  # in all its queues
+    in_per_s: float | None  # messages, over the last ten seconds
+    out_per_s: float | None
+    groups: Small | None  # that read it: in a row those with a position, in a TopicDetail the connected, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue of a topic, by the offsets that it holds."""
+
+    queue_id: Small
+    min_offset: int | None
+    max_offset: int | None  # of the next message
+    messages: int | None
+    earliest_store_ms: Moment | None = None
+    last_store_ms: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A group that reads a topic."""
+
+    group: str
+    lag: int | None  # messages
+    clients: Small | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDetail(Topic):
+    """One topic with its queues and readers."""
+
+    attributes: dict[str, Any] = field(default_factory=dict)
+    is_writable: bool  # by its permission
+    # What to do to have write permission given out again; None where the name server does not withhold it
+    withheld: str | None
+    last_store_ms: Moment | None = None
+    queues: list[Queue]
+    readers: list[Reader]
