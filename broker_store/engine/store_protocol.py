@@ -4,8 +4,9 @@
     server/consume.py ──► store.reads.get ──────────► kernels/read.py
 
 `engine.store.MessageStore` is the store over a directory. Tests have one in memory. A store gives the parts
-that write and read as they are: a method of the store that only passes on would cost a frame for each message
-(some 60 ns of the 1 µs that a short read takes), and a bound copy of the method hides where it is defined.
+that write and read as they are. A method of the store that only passes on would cost a frame for each
+message, and a bound copy of the method hides where it is defined. The figures are in
+docs/decisions/0062-the-store-gives-its-parts.md.
 
 All members are for the loop's thread, unless it is said otherwise.
 """
