@@ -24,12 +24,13 @@ A_SENT_MESSAGE = [
 ]
 A_PULL = [
     ("server/router.py", "self.consume.pull", "server/consume.py"),
-    ("server/consume.py", "self._store.reads.get", "engine/reads.py"),
-    ("engine/reads.py", "= read_queue", "kernels/read.py"),
+    ("server/consume.py", "self._store.reads.get", "engine/read/reads.py"),
+    ("engine/read/reads.py", "= read_queue", "kernels/read.py"),
 ]
 A_RECOVERY = [
     ("assembly.py", "self.store.open", "engine/store.py"),
-    ("engine/store.py", "recovery.run", "engine/start/recovery.py"),
+    ("engine/store.py", "opening.run", "engine/start/opening.py"),
+    ("engine/start/opening.py", "recovery.run", "engine/start/recovery.py"),
     ("engine/start/recovery.py", " = scan_log", "engine/start/log_scan.py"),
     ("engine/start/log_scan.py", "stopped = scan", "kernels/scan.py"),
 ]

@@ -266,7 +266,6 @@ LONGER = {
     "mqadmin/clusters.py",
     "mqadmin/http_door.py",
     "mqadmin/jobs.py",
-    "mqadmin/live.py",
 }
 
 

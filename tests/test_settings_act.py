@@ -172,7 +172,7 @@ def seen_flush_disk_type(setup):
     assert store.confirmed == result.log_end and store.reads.max_offset("T", 0) == 1
     store.close()
     other = Setup(setup.root.parent / "async").open()
-    assert other.put(message()).log_end == other.confirmed
+    assert other.appender.put(message()).log_end == other.confirmed
     other.close()
 
 

@@ -86,10 +86,9 @@ class Query:
                     ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}"
                 )
             if raw is None:
-                at = self._store.status.positions()
                 where = (
                     ": no record that can be read begins there"
-                    if at["min"] <= header.offset < at["confirmed"]
+                    if self._store.log.minimum <= header.offset < self._store.confirmed
                     else ""
                 )
                 return command.answer(

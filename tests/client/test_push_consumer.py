@@ -20,6 +20,7 @@ from broker_store.protocol import fastjson, offset_bodies
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
+from broker_store.server.parts import BrokerParts
 from tests.client.conftest import Inbox, until
 
 
@@ -357,7 +358,7 @@ async def test_broadcasting_gives_everything_to_everybody_and_keeps_places_itsel
 
 async def test_a_group_begins_where_it_is_told_to(cluster, producer, consume, monkeypatch):
     # A broker that no longer holds the first message leaves the beginning to the consumer.
-    monkeypatch.setattr(cluster.parts, "near_log_end", lambda *place: False)
+    monkeypatch.setattr(BrokerParts, "near_log_end", lambda self, *place: False)
     await send(producer, 3, queue_id=0)
     inboxes = Inbox(), Inbox(), Inbox(), Inbox()
     soon_ms = cluster.clock() + 60_000

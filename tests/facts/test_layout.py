@@ -166,9 +166,9 @@ def test_a_topic_that_is_deleted_meanwhile_fails_no_look(when, crashed, monkeypa
 
 def test_a_file_of_a_queue_that_goes_while_they_are_listed_is_none_of_it(crashed, monkeypatch):
     store = StoreDirectory(crashed)
-    before, numbered = store.status.queue_files("FixA", 0), store._numbered
+    before, numbered = store.queue_files("FixA", 0), store._numbered
     monkeypatch.setattr(store, "_numbered", lambda directory: [*numbered(directory), "9" * 20])
-    assert store.status.queue_files("FixA", 0) == before
+    assert store.queue_files("FixA", 0) == before
 
 
 def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_are_none(crashed):

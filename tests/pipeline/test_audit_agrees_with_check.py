@@ -184,7 +184,10 @@ def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_
     at = kept[1].log_end
     behind = Path(shutil.copytree(root, tmp_path / "other" / "store"))
     other = HandStore(small_settings(behind)).begin()
-    places = [other.put(message("T", 0, b"later" * 9, unique=f"v{number}")).log_offset for number in range(3)]
+    places = [
+        other.appender.put(message("T", 0, b"later" * 9, unique=f"v{number}")).log_offset
+        for number in range(3)
+    ]
     other.die()
     (path,) = (root / "commitlog").iterdir()
     raw = bytearray((behind / "commitlog" / path.name).read_bytes())

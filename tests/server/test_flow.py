@@ -6,7 +6,7 @@ import pytest
 from broker_store.messages import PutStatus
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.server import produce, router
+from broker_store.server import produce, router, send_group
 from tests.support.broker_harness import Harness, turns
 
 BUSY = int(ResponseCode.SYSTEM_BUSY)
@@ -78,7 +78,7 @@ def send_fields(topic="BenchmarkTest") -> dict:
 
 
 async def test_a_send_that_waited_longer_than_its_limit_is_answered_and_not_stored(monkeypatch):
-    monkeypatch.setattr(produce, "MAX_GROUP_MESSAGES", 2)
+    monkeypatch.setattr(send_group, "MAX_GROUP_MESSAGES", 2)
     harness = Harness()
     for _ in range(5):
         harness.request(310, b"body", **send_fields())
@@ -113,7 +113,7 @@ async def test_a_send_that_waited_longer_than_its_limit_is_answered_and_not_stor
     ],
 )
 async def test_within_the_limit_or_without_one_a_send_that_waited_is_stored(monkeypatch, settings, later_s):
-    monkeypatch.setattr(produce, "MAX_GROUP_MESSAGES", 1)
+    monkeypatch.setattr(send_group, "MAX_GROUP_MESSAGES", 1)
     harness = Harness(**settings)
     for _ in range(3):
         harness.request(310, b"body", **send_fields())
