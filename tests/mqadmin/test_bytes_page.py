@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -131,7 +132,7 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
         await cluster.send("orders", b"body", keys=[f"k{number}"], queue_id=0)
     store = cluster._parts.store
     known = store.status.positions()
-    end = known["wrote"]
+    end = known.wrote
     look = await cluster.look_at(Place(offset=end))
     assert (
         look["pieces"][0]["sentence"].startswith(f"Never written: the log ends at {end:,}")
@@ -143,7 +144,7 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     )
     first = await cluster.look_at(Place())
     size = first["pieces"][0]["length"]
-    monkeypatch.setattr(store, "positions", lambda: known | {"flushed": size, "dispatched": 2 * size})
+    monkeypatch.setattr(store.status, "positions", lambda: replace(known, flushed=size, dispatched=2 * size))
     tones = [
         (piece["title"][:6], piece["sentence"][:29])
         for piece in (await cluster.look_at(Place(length=end)))["pieces"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -81,7 +82,7 @@ async def test_flushing_and_dispatching_are_waited_for_by_name(cluster, monkeypa
     (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "", ("k",), {}, 0)])
     log_offset, store = int(receipt["log_offset"]), cluster._process.store
     known = store.status.positions()
-    end = known["wrote"]
+    end = known.wrote
     cases = [
         (
             {"flushed": log_offset},
@@ -95,7 +96,7 @@ async def test_flushing_and_dispatching_are_waited_for_by_name(cluster, monkeypa
         ({"dispatched": log_offset}, "index", "waiting", "it is not dispatched yet"),
     ]
     for changes, kind, state, words in cases:
-        monkeypatch.setattr(store, "positions", lambda changes=changes: known | changes)
+        monkeypatch.setattr(store.status, "positions", lambda changes=changes: replace(known, **changes))
         one = of(await cluster.journey_of(log_offset), kind)
         assert one["state"] == state and words in one["sentence"]
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from broker_store.engine.store_facts import Flag
+from broker_store.facts.chains import Chains
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin.facts.groups import GroupDetail, Member, Subscription
@@ -102,10 +103,10 @@ class HostileCluster(FakeCluster):
         ]
         return [step | {"message_id": step["why"]} if "message_id" in step else step for step in steps]
 
-    async def index_chains(self, name) -> dict:
+    async def index_chains(self, name) -> Chains:
         told = await super().index_chains(name)
         longest = [
-            chain | {"keys": [key | {"topic": text, "key": text} for key in chain["keys"]]}
-            for text, chain in zip(self.payloads, told["longest"], strict=False)
+            replace(chain, keys=[replace(key, topic=text, key=text) for key in chain.keys])
+            for text, chain in zip(self.payloads, told.longest, strict=False)
         ]
-        return told | {"longest": longest, "findings": list(self.payloads)}
+        return replace(told, longest=longest, findings=list(self.payloads))

@@ -444,3 +444,8 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in self:
             queue.close()
+
+
+def queue_name(queue: ConsumeQueue) -> str:
+    """Return the name of a queue in findings: that of its directory below the store's."""
+    return f"consumequeue/{queue.topic}/{queue.queue_id}"

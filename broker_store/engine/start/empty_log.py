@@ -8,6 +8,7 @@ a queue             its minimum and its next number are `following`: no message 
 
 from __future__ import annotations
 
+from broker_store.engine.queue.consume_queue import queue_name
 from broker_store.engine.start.deleted_topics import open_recorded
 from broker_store.engine.start.given_numbers import number_after_gone
 from broker_store.engine.start.index_repair import indexed_to
@@ -16,7 +17,6 @@ from broker_store.engine.start.next_offsets import begin_queue_at
 from broker_store.engine.start.proof import KnownTopics
 from broker_store.engine.start.queue_ends import find_queue_end, take_away
 from broker_store.engine.start.queue_units import NEVER
-from broker_store.engine.start.report import queue_name
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.formats.record import MIN_RECORD
 from broker_store.kernels import context as c

@@ -15,7 +15,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from broker_store.engine.queue.consume_queue import UNIT
+from broker_store.engine.queue.consume_queue import UNIT, queue_name
 from broker_store.engine.start.log_begin import (
     MAX_NAMED_QUEUES,
     LostBegin,
@@ -25,7 +25,7 @@ from broker_store.engine.start.log_begin import (
     missing_log,
     not_there,
 )
-from broker_store.engine.start.report import counted, queue_name, time_text
+from broker_store.engine.start.report import counted, time_text
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, queue_name
 from broker_store.engine.start.ends import BOUND
 from broker_store.engine.start.log_extent import report_lost_begin
-from broker_store.engine.start.report import counted, queue_name
+from broker_store.engine.start.report import counted
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.kernels import context as c
 

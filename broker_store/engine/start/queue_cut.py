@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from broker_store.engine.log.whole_records import data_end_from
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, queue_name
 from broker_store.engine.start.agreement import Agreement
 from broker_store.engine.start.log_begin import take_expired
 from broker_store.engine.start.proof import Suspect
 from broker_store.engine.start.queue_units import QueueEnd
-from broker_store.engine.start.report import counted, queue_name
+from broker_store.engine.start.report import counted
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.kernels import context as c
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, queue_name
 from broker_store.engine.start.deleted_topics import bury
 from broker_store.engine.start.ends import BOUND
 from broker_store.engine.start.proof import Suspect
-from broker_store.engine.start.report import queue_name
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.kernels import context as c
 

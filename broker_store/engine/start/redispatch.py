@@ -20,11 +20,10 @@ Without `--accept-damage` the rehearsal has found before that no question is lef
 
 from __future__ import annotations
 
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, queue_name
 from broker_store.engine.start.bridge import Bridge, are_lost
 from broker_store.engine.start.queue_cut import drop_files_after, drop_files_before
 from broker_store.engine.start.rehearsal import WayBack, missing_units
-from broker_store.engine.start.report import queue_name
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.engine.start.stated_places import (
     after_lost,

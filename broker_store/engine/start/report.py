@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.store_facts import LostAndFound
 from broker_store.units import fields_of
 
@@ -312,11 +311,6 @@ class RecoveryReport:
         if step.of_bytes is None or not step.bytes or lasted < _MIN_RATE_MS:
             return None
         return round(max(0, step.of_bytes - step.bytes) * lasted / step.bytes)
-
-
-def queue_name(queue: ConsumeQueue) -> str:
-    """Return the name of a queue in findings: that of its directory below the store's."""
-    return f"consumequeue/{queue.topic}/{queue.queue_id}"
 
 
 def counted(number: int, noun: str) -> str:
