@@ -73,7 +73,7 @@ def test_a_file_that_does_not_belong_refuses_the_start_and_is_named(open_store, 
     with pytest.raises(DamagedStoreError, match=f"{name}.*{says}"):
         HandStore(small_settings(store.root), clock).open()
     path.unlink()
-    assert open_store().max_offset("topic", 0) == 1
+    assert open_store().reads.max_offset("topic", 0) == 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_directory_in_the_place_of_the_next_file_refuses_the_start(open_store,
     with pytest.raises(DamagedStoreError, match=f"{name}: is no regular file. Move it out of the store."):
         HandStore(small_settings(store.root), clock).open()
     path.rmdir()
-    assert open_store().max_offset("topic", 0) == 1
+    assert open_store().reads.max_offset("topic", 0) == 1
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_last_file_of_length_zero_is_removed(open_store):
     store.close()
     empty = store.root / f"consumequeue/topic/0/{400:020d}"
     empty.touch()
-    assert open_store().max_offset("topic", 0) == 1 and not empty.exists()
+    assert open_store().reads.max_offset("topic", 0) == 1 and not empty.exists()
 
 
 def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before_the_checkpoint_says_so(

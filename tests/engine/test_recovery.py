@@ -270,7 +270,7 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     raw[torn.log_end - 100] ^= 1
     path.write_bytes(raw)
     dry = dry_run(store.settings)
-    report = open_store().recovery_report()
+    report = open_store().report.as_dict()
     assert (
         report["log_end"] == torn.log_offset == dry["log_end"]
         and report["cut"]["messages"] == dry["cut"]["messages"]
@@ -320,7 +320,7 @@ def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path
     ]
     assert any(
         "1 whole message behind the log's end is cut: topic/0 2; kept in lost+found" in finding["what"]
-        for finding in open_store().recovery_report()["findings"]
+        for finding in open_store().report.as_dict()["findings"]
     )
 
 
@@ -339,7 +339,7 @@ def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_s
     raw = bytearray(path.read_bytes())
     raw[torn.log_end - 100] ^= 1
     path.write_bytes(raw)
-    report = open_store().recovery_report()
+    report = open_store().report.as_dict()
     cut = report["cut"]["messages"]
     assert (cut["whole"], cut["looked_to"]) == (most - 1, behind[most - 1].log_offset if most < 3 else None)
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
@@ -365,7 +365,7 @@ def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatc
         "data_end_from",
         lambda region, at, ask=whole_records.data_end_from: asked.append(at) or ask(region, at),
     )
-    report = open_store().recovery_report()
+    report = open_store().report.as_dict()
     assert (report["log_end"], report["cut"]["messages"]["whole"]) == (kept.log_end, 20) and asked == [
         kept.log_end
     ]
@@ -384,7 +384,7 @@ def test_whole_messages_of_a_deleted_topic_are_not_named_when_they_are_cut(open_
     raw = bytearray(path.read_bytes())
     raw[torn.log_end - 100] ^= 1
     path.write_bytes(raw)
-    cut = open_store().recovery_report()["cut"]["messages"]
+    cut = open_store().report.as_dict()["cut"]["messages"]
     assert (cut["whole"], cut["queues"]) == (
         1,
         [
@@ -439,7 +439,7 @@ def test_a_log_file_that_does_not_belong_refuses_the_start_and_nothing_changes(
         HandStore(small_settings(store.root), clock).open()
     assert not (store.root / "abort").exists()
     (store.root / "commitlog" / name).unlink()
-    assert open_store().recovery_report()["kind"] == "normal"
+    assert open_store().report.as_dict()["kind"] == "normal"
 
 
 def test_a_missing_file_in_the_middle_refuses_the_start(open_store, clock):

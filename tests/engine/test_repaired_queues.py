@@ -37,7 +37,7 @@ def test_inspection_shows_a_damaged_queue_made_again_and_leaves_the_files_as_the
     before = tree(store.root)
     shown = MessageStore(small_settings(store.root, inspect=True), clock=clock)
     shown.open(), shown.start()
-    assert shown.max_offset("T", 0) == 119 and shown.recovery_report()["findings"]
+    assert shown.reads.max_offset("T", 0) == 119 and shown.report.as_dict()["findings"]
     assert_served(shown, stored)
     shown.close()
     assert tree(store.root) == before
