@@ -575,7 +575,9 @@ class Admin:
     def topics_of_group(self, command: Command, channel: Channel) -> Command:
         group = read_header(R.QUERY_TOPICS_BY_CONSUMER, command.fields).group
         topics = list(self._parts.offsets.of_group(group))
-        return command.answer(0, None, None, topic_bodies.encode_topic_list(topics, self._parts.endpoint.address))
+        return command.answer(
+            0, None, None, topic_bodies.encode_topic_list(topics, self._parts.endpoint.address)
+        )
 
     def subscription_of_group(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_SUBSCRIPTION_BY_CONSUMER, command.fields)

@@ -292,7 +292,7 @@ def test_a_store_that_never_had_a_message_starts(open_store):
         store.close()
         assert store.report.as_dict()["findings"] == []
     shutil.rmtree(store.root / "commitlog")
-    open_store().put(message())
+    open_store().appender.put(message())
 
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
@@ -414,7 +414,7 @@ def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_me
     newest_log_gone(store.root)
     open_store(accept_damage=True).close()
     shutil.rmtree(store.root / "consumequeue/T")
-    assert open_store().put(message("T", 0)).queue_offset == 7
+    assert open_store().appender.put(message("T", 0)).queue_offset == 7
 
 
 def test_a_file_of_another_queue_in_one_that_the_record_does_not_know_gives_no_number(open_store):

@@ -73,7 +73,7 @@ def test_first_log_files_that_are_missing_stop_the_start_and_nothing_is_touched(
 def _records(root, stored, clock):
     with_all = HandStore(small_settings(shutil.copytree(root, root.parent / "read")), clock).begin()
     raw = [
-        bytes(with_all.get(GetRequest(topic, queue_id, offset, 1)).body)
+        bytes(with_all.reads.get(GetRequest(topic, queue_id, offset, 1)).body)
         for topic, queue_id, offset, *_ in stored
     ]
     with_all.close()
