@@ -218,10 +218,10 @@ class Bench:
         """The line of a writing run; its time ends when queues and index hold everything."""
         at = store.status.positions()
         seconds = (time.perf_counter_ns() - began) / 1e9
-        assert at["dispatched"] == at["wrote"], (
+        assert at.dispatched == at.wrote, (
             "dispatch is inline, so nothing may be left when the last put returns"
         )
-        length = at["wrote"] - start_bytes
+        length = at.wrote - start_bytes
         show(
             {
                 "mode": mode,
@@ -462,7 +462,7 @@ class Bench:
         store.open()
         opened = time.perf_counter()
         store.start()
-        while (at := store.status.positions())["dispatched"] < at["wrote"]:
+        while (at := store.status.positions()).dispatched < at.wrote:
             time.sleep(0.001)
         ended = time.perf_counter()
         report = store.report.as_dict()
@@ -473,7 +473,7 @@ class Bench:
                 "load_ms": (opened - began) * 1e3,
                 "start_ms": (ended - opened) * 1e3,
                 "total_ms": (ended - began) * 1e3,
-                "max_phy": at["wrote"],
+                "max_phy": at.wrote,
                 "q0": store.reads.max_offset(TOPIC, 0),
                 "scanned_bytes": report["scanned_bytes"],
                 "kind": report["kind"],

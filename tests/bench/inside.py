@@ -70,7 +70,7 @@ def main(root: Path, mode: str, gib: int = 10, units: int = 4_000_000) -> dict:
     make_queues(root, gib, units)
     topics = sorted({topic for topic, _ in QUEUES})
     Layout(store, Start(log_offset=end), end).of(topics)
-    return measured(lambda: Layout(store, Start(), end).of(topics)["messages"])
+    return measured(lambda: Layout(store, Start(), end).of(topics).messages)
 
 
 if __name__ == "__main__":
