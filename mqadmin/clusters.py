@@ -626,8 +626,11 @@ class EmbeddedCluster:
         return rows
 
     async def busiest_topics(self, limit: int) -> list[Topic]:
-        """The topics that most comes into, then those that hold most."""
-        return self.topics(await self._listings.busiest_topics(limit))
+        """The topics that most comes into, then those that hold most; collected in turns."""
+        rows: list[Topic] = []
+        async for some in in_turns(await self._listings.busiest_topics(limit), 16):
+            rows += self.topics(some)
+        return rows
 
     def topic(self, name: str) -> TopicDetail:
         """One topic with its queues and readers. NotFoundError."""
@@ -745,8 +748,11 @@ class EmbeddedCluster:
         return rows
 
     async def most_behind(self, limit: int) -> list[Group]:
-        """The groups with the largest lags."""
-        return self.groups(await self._listings.most_behind(limit))
+        """The groups with the largest lags; collected in turns."""
+        rows: list[Group] = []
+        async for some in in_turns(await self._listings.most_behind(limit), 16):
+            rows += self.groups(some)
+        return rows
 
     def group(self, name: str) -> GroupDetail:
         """One group with its lag in each queue, and its clients. NotFoundError."""
