@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from broker_store import gc_policy
-
 TURN_S = 0.002
 PIECE = 64  # entries between two readings of the clock
 
@@ -48,7 +46,9 @@ class StepsInTurn:
     raised there. Work that ends within its first turn, with no other before it, is done when `take` returns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after_turn: Callable[[], None] = lambda: None) -> None:
+        """`after_turn` is called after each turn of work that takes more than one."""
+        self._after_turn = after_turn
         self._waiting: deque[tuple[Steps, Callable[[Any, Exception | None], None]]] = deque()
         self._task: asyncio.Task | None = None
 
@@ -68,7 +68,7 @@ class StepsInTurn:
             steps, done = self._waiting[0]
             is_over = False
             while not is_over:
-                gc_policy.set_apart()
+                self._after_turn()
                 if wanted is None:
                     await asyncio.sleep(0)
                     is_over, wanted = _some(steps, None, done)

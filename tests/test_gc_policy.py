@@ -81,7 +81,7 @@ async def test_what_is_made_in_many_turns_is_not_walked(long_lived):
                 yield
         gc.collect()
 
-    turns = StepsInTurn()
+    turns = StepsInTurn(after_turn=gc_policy.set_apart)
     turns.take(steps(), lambda result, error: done.append(error))
     while not done:
         await asyncio.sleep(0)

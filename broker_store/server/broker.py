@@ -18,6 +18,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
+from broker_store import gc_policy
 from broker_store.broker import delay, groups, offsets, timer_counts, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pauses import PERIOD_S
@@ -454,7 +455,8 @@ class NameServerPort:
 
     async def start(self, host: str, port: int, *, max_connections: int = 10_000) -> None:
         """Open the port. OSError when it is taken."""
-        self._long = StepsInTurn()
+        # A registration makes a table of up to MAX_TOPICS topics, which stays.
+        self._long = StepsInTurn(after_turn=gc_policy.set_apart)
         self.nameserver.take_steps = self._long.take
         self.listener = await listen(
             self.nameserver.handle,
