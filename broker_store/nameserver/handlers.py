@@ -43,7 +43,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 # Clients from this version on (4.9.4) read strict JSON; older ones get fastjson's form.
 _STRICT_JSON_VERSION = 401
-# Of every request except a registration, which is read in a thread. The largest is the route of one topic,
+# Of every request except a registration, which is read in pieces. The largest is the route of one topic,
 # some 200 bytes for each broker.
 _MAX_BODY_BYTES = 256 << 10
 _MAX_KV_ENTRIES = 10_000

@@ -16,7 +16,6 @@ from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
 from broker_store.protocol import fastjson
 from broker_store.protocol.members import loads_object, read_object, read_texts
-from broker_store.protocol.steps import finish
 from broker_store.protocol.topic_bodies import (
     TOPICS_PER_STEP,
     TopicConfig,
@@ -52,16 +51,11 @@ def encode_registration(registration: Registration, compressed: bool = False) ->
     return fastjson.dumps({"filterServerList": servers, "topicConfigSerializeWrapper": wrapper})
 
 
-def decode_registration(body: bytes, compressed: bool = False, version: int = 479) -> Registration:
-    """`version` is the ordinal of the command: before 37 the body is the topic table alone. An empty body has
-    none."""
-    return finish(registration_in_steps(body, compressed, version))
-
-
 def registration_in_steps(
     body: bytes, compressed: bool = False, version: int = 479
 ) -> Generator[Callable[[], object] | None, Any, Registration]:
-    """Return what `decode_registration` returns, with a step after each TOPICS_PER_STEP topics.
+    """Decode the body, with a step after each TOPICS_PER_STEP topics. `version` is the ordinal of the command:
+    before 37 the body is the topic table alone. An empty body has none.
 
     A step that yields a function asks for what this returns: it is compiled code that takes long, for a
     thread. The topics themselves are made in the steps. A thread that makes them takes the interpreter's

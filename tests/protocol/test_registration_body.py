@@ -9,6 +9,7 @@ from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
 from broker_store.protocol import fastjson, registration_body, topic_bodies
 from broker_store.protocol.registration_body import Registration
+from broker_store.protocol.steps import finish
 from broker_store.protocol.topic_bodies import TopicConfig
 
 REGISTRATION = Registration(
@@ -20,15 +21,19 @@ REGISTRATION = Registration(
 )
 
 
+def decoded(body: bytes, compressed: bool = False, version: int = 479) -> Registration:
+    return finish(registration_body.registration_in_steps(body, compressed, version))
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_registration_survives(compressed):
     body = registration_body.encode_registration(REGISTRATION, compressed)
-    assert registration_body.decode_registration(body, compressed) == REGISTRATION
+    assert decoded(body, compressed) == REGISTRATION
 
 
 def test_a_registration_of_an_old_broker_is_the_table_alone():
     body = topic_bodies.encode_topic_table(REGISTRATION.data_version, REGISTRATION.topics.values())
-    assert registration_body.decode_registration(body, version=36) == REGISTRATION
+    assert decoded(body, version=36) == REGISTRATION
     assert topic_bodies.decode_topic_table(body) == (REGISTRATION.data_version, REGISTRATION.topics)
 
 
@@ -40,9 +45,9 @@ def test_a_compressed_registration_of_java_is_read():
     stream = sized(b'{"counter":3,"stateVersion":0,"timestamp":9}') + struct.pack(">i", 1)
     stream += sized(b"T1 4 3 6 SINGLE_TAG {}") + sized(b"[]") + struct.pack(">i", 0)
     expected = Registration(DataVersion(0, 3, 9), {"T1": TopicConfig("T1", 4, 3, 6)})
-    assert registration_body.decode_registration(zlib.compress(stream), True) == expected
+    assert decoded(zlib.compress(stream), True) == expected
     old = stream[:-4].replace(sized(b"T1 4 3 6 SINGLE_TAG {}"), sized(b"T1 4 3 6 SINGLE_TAG"))
-    assert registration_body.decode_registration(zlib.compress(old), True, version=400) == expected
+    assert decoded(zlib.compress(old), True, version=400) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,16 +63,14 @@ def test_a_compressed_registration_of_java_is_read():
 )
 def test_a_lying_compressed_registration_is_refused(stream):
     with pytest.raises(FieldError):
-        registration_body.decode_registration(zlib.compress(stream), True)
+        decoded(zlib.compress(stream), True)
 
 
 def test_a_registration_that_inflates_without_end_is_refused():
     with pytest.raises(FieldError):
-        registration_body.decode_registration(
-            zlib.compress(bytes(registration_body.MAX_INFLATED_BYTES + 1)), True
-        )
+        decoded(zlib.compress(bytes(registration_body.MAX_INFLATED_BYTES + 1)), True)
     with pytest.raises(FieldError):
-        registration_body.decode_registration(b"no zlib", True)
+        decoded(b"no zlib", True)
 
 
 def test_a_piece_of_a_compressed_registration_is_bounded_before_it_is_read(monkeypatch):
@@ -75,5 +78,5 @@ def test_a_piece_of_a_compressed_registration_is_bounded_before_it_is_read(monke
     monkeypatch.setattr(fastjson, "loads", lambda data: read.append(len(data)) or {})
     piece = b"{0:[" + b"1," * 40_000 + b"1]}"
     with pytest.raises(FieldError, match="want a length up to 65536"):
-        registration_body.decode_registration(zlib.compress(struct.pack(">i", len(piece)) + piece), True)
+        decoded(zlib.compress(struct.pack(">i", len(piece)) + piece), True)
     assert read == []
