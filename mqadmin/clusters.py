@@ -105,6 +105,7 @@ from mqadmin.views.store.recoveries import facts as recoveries
 TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
 CALL_SECONDS = 3.0
 RUN_SECONDS = 30.0  # what walks over all topics in turns
+ROWS_PER_PIECE = 16  # topics or groups between two readings of the clock; 1,000 took 20 to 35 ms
 READ_BYTES = 1 << 20  # asked for in one read of a queue
 MAX_ANSWER_BYTES = 4 << 20  # of records in one answer; a larger one is given alone
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
@@ -290,7 +291,7 @@ class EmbeddedCluster:
             reason = (store.report.error or "the log says why").rstrip(".")
             sentence = f"The broker did not start: {reason}."
         elif state in ("running", "read_only"):
-            causes = "; ".join(flag.cause for flag in store.status.snapshot().flags)
+            causes = "; ".join(store.flags.values())
             if state == "read_only":
                 sentence = f"Messages can be read, but none are taken: {causes}."
             elif causes:
@@ -619,16 +620,16 @@ class EmbeddedCluster:
         return self._parts.topics.names.all()
 
     async def every_topic(self) -> list[Topic]:
-        """All topics, collected in turns."""
-        rows: list[Topic] = []
-        async for some in in_turns(self._parts.topics.names.all()):
-            rows += self.topics(some)
-        return rows
+        """All topics."""
+        return await self._topics_in_turns(self._parts.topics.names.all())
 
     async def busiest_topics(self, limit: int) -> list[Topic]:
-        """The topics that most comes into, then those that hold most; collected in turns."""
+        """The topics that most comes into, then those that hold most."""
+        return await self._topics_in_turns(await self._listings.busiest_topics(limit))
+
+    async def _topics_in_turns(self, names: Sequence[str]) -> list[Topic]:
         rows: list[Topic] = []
-        async for some in in_turns(await self._listings.busiest_topics(limit), 16):
+        async for some in in_turns(names, ROWS_PER_PIECE):
             rows += self.topics(some)
         return rows
 
@@ -741,16 +742,16 @@ class EmbeddedCluster:
         return self._parts.groups.names.all()
 
     async def every_group(self) -> list[Group]:
-        """All groups, collected in turns."""
-        rows: list[Group] = []
-        async for some in in_turns(self._parts.groups.names.all(), 16):
-            rows += self.groups(some)
-        return rows
+        """All groups."""
+        return await self._groups_in_turns(self._parts.groups.names.all())
 
     async def most_behind(self, limit: int) -> list[Group]:
-        """The groups with the largest lags; collected in turns."""
+        """The groups with the largest lags."""
+        return await self._groups_in_turns(await self._listings.most_behind(limit))
+
+    async def _groups_in_turns(self, names: Sequence[str]) -> list[Group]:
         rows: list[Group] = []
-        async for some in in_turns(await self._listings.most_behind(limit), 16):
+        async for some in in_turns(names, ROWS_PER_PIECE):
             rows += self.groups(some)
         return rows
 

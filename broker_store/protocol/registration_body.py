@@ -54,8 +54,10 @@ def encode_registration(registration: Registration, compressed: bool = False) ->
 def registration_in_steps(
     body: bytes, compressed: bool = False, version: int = 479
 ) -> Generator[Callable[[], object] | None, Any, Registration]:
-    """Decode the body, with a step after each TOPICS_PER_STEP topics. `version` is the ordinal of the command:
-    before 37 the body is the topic table alone. An empty body has none.
+    """Decode the body, with a step after each TOPICS_PER_STEP topics.
+
+    `version` is the ordinal of the command: before 37 the body is the topic table alone. An empty body has
+    none.
 
     A step that yields a function asks for what this returns: it is compiled code that takes long, for a
     thread. The topics themselves are made in the steps. A thread that makes them takes the interpreter's
