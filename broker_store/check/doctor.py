@@ -34,8 +34,8 @@ _OR_KEY = (
     "uses those of the record."
 )
 _INDEX = "Lookups by key may miss messages of this file or find others; reading by queue is not touched."
-_NEW_INDEX = "The index files are moved away and the index is made anew from the log."
-_NEW_QUEUE = "The queue's files are moved away and the queue is made anew from the log."
+_NEW_INDEX = "The index files are moved away and the index is made again from the log."
+_NEW_QUEUE = "The queue's files are moved away and the queue is made again from the log."
 _FROM_QUEUE = (
     "The next start of this broker takes what waits from the queue of timer messages again, without what "
     "was delivered."
@@ -83,7 +83,7 @@ MEANINGS = {
     ),
     "unit-extra": Meaning(
         "The queue knows messages that the log does not have: they are lost, or were never whole.",
-        "The queue is cut where the log's messages end, or made anew from the log.",
+        "The queue is cut where the log's messages end, or made again from the log.",
     ),
     "index-entry": Meaning(
         f"An entry names a record or a key that is not there. {_INDEX} {_OR_KEY}", _NEW_INDEX
@@ -119,12 +119,12 @@ MEANINGS = {
     ),
     "file-length": Meaning(
         f"A file has not the length that all of its kind have. {_START_REFUSED}",
-        "It gets its length again, or is made anew from the log; a timer log from its queue, by the "
+        "It gets its length again, or is made again from the log; a timer log from its queue, by the "
         "next start.",
     ),
     "file-name": Meaning(
         f"A file's name is no place where a file can begin. {_START_REFUSED}",
-        "It is moved away, or its queue is made anew from the log.",
+        "It is moved away, or its queue is made again from the log.",
     ),
     "misplaced-file": Meaning(
         f"A file lies under another name than its records state, or holds nothing and lies after the "
@@ -133,7 +133,7 @@ MEANINGS = {
     ),
     "file-missing": Meaning(
         f"A file between others is gone, with all that was in it. {_START_REFUSED}",
-        "A queue's is made anew from the log. A timer log is moved away whole, and what waits is "
+        "A queue's is made again from the log. A timer log is moved away whole, and what waits is "
         "taken from the queue of timer messages again. In place of a log file one of empty "
         "placeholders is put, so that the files behind it can be read.",
         LOST,

@@ -1,4 +1,4 @@
-"""What a store says of itself at one moment: everything that is cheap to know. `MessageStore.snapshot` makes
+"""What a store says of itself at one moment: everything that is cheap to know. `StoreStatus.snapshot` makes
 it."""
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from broker_store.engine.store_parts import StoreParts
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError, SyncError
 
-LONGEST_FLUSH_WAIT_S = 0.5
+MAX_FLUSH_WAIT_S = 0.5
 
 
 class StoreWorkers:
@@ -29,7 +29,7 @@ class StoreWorkers:
 
     def start(self) -> None:
         parts, settings = self._parts, self._parts.settings
-        flush_s = min(settings.flush_interval_commit_log / 1000, LONGEST_FLUSH_WAIT_S)
+        flush_s = min(settings.flush_interval_commit_log / 1000, MAX_FLUSH_WAIT_S)
         round_s = settings.flush_interval_consume_queue / 1000
         look_s = settings.clean_resource_interval / 1000
         timer_s = settings.timer_flush_interval_ms / 1000

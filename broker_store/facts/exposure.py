@@ -83,7 +83,7 @@ class CrashLoss:
     """What one kind of crash takes."""
 
     written: Lost
-    acknowledged: Lost  # of these, what clients were told is stored
+    acknowledged: Lost  # of these, what was acknowledged to clients
     sentence: str
 
 

@@ -108,7 +108,7 @@ class SendGroup:
         self._turn_s = self._oldest_s = 0.0
         # How long the last that were given up had waited, and how many waited then.
         self.late_ms = self.late_among = 0
-        # Called when all of a group have been told their results.
+        # Called when all of a group have their results.
         self.on_answered: Callable[[], None] = lambda: None
         self._unanswered = 0
         self._write_path = store.write_path
@@ -135,7 +135,7 @@ class SendGroup:
         self._waiting.append((message, batch, done, context, self._turn_s if expires else None))
 
     async def put(self, message: Message, *, batch: bool = False) -> PutResult:
-        """Store one message; for callers that can wait, with the result as the producer would be told it."""
+        """Store one message; for callers that can wait, with the result that a producer is sent."""
         future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
         self.add(message, _resolve, future, batch=batch)
         return await future
@@ -168,7 +168,7 @@ class SendGroup:
             else:
                 lap = times.begin(came_s, now_s)
                 results = self._store.appender.put_apart(lambda: list(self._store_all(waiting)), lap)
-        except Exception:  # nobody of the group may be left without an answer
+        except Exception:  # each send of the group needs an answer
             log.exception("a group of %d messages could not be stored", len(waiting))
             results = [PutResult(PutStatus.UNKNOWN_ERROR) for _ in waiting]
         finally:
@@ -222,19 +222,19 @@ class SendGroup:
 
         Of a queue all are put off from the first one on, so its messages stay in order.
         """
-        kept, told, its = [], [], []
+        kept, answered, its = [], [], []
         for entry, result in zip(waiting, results, strict=True):
             if result.status is PutStatus.PUT_OFF:
                 kept.append((*entry[:4], None))  # no send is given up for a wait that is ours
             else:
-                told.append(entry)
+                answered.append(entry)
                 its.append(result)
         self._waiting[:0] = kept
         if not self._scheduled:
             self._scheduled = True
             self._turn_s = self._oldest_s = self._seconds()
             self._loop.call_soon(self.flush)
-        return told, its
+        return answered, its
 
     def _store_all(self, waiting: list) -> Sequence[PutResult]:
         if True not in [entry[1] for entry in waiting]:

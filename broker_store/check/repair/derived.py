@@ -45,5 +45,5 @@ def move_index(check: StoreCheck, changed_log: bool) -> Iterator[Move]:
     )
     if is_bad or changed_log:
         for name in reversed([name for name in check.disk.list_names(directory) if index_file.is_name(name)]):
-            what = "Take the file away; the index is made anew from the log."
+            what = "Take the file away; the index is made again from the log."
             yield move_away(check.disk, directory / name, what)

@@ -16,7 +16,7 @@ from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, In
 
 class IndexWalk:
     """A lookup by position in files that were there when it was made. It may wait for the disk.
-    facts/explain.py tells each step."""
+    facts/explain.py reports each step."""
 
     def __init__(
         self,

@@ -154,7 +154,7 @@ class Opening:
             step.detail = (
                 "there is no abort: it was closed in order, or is new"
                 if clean
-                else "abort is there: whoever wrote last did not close it"
+                else "abort is there: the last run did not close the store"
             )
             if clean:
                 # Before the first write of a run, so that no crash of recovery itself can pass for a
@@ -237,7 +237,9 @@ class Opening:
 
     def _open_timer(self, end: int, expects_check: bool) -> None:
         parts = self._parts
-        parts.timer_files.open(end, parts.reads.record_at, parts.reads.min_offset(timer_log.TIMER_TOPIC, 0))
+        parts.timer_files.open(
+            end, parts.reads.records.record_at, parts.reads.min_offset(timer_log.TIMER_TOPIC, 0)
+        )
         if parts.timer_files.lacks_check and expects_check:
             self._report.finding("warning", _NO_TIMER_CHECK, timer_check.PATH)
         if parts.timer_files.taken_again_before:

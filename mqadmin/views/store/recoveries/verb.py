@@ -151,7 +151,7 @@ def _lines(report: dict):
         yield f"  {report['error']}"
     if report["abort_found"] is not None:
         yield "abort       " + (
-            "found: whoever wrote last did not close it"
+            "found: the last run did not close the store"
             if report["abort_found"]
             else "none: it was closed in order"
         )
