@@ -660,8 +660,10 @@ class EmbeddedCluster:
             min_offset=low,
             max_offset=high,
             messages=high - low,
-            earliest_store_ms=_time(store.reads.earliest_store_time(topic, queue_id)) if high > low else None,
-            last_store_ms=store.reads.last_store_time(topic, queue_id),
+            earliest_store_ms=_time(store.reads.times.earliest_store_time(topic, queue_id))
+            if high > low
+            else None,
+            last_store_ms=store.reads.times.last_store_time(topic, queue_id),
         )
 
     def create_topic(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
@@ -802,8 +804,12 @@ class EmbeddedCluster:
         lag = None if at is None else max(0, high - at)
         lag_ms = consumed_ms = None
         if timed and at is not None:
-            consumed_ms = _time(store.reads.store_time_at(topic, queue_id, at - 1)) if at > low else None
-            waits_since_ms = _time(store.reads.store_time_at(topic, queue_id, max(at, low))) if lag else None
+            consumed_ms = (
+                _time(store.reads.times.store_time_at(topic, queue_id, at - 1)) if at > low else None
+            )
+            waits_since_ms = (
+                _time(store.reads.times.store_time_at(topic, queue_id, max(at, low))) if lag else None
+            )
             lag_ms = 0 if lag == 0 else None if waits_since_ms is None else max(0, now_ms - waits_since_ms)
         return GroupQueue(
             topic=topic,
@@ -859,7 +865,7 @@ class EmbeddedCluster:
         times = [
             time_ms
             for queue_id in store.queue_ids(topic)
-            if (time_ms := _time(store.reads.last_store_time(topic, queue_id))) is not None
+            if (time_ms := _time(store.reads.times.last_store_time(topic, queue_id))) is not None
         ]
         return max(times, default=None)
 
@@ -919,7 +925,7 @@ class EmbeddedCluster:
             if to in ("earliest", "latest"):
                 after = low if to == "earliest" else high
             elif to == "time":
-                after = store.reads.offset_by_time(topic, number, value)
+                after = store.reads.times.offset_by_time(topic, number, value)
             elif low <= value <= high:
                 after = value
             else:
@@ -1090,7 +1096,7 @@ class EmbeddedCluster:
         store, found, older = self._process.store, [], False
         end_ms = min(end_ms, FOR_EVER_MS - 1)
         for queue_id in queue_ids:
-            for low, behind in store.reads.offset_ranges(topic, queue_id, 0, end_ms):
+            for low, behind in store.reads.times.offset_ranges(topic, queue_id, 0, end_ms):
                 begin = max(low, behind - limit)
                 older = older or begin > low
                 messages, _ = self._read_queue(topic, queue_id, begin, behind - begin, end_ms, budget)
@@ -1115,7 +1121,7 @@ class EmbeddedCluster:
     ) -> Found:
         found: list[StoredMessage] = []
         for queue_id in queue_ids:
-            for begin, behind in self._process.store.reads.offset_ranges(
+            for begin, behind in self._process.store.reads.times.offset_ranges(
                 topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)
             ):
                 # One more than wanted of each queue: so it is known whether something was left out.
@@ -1143,7 +1149,7 @@ class EmbeddedCluster:
         orders = [
             order
             for queue_id in queue_ids
-            if (order := self._process.store.reads.time_order(topic, queue_id, *times_ms)) is not None
+            if (order := self._process.store.reads.times.time_order(topic, queue_id, *times_ms)) is not None
         ]
         unknown = next((order for order in orders if order.unknown_below), None)
         if unknown is not None:
@@ -1154,7 +1160,7 @@ class EmbeddedCluster:
         """The first offset of a queue whose message was stored at or after a time."""
         if queue_id not in self._queue_ids(self._topic_config(topic)):
             raise NotFoundError(f"topic {topic} has no queue {queue_id}")
-        return await self._in_thread(self._parts.store.reads.offset_by_time, topic, queue_id, time_ms)
+        return await self._in_thread(self._parts.store.reads.times.offset_by_time, topic, queue_id, time_ms)
 
     async def time_doubt(self, topic: str, time_ms: int, queue_id: int | None = None) -> str | None:
         """Why a search of a queue (None: of each queue) for a time is uncertain; None when it is not."""
@@ -1162,7 +1168,8 @@ class EmbeddedCluster:
 
         def ask() -> str | None:
             orders = (
-                (number, self._process.store.reads.time_order(topic, number, time_ms)) for number in queue_ids
+                (number, self._process.store.reads.times.time_order(topic, number, time_ms))
+                for number in queue_ids
             )
             return next((f"queue {number}: {order}" for number, order in orders if order is not None), None)
 
@@ -1170,7 +1177,7 @@ class EmbeddedCluster:
 
     async def damage_at(self, log_offset: int) -> str | None:
         """How the record at a log offset is damaged; None when it is not."""
-        return await self._in_thread(self._parts.store.reads.damage_at, log_offset)
+        return await self._in_thread(self._parts.store.reads.records.damage_at, log_offset)
 
     async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are
@@ -1189,7 +1196,7 @@ class EmbeddedCluster:
             for offset in sorted(offsets):
                 if taken >= MAX_ANSWER_BYTES:
                     return len(offsets), messages, damaged, True
-                raw, damage = store.reads.record_of_entry(offset, walk.hashed)
+                raw, damage = store.reads.records.record_of_entry(offset, walk.hashed)
                 if damage is not None:
                     damaged.append(DamagedRecord(offset, damage))
                 stored = _as_far_as_readable(raw)
@@ -1215,7 +1222,7 @@ class EmbeddedCluster:
             )
         elif entries >= asked:
             reasons.append(f"the index gave as many entries as were asked for ({asked})")
-        reasons += filter(None, (store.index_doubt, store.reads.key_times_doubt(begin_ms, end_ms)))
+        reasons += filter(None, (store.index_doubt, store.reads.times.key_times_doubt(begin_ms, end_ms)))
         return Found(messages, not reasons, "; ".join(reasons), damaged=tuple(damaged))
 
     async def traces_of(self, message_id: str) -> Traces:
@@ -1246,7 +1253,10 @@ class EmbeddedCluster:
         positions, reasons, damaged = store.status.positions(), [], []
         if positions.min <= log_offset < positions.confirmed:
             raw, damage = await self._in_thread(
-                lambda: (store.reads.record_at(log_offset, False), store.reads.damage_at(log_offset))
+                lambda: (
+                    store.reads.records.record_at(log_offset, False),
+                    store.reads.records.damage_at(log_offset),
+                )
             )
             stored = _as_far_as_readable(raw)
             if stored is not None and stored.offset_id == id.upper():
@@ -1277,7 +1287,7 @@ class EmbeddedCluster:
         NotFoundError without a record, a Problem where its parts cannot be told apart.
         """
         store = self._parts.store
-        raw = await self._in_thread(store.reads.record_at, log_offset, False)
+        raw = await self._in_thread(store.reads.records.record_at, log_offset, False)
         if raw is None:
             raise NotFoundError(f"no record that can be read begins at {log_offset:,} of the log")
         try:

@@ -229,7 +229,7 @@ def plan(
     for queue_id, first, end in taken_up:
         stretches.setdefault(queue_id, []).extend((first, end - 1))
     times = [
-        store.reads.store_time_at(topic, queue_id, offset)
+        store.reads.times.store_time_at(topic, queue_id, offset)
         for queue_id, offsets in stretches.items()
         for offset in (offsets[0], offsets[-1])
     ]

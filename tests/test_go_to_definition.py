@@ -27,6 +27,10 @@ A_PULL = [
     ("server/consume.py", "self._store.reads.get", "engine/read/reads.py"),
     ("engine/read/reads.py", "= read_queue", "kernels/read.py"),
 ]
+A_MESSAGE_BY_ITS_PLACE = [
+    ("server/query.py", "self._store.reads.records.record_by_id", "engine/read/records.py"),
+    ("server/query.py", "self._store.reads.times.time_order", "engine/read/time_search.py"),
+]
 A_RECOVERY = [
     ("assembly.py", "self.store.open", "engine/store.py"),
     ("engine/store.py", "opening.run", "engine/start/opening.py"),
@@ -45,7 +49,9 @@ def index() -> dict:
     }
 
 
-@pytest.mark.parametrize(("file", "text", "defined_in"), [*A_SENT_MESSAGE, *A_PULL, *A_RECOVERY])
+@pytest.mark.parametrize(
+    ("file", "text", "defined_in"), [*A_SENT_MESSAGE, *A_PULL, *A_MESSAGE_BY_ITS_PLACE, *A_RECOVERY]
+)
 def test_an_editor_finds_the_definition(index, file, text, defined_in):
     code = (ROOM / file).read_text()
     end = code.index(text) + len(text)

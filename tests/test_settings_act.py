@@ -158,7 +158,7 @@ def seen_message_index_enable(setup):
 @effect_of("enabledAppendPropCRC")
 def seen_enabled_append_prop_crc(setup):
     store = setup.open(enabledAppendPropCRC="true")
-    raw = store.reads.record_at(store.appender.put(message()).log_offset)
+    raw = store.reads.records.record_at(store.appender.put(message()).log_offset)
     assert record.decode(raw).raw_properties.endswith(record.record_crc_pair(raw[: -record.RECORD_CRC_BYTES]))
     store.close()
 

@@ -197,7 +197,7 @@ class Timer:
             taken(records, self._clock())
             self.on_ready()
 
-        records = self._store.reads.get_records(offsets, arrived)
+        records = self._store.reads.records.get_records(offsets, arrived)
         if records is None:
             self._reading = True
         else:

@@ -1,7 +1,7 @@
 """What the broker and its server need of a store.
 
-    server/produce.py ──► store.appender.put_many ──► kernels/append.py
-    server/consume.py ──► store.reads.get ──────────► kernels/read.py
+    server/send_group.py ──► store.appender.put_many ──► kernels/append.py
+    server/consume.py ─────► store.reads.get ─────────► kernels/read.py
 
 `engine.store.MessageStore` is the store over a directory. Tests have one in memory. A store gives the parts
 that write and read as they are. A method of the store that only passes on would cost a frame for each

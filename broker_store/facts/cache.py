@@ -135,7 +135,7 @@ class ResidencyOfFiles(_Places, _QueueFiles, Residency):
 
 
 def residency(store: StoreDirectory, wrote: int | None = None) -> Residency:
-    """A look at all files. `wrote` is the end of the log when somebody knows it; else it is looked for."""
+    """A scan of all files. `wrote` is the end of the log where it is known; else it is searched for."""
     at_ms, began = int(time.time() * 1000), time.perf_counter()
     log = store.log_files()
     listed = [("commitlog", "", None, base, size, path) for base, size, path in log]

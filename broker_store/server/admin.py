@@ -250,7 +250,7 @@ class Admin:
     def _queue_offsets(self, topic: str, queue_id: int) -> QueueOffsets:
         store = self._parts.store
         low, high = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
-        last_ms = store.reads.store_time_at(topic, queue_id, high - 1) if high > low else 0
+        last_ms = store.reads.times.store_time_at(topic, queue_id, high - 1) if high > low else 0
         return QueueOffsets(max(0, low), max(0, high), max(0, last_ms))
 
     def system_topics(self, command: Command, channel: Channel) -> Command:
@@ -386,7 +386,7 @@ class Admin:
         for queue_id in range(config.read_queues if config else 0):
             high = max(0, store.reads.max_offset(topic, queue_id))
             consumed = parts.offsets.query(group, topic, queue_id)
-            last_ms = store.reads.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
+            last_ms = store.reads.times.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
             pulled = parts.offsets.pulled_offset(group, topic, queue_id)
             queue = MessageQueue(topic, parts.broker_name, queue_id)
             consumed = max(0, consumed or 0)
@@ -432,14 +432,18 @@ class Admin:
                 store.reads.min_offset(header.topic, queue_id),
                 store.reads.max_offset(header.topic, queue_id),
             )
-            oldest_ms = store.reads.earliest_store_time(header.topic, queue_id)
-            newest_ms = store.reads.store_time_at(header.topic, queue_id, high - 1) if high > low else -1
+            oldest_ms = store.reads.times.earliest_store_time(header.topic, queue_id)
+            newest_ms = (
+                store.reads.times.store_time_at(header.topic, queue_id, high - 1) if high > low else -1
+            )
             offset = self._parts.offsets.query(header.group, header.topic, queue_id)
             consumed_ms = (
-                store.reads.store_time_at(header.topic, queue_id, offset - 1) if offset else oldest_ms
+                store.reads.times.store_time_at(header.topic, queue_id, offset - 1) if offset else oldest_ms
             )
             next_ms = (
-                store.reads.store_time_at(header.topic, queue_id, offset or 0) if (offset or 0) < high else -1
+                store.reads.times.store_time_at(header.topic, queue_id, offset or 0)
+                if (offset or 0) < high
+                else -1
             )
             span = {
                 "minTimeStamp": oldest_ms,
@@ -485,7 +489,7 @@ class Admin:
                     raise FieldError("offset", offset, f"{low} to {high}, which queue {number} holds")
                 place = offset
             else:
-                place = high if time_ms < 0 else store.reads.offset_by_time(topic, number, time_ms)
+                place = high if time_ms < 0 else store.reads.times.offset_by_time(topic, number, time_ms)
             found[MessageQueue(topic, self._parts.broker_name, number)] = max(low, min(place, high))
         return found
 
@@ -632,7 +636,7 @@ class Admin:
         header = read_header(R.CONSUME_MESSAGE_DIRECTLY, command.fields)
         fields = dict(command.fields) | {"brokerName": self._parts.broker_name}
         _, log_offset = decode_offset_id(header.msg_id or "")
-        raw = await asyncio.to_thread(self._parts.store.reads.record_at, log_offset)
+        raw = await asyncio.to_thread(self._parts.store.reads.records.record_at, log_offset)
         if raw is None:
             return command.answer(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}"

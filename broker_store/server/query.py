@@ -50,7 +50,7 @@ class Query:
             found = self._store.reads.query_compared(
                 header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
             )
-        times_doubt = self._store.reads.key_times_doubt(header.begin_timestamp, header.end_timestamp)
+        times_doubt = self._store.reads.times.key_times_doubt(header.begin_timestamp, header.end_timestamp)
         return when_read(channel, found, lambda found: self._by_key(command, found, times_doubt))
 
     def _by_key(self, command: Command, found: KeyQueryResult, times_doubt: str | None) -> Command:
@@ -96,16 +96,16 @@ class Query:
                 )
             return command.answer(0, None, None, raw)
 
-        return when_read(channel, self._store.reads.record_by_id(header.offset), answer)
+        return when_read(channel, self._store.reads.records.record_by_id(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:
         """A binary search over the log, of which most is cold: it reads in a thread."""
         header = read_header(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, command.fields)
         upper = (header.boundary_type or "").lower() == "upper"
-        search = self._store.reads.offset_by_time
+        search = self._store.reads.times.offset_by_time
         offset = await asyncio.to_thread(search, header.topic, header.queue_id, header.timestamp, upper)
         order = await asyncio.to_thread(
-            self._store.reads.time_order, header.topic, header.queue_id, header.timestamp + upper
+            self._store.reads.times.time_order, header.topic, header.queue_id, header.timestamp + upper
         )
         return command.answer(0, None if order is None else str(order), {"offset": str(offset)})
 
@@ -124,5 +124,7 @@ class Query:
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_EARLIEST_MSG_STORETIME, command.fields)
         return command.answer(
-            0, None, {"timestamp": str(self._store.reads.earliest_store_time(header.topic, header.queue_id))}
+            0,
+            None,
+            {"timestamp": str(self._store.reads.times.earliest_store_time(header.topic, header.queue_id))},
         )

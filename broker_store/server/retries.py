@@ -95,7 +95,7 @@ class Retries:
             self._group.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
             return None
 
-        return when_read(channel, parts.store.reads.record_now(header.offset), store_again)
+        return when_read(channel, parts.store.reads.records.record_now(header.offset), store_again)
 
     def _tried(self, stored: record.StoredMessage) -> Message:
         """The message with one try more, with what its consumers need to know of where it came from."""

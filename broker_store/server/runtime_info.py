@@ -125,7 +125,7 @@ def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
 def _earliest_ms(parts: BrokerParts, log_offset: int) -> int:
     """When the oldest message was stored, from which clusterList shows for how many hours messages have been
     kept."""
-    first = parts.store.reads.record_at(log_offset)
+    first = parts.store.reads.records.record_at(log_offset)
     return UNKNOWN if first is None else record.decode(first, check_crc=False).store_timestamp
 
 

@@ -174,7 +174,7 @@ class TransactionHandlers:
         resumeCheckHalfMessage)."""
         header = read_header(RequestCode.RESUME_CHECK_HALF_MESSAGE, command.fields)
         _, log_offset = message_id.decode_offset_id(header.msg_id)
-        raw = await asyncio.to_thread(self._parts.store.reads.record_at, log_offset)
+        raw = await asyncio.to_thread(self._parts.store.reads.records.record_at, log_offset)
         try:
             given_up = None if raw is None else record.decode(raw)
         except FormatError:

@@ -205,7 +205,7 @@ def test_a_step_does_no_more_than_a_bound(world):
     for number in range(1_000):
         world.send(b"%d" % number, TIMER_DELAY_SEC=1)
     reads = []
-    get_records = world.store.reads.get_records
+    get_records = world.store.reads.records.get_records
     world.store.get_records = lambda offsets, done: (reads.append(len(offsets)), get_records(offsets, done))[
         1
     ]
@@ -234,7 +234,7 @@ def test_what_comes_for_a_second_that_is_being_delivered_joins_it(world):
 
 def test_a_second_that_is_near_is_not_read_again_and_one_that_is_far_is(world):
     loads = []
-    get_records = world.store.reads.get_records
+    get_records = world.store.reads.records.get_records
     world.store.get_records = lambda offsets, done: (loads.append(world.now_ms), get_records(offsets, done))[
         1
     ]
@@ -320,7 +320,7 @@ def test_cold_reads_are_waited_for(world, seconds, reads):
 def test_a_read_that_failed_is_repeated_and_what_is_gone_or_damaged_is_passed_over(world):
     world.send(b"gone", TIMER_DELAY_SEC=1)
     world.send(b"here", TIMER_DELAY_SEC=1)
-    get, get_records = world.store.reads.get, world.store.reads.get_records
+    get, get_records = world.store.reads.get, world.store.reads.records.get_records
     world.store.get = lambda request, done: GetResult(GetStatus.READ_FAILED, request.offset, 0, 2)
     assert world.timer.step(world.now_ms) == world.now_ms + 100
     world.store.get = get

@@ -46,7 +46,7 @@ class World:
         message.sys_flag = record.TRANSACTION_PREPARED
         half_message.prepare(message)
         result = self.store.appender.put(message)
-        return record.decode(self.store.reads.record_at(result.log_offset))
+        return record.decode(self.store.reads.records.record_at(result.log_offset))
 
     def commit(self, half: record.StoredMessage) -> bool:
         if not self.transactions.begin_end(half):

@@ -29,7 +29,7 @@ def stored(cluster, receipt):
     (log_offset, _, _), *_ = cluster.store.reads.read_units(
         receipt.topic, receipt.queue_id, receipt.queue_offset, 1
     )
-    return decode_messages(cluster.store.reads.record_at(log_offset), receipt.broker_name)[0]
+    return decode_messages(cluster.store.reads.records.record_at(log_offset), receipt.broker_name)[0]
 
 
 async def test_a_message_is_stored_as_it_was_given(cluster, producer):
@@ -244,7 +244,7 @@ async def test_a_oneway_message_arrives_without_an_answer(cluster, producer):
     message_id = await producer.send_oneway("T", b"x", queue_id=1)
     await until(lambda: cluster.store.reads.max_offset("T", 1) == 1)
     (log_offset, _, _), *_ = cluster.store.reads.read_units("T", 1, 0, 1)
-    assert decode_messages(cluster.store.reads.record_at(log_offset), "")[0].message_id == message_id
+    assert decode_messages(cluster.store.reads.records.record_at(log_offset), "")[0].message_id == message_id
 
 
 async def test_many_sends_at_once_are_all_stored(producer):

@@ -111,7 +111,7 @@ def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store, mon
     store.prepare()
     assert closed[:5] == [file.path for file in store.log.files][:5]
     assert all(
-        store.reads.record_at(found.log_offset)
+        store.reads.records.record_at(found.log_offset)
         for found in walk_log([(f.base, store.disk.read_file(f.path)) for f in store.log.files]).records
     )
 
@@ -133,7 +133,7 @@ def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is
         assert [flag.name for flag in store.status.snapshot().flags] == ["no_room"]
         assert store.disk.list_names(store.log.directory) == [f"{0:020d}"]
         assert store.disk.read_file(store.log.files[0].path) == before
-        assert all(store.reads.record_at(result.log_offset) for result in good)
+        assert all(store.reads.records.record_at(result.log_offset) for result in good)
     assert store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.look_at_disk()
     assert store.status.snapshot().flags == []

@@ -121,7 +121,7 @@ def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(s
             assert again.reads.max_offset("T", 0) == whole, cut
             if whole:
                 (offset,) = again.reads.query_keys("T", f"k{whole - 1}", 32).offsets
-                assert record.decode(again.reads.record_at(offset)).queue_offset == whole - 1
+                assert record.decode(again.reads.records.record_at(offset)).queue_offset == whole - 1
         assert check_store(root, small_settings(root)).findings == []
 
 

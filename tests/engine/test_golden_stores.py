@@ -123,8 +123,8 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
         for fact in facts["offsetByTimestamp"]:
             queue = fact["topic"], fact["queueId"]
             found = (
-                store.reads.offset_by_time(*queue, fact["timestamp"]),
-                store.reads.offset_by_time(*queue, fact["timestamp"], upper=True),
+                store.reads.times.offset_by_time(*queue, fact["timestamp"]),
+                store.reads.times.offset_by_time(*queue, fact["timestamp"], upper=True),
             )
             assert found == (fact["lower"], fact["upper"]), fact
         for fact in facts["queryByKey"]:
@@ -139,7 +139,7 @@ def test_a_store_that_was_closed_answers_as_the_real_one(name, tmp_path):
             assert [record.decode(raw).log_offset for raw in result.records] == result.offsets
         for fact in facts["messages"]:
             message = record.decode(
-                store.reads.record_at(fact["physicalOffset"]), log_offset=fact["physicalOffset"]
+                store.reads.records.record_at(fact["physicalOffset"]), log_offset=fact["physicalOffset"]
             )
             assert (message.offset_id, message.properties) == (fact["offsetMsgId"], fact["properties"])
         found = [
@@ -165,7 +165,9 @@ def test_every_message_of_the_golden_store_is_read_as_it_was_printed(tmp_path):
     with open_store("golden-clean", root) as store:
         for line in records:
             log_offset, size, topic, _, queue_id, _, queue_offset = line.split(" ")[:7]
-            message = record.decode(store.reads.record_at(int(log_offset)), log_offset=int(log_offset))
+            message = record.decode(
+                store.reads.records.record_at(int(log_offset)), log_offset=int(log_offset)
+            )
             assert (message.size, message.topic, message.queue_id, message.queue_offset) == (
                 int(size),
                 topic,
@@ -195,12 +197,12 @@ def test_the_killed_golden_store_comes_back_whole(tmp_path):
                     message.body.decode() for message in found if key in (*message.keys, message.unique_key)
                 ]
                 assert bodies == [f"{number}-" * (60 + number % 97)], key
-        time_999 = store.reads.store_time_at("Roll", 0, 999)
-        assert store.reads.store_time_at("Roll", 0, 1000) == time_999
+        time_999 = store.reads.times.store_time_at("Roll", 0, 999)
+        assert store.reads.times.store_time_at("Roll", 0, 1000) == time_999
         searches = [(time_999, 999, 1000), (time_999 + 1, 1001, 1000), (1 << 50, 2160, 2159), (0, 0, 0)]
         for time_ms, lower, upper in searches:
-            assert store.reads.offset_by_time("Roll", 0, time_ms) == lower
-            assert store.reads.offset_by_time("Roll", 0, time_ms, upper=True) == upper
+            assert store.reads.times.offset_by_time("Roll", 0, time_ms) == lower
+            assert store.reads.times.offset_by_time("Roll", 0, time_ms, upper=True) == upper
     after = files_of(root)
     assert {name for name in after if not name.startswith("index/")} == {
         name for name in before if not name.startswith("index/")

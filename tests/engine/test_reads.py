@@ -331,7 +331,7 @@ def test_an_entry_whose_record_is_not_sound_is_left_out_and_named(open_store, at
     found = store.reads.query_keys("topic", "k", 9)
     assert found.offsets == [places[0], places[2]]
     assert found.damaged == ((places[1], "no record begins there, but an entry of the index leads to it"),)
-    assert store.reads.record_at(places[1]) is None
+    assert store.reads.records.record_at(places[1]) is None
     region.write(places[1] + at, sound)
     assert store.reads.query_keys("topic", "k", 9).offsets == places
 
@@ -404,7 +404,7 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
     assert (found.records, [one.log_offset for one in found.damaged]) == (
         [],
         [old.places[number]],
-    ) and old.reads.record_at(old.places[number]) is None
+    ) and old.reads.records.record_at(old.places[number]) is None
     assert bodies(read(old, number + 1))[0] == b"%03d" % (number + 1) * 100
     assert flags(old) == ["damage_found"] and str(old.places[number]) in old.status.snapshot().flags[0].cause
     assert old.appender.put(message(body=b"goes on")).ok
@@ -447,7 +447,7 @@ def changed_places(raw):
 @pytest.mark.parametrize("which", range(4))
 def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
     place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
-    name, at, bit = changed_places(tags.reads.record_at(place))[which]
+    name, at, bit = changed_places(tags.reads.records.record_at(place))[which]
     change(tags, place + at, bit)
     for result in (
         tags.reads.get(GetRequest("topic", 0, 7)),
@@ -477,7 +477,7 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
 )
 def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, which, said, reads_first):
     place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
-    name, at, bit = changed_places(tags.reads.record_at(place))[which]
+    name, at, bit = changed_places(tags.reads.records.record_at(place))[which]
     change(tags, place + at, bit)
     if reads_first:  # then the file of its unit is entered
         read(tags, 6)
@@ -498,7 +498,7 @@ def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, whi
 
 def test_a_record_whose_key_has_changed_is_named_by_a_lookup_that_compares_keys(tags):
     place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
-    raw = tags.reads.record_at(place)
+    raw = tags.reads.records.record_at(place)
     at = place + raw.index(b"KEYS\1k7") + 6
     change(tags, at, 0)
     # Who asks sees that, and asks again
@@ -526,8 +526,8 @@ def test_records_of_a_deleted_topic_are_found_by_key(tags):
 @pytest.mark.parametrize("which", range(4))
 def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, which):
     place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
-    sound = tags.reads.record_by_id(place).result(10)
-    assert record.decode(sound).body == b"007" * 200 and tags.reads.damage_at(place) is None
+    sound = tags.reads.records.record_by_id(place).result(10)
+    assert record.decode(sound).body == b"007" * 200 and tags.reads.records.damage_at(place) is None
     _, at, bit = changed_places(sound)[which]
     change(tags, place + at, bit)
     said = (
@@ -536,23 +536,23 @@ def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, 
         "it states offset 7 of",
         "its tag is not that of its unit, offset 7 of topic/0",
     )
-    damage = tags.reads.record_by_id(place).result(10)
-    assert damage.startswith(said[which]) and tags.reads.damage_at(place) == damage
+    damage = tags.reads.records.record_by_id(place).result(10)
+    assert damage.startswith(said[which]) and tags.reads.records.damage_at(place) == damage
     tags.tick()
     assert flags(tags) == ["damage_found"] and str(place) in tags.status.snapshot().flags[0].cause
     change(tags, place + at, bit)
-    assert tags.reads.record_by_id(place).result(10) == sound
+    assert tags.reads.records.record_by_id(place).result(10) == sound
 
 
 def test_how_a_record_that_is_asked_for_by_its_place_is_broken_is_said(tags):
     place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
     for at, said in ((100, "CRC"), (84, "length")):  # the body, the highest byte of its length
         change(tags, place + at, 6)
-        assert said in tags.reads.record_by_id(place).result(10)
+        assert said in tags.reads.records.record_by_id(place).result(10)
         change(tags, place + at, 6)
-    assert tags.reads.record_by_id(place + 4).result(10) is None
+    assert tags.reads.records.record_by_id(place + 4).result(10) is None
     new = tags.appender.put(message(body=b"new")).log_offset
-    assert record.decode(tags.reads.record_by_id(new)).body == b"new"
+    assert record.decode(tags.reads.records.record_by_id(new)).body == b"new"
 
 
 def test_a_changed_tag_in_a_unit_does_not_give_the_message_to_whom_it_is_not_for(tags):
@@ -607,16 +607,18 @@ def test_a_record_with_a_crc_of_all_of_it_is_checked_with_that(open_store):
         enabled_append_prop_crc=True,
     )
     place = store.reads.read_units("topic", 0, 7, 1)[0].log_offset
-    raw = store.reads.record_at(place)
+    raw = store.reads.records.record_at(place)
     change(store, place + raw.index(b"KEYS") + 6, 1)
-    assert (read(store, 7).status, store.reads.record_at(place)) == (GetStatus.MESSAGE_DAMAGED, None)
+    assert (read(store, 7).status, store.reads.records.record_at(place)) == (GetStatus.MESSAGE_DAMAGED, None)
     change(store, place + raw.index(b"KEYS") + 6, 1)
 
 
 def test_the_flag_of_damage_goes_with_the_file_it_was_found_in(old):
     change(old, old.places[5] + 200, 3)
     assert read(old, 5).status is GetStatus.MESSAGE_DAMAGED
-    assert old.reads.record_at(old.places[5], check_crc=False) is not None  # who shows damage may see it
+    assert (
+        old.reads.records.record_at(old.places[5], check_crc=False) is not None
+    )  # who shows damage may see it
     old.appender.put(message())
     old.flush(), old.round()
     assert old.cleaning.delete_expired(any_age=True, most=1) == 1
@@ -695,16 +697,16 @@ def test_a_record_is_given_at_once_when_it_is_in_memory(open_store, memory, disk
     store = reopened(open_store, keyed(40))
     places = store.reads.query_keys("topic", "k39", 9).offsets
     disk_turns.clear()
-    assert record.decode(store.reads.record_now(places[0])).body == b"39"
-    assert [store.reads.record_now(place) for place in (-1, places[0] + 4, 1 << 60)] == [None] * 3
+    assert record.decode(store.reads.records.record_now(places[0])).body == b"39"
+    assert [store.reads.records.record_now(place) for place in (-1, places[0] + 4, 1 << 60)] == [None] * 3
     memory.is_there = lambda name, page: False
     store.reads.tick(1 << 40)
-    coming, nothing = store.reads.record_now(places[0]), store.reads.record_now(places[0] + 4)
+    coming, nothing = store.reads.records.record_now(places[0]), store.reads.records.record_now(places[0] + 4)
     assert not coming.done()
     disk_turns.set()
     assert record.decode(coming.result(10)).body == b"39" and nothing.result(10) is None
     new = store.appender.put(message(body=b"new")).log_offset
-    assert record.decode(store.reads.record_now(new)).body == b"new"
+    assert record.decode(store.reads.records.record_now(new)).body == b"new"
 
 
 def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, monkeypatch):
@@ -722,12 +724,12 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
         return given.pop()
 
     assert (
-        bodies(store.reads.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None]
+        bodies(store.reads.records.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None]
         and given == []
     )
     memory.is_there = lambda name, page: False
     store.reads.tick(1 << 40)
-    assert store.reads.get_records([*places, places[0] + 4], given.append) is None
+    assert store.reads.records.get_records([*places, places[0] + 4], given.append) is None
     assert bodies(until_given()) == [b"3", b"39", None]
 
     def fails(reader, offset, length):
@@ -735,7 +737,7 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(Reader, "read", fails)
-        assert store.reads.get_records(places, given.append) is None
+        assert store.reads.records.get_records(places, given.append) is None
         assert until_given() is None
     assert "the disk is gone" in next(
         flag.cause for flag in store.status.snapshot().flags if flag.name == "damage_found"
@@ -819,7 +821,7 @@ def test_doors_keep_and_drop_as_many_references_as_they_should(open_store):
         for key in ("all", "none", "k3"):
             store.reads.query_keys("topic", key, 9)
         for place in (0, 4):
-            store.reads.record_now(place)
+            store.reads.records.record_now(place)
 
     ask()
     before = [sys.getrefcount(each) for each in known]
@@ -843,7 +845,9 @@ def test_one_record_with_a_wrong_time_leads_no_search_elsewhere(open_store, cloc
     )
     for bit in (0, 6):
         change(store, place + 2, bit)  # years back or ahead
-        assert [store.reads.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)] == [
+        assert [
+            store.reads.times.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)
+        ] == [
             3,
             20,
             30,

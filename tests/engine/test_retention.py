@@ -137,7 +137,7 @@ def test_minimum_offsets_files_of_queues_and_of_the_index_follow_the_log(open_st
     assert len(store.disk.list_names(store.root / "index")) == len(store.index.files) < 4
     found = [number for number in range(200) if store.reads.query_keys("topic", f"u{number}", 1).records]
     assert found == list(range(200 - len(found), 200))
-    assert store.reads.record_at(0) is None
+    assert store.reads.records.record_at(0) is None
 
 
 def test_the_minimum_is_the_same_after_a_start(open_store, disk):

@@ -79,7 +79,10 @@ def test_a_batch_takes_consecutive_offsets(open_store):
     )
     assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 1, 2)
     assert bodies(read(store, 1)) == [b"one", b"two"]
-    assert [record.decode(store.reads.record_at(at)).body for at in result.log_offsets] == [b"one", b"two"]
+    assert [record.decode(store.reads.records.record_at(at)).body for at in result.log_offsets] == [
+        b"one",
+        b"two",
+    ]
 
 
 def test_store_times_never_step_back_though_the_clock_does(open_store, clock):
@@ -224,30 +227,33 @@ def test_a_time_finds_the_first_message_at_or_after_it_and_the_last_at_or_before
         store.appender.put(message())
     times = [START_MS, START_MS + 100, START_MS + 100, START_MS + 300, START_MS + 600]
     for at in (START_MS - 1, *times, START_MS + 150, START_MS + 700):
-        assert store.reads.offset_by_time("topic", 0, at) == min(
+        assert store.reads.times.offset_by_time("topic", 0, at) == min(
             (n for n, t in enumerate(times) if t >= at), default=5
         )
-        assert store.reads.offset_by_time("topic", 0, at, upper=True) == max(
+        assert store.reads.times.offset_by_time("topic", 0, at, upper=True) == max(
             (n for n, t in enumerate(times) if t <= at), default=0
         )
-    assert [store.reads.store_time_at("topic", 0, n) for n in range(6)] == [*times, -1]
-    assert (store.reads.earliest_store_time("topic", 0), store.reads.last_store_time("topic", 0)) == (
+    assert [store.reads.times.store_time_at("topic", 0, n) for n in range(6)] == [*times, -1]
+    assert (
+        store.reads.times.earliest_store_time("topic", 0),
+        store.reads.times.last_store_time("topic", 0),
+    ) == (
         times[0],
         times[-1],
     )
     assert (
-        store.reads.earliest_store_time("none", 0),
-        store.reads.offset_by_time("none", 0, 5),
-        store.reads.last_store_time("none", 0),
+        store.reads.times.earliest_store_time("none", 0),
+        store.reads.times.offset_by_time("none", 0, 5),
+        store.reads.times.last_store_time("none", 0),
     ) == (-1, 0, None)
 
 
 def test_a_place_in_the_log_gives_its_record_only_where_one_begins(open_store):
     store = open_store()
     places = [store.appender.put(message(body=b"x" * 700)).log_offset for _ in range(40)]
-    assert all(record.decode(store.reads.record_at(at)).log_offset == at for at in places)
+    assert all(record.decode(store.reads.records.record_at(at)).log_offset == at for at in places)
     assert all(
-        store.reads.record_at(at) is None
+        store.reads.records.record_at(at) is None
         for at in (-1, 1, places[3] + 4, places[-1] + 1, store.log.wrote, 1 << 60, places[19] + 800)
     )
 
@@ -405,7 +411,7 @@ def test_with_sync_flush_nothing_is_shown_or_confirmed_before_it_is_on_disk(open
     for result in results:
         store.confirmation.when_confirmed(result.log_end, heard.append)
     assert (store.confirmed, heard, read(store, 0).status) == (0, [], GetStatus.NO_MESSAGE_IN_QUEUE)
-    assert store.reads.record_at(0) is None and store.worker("log-flusher").nudges
+    assert store.reads.records.record_at(0) is None and store.worker("log-flusher").nudges
     store.flush()
     assert heard == [PutStatus.PUT_OK] * 2 and store.confirmed == results[1].log_end
     assert len(bodies(read(store, 0))) == 2

@@ -195,7 +195,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         line, low = self.model.get(queue, []), self.minimum(queue)
         at = self.clock() - back_ms
         first = next((number for number in range(low, len(line)) if line[number].at_ms >= at), len(line))
-        assert self.store.reads.offset_by_time(*queue, at) == first
+        assert self.store.reads.times.offset_by_time(*queue, at) == first
 
     def teardown(self):
         if hasattr(self, "store"):

@@ -25,7 +25,7 @@ def stored(open_store, clock):
     for number in range(60):
         clock.advance(MINUTE)
         places.append(store.appender.put(Message("topic", 0, b"%02d" % number)).log_offset)
-    times = [store.reads.store_time_at("topic", 0, number) for number in range(60)]
+    times = [store.reads.times.store_time_at("topic", 0, number) for number in range(60)]
     store.close()
     assert times[0] == begin_ms + MINUTE
 
@@ -54,13 +54,13 @@ def test_a_search_in_a_log_whose_clock_was_set_back_finds_the_first_and_the_last
     assert store.times.steps == ((places[40], times[39], times[40]),) and store.times.known_from == 0
     for at_ms in range(times[0] - MINUTE, times[-1] + 30 * MINUTE, MINUTE // 2):
         found = (
-            store.reads.offset_by_time("topic", 0, at_ms),
-            store.reads.offset_by_time("topic", 0, at_ms, upper=True),
+            store.reads.times.offset_by_time("topic", 0, at_ms),
+            store.reads.times.offset_by_time("topic", 0, at_ms, upper=True),
         )
         assert found == by_definition(times, at_ms)
-        order = store.reads.time_order("topic", 0, at_ms)
+        order = store.reads.times.time_order("topic", 0, at_ms)
         assert (order is not None) == (times[40] < at_ms <= times[39])
-    assert str(store.reads.time_order("topic", 0, times[30])) == (
+    assert str(store.reads.times.time_order("topic", 0, times[30])) == (
         f"store times go back once, at {places[40]:,} of the log by {times[39] - times[40]:,} ms:"
         " messages of the time that was asked for lie in more than one part of the queue"
     )
@@ -72,7 +72,7 @@ def test_the_messages_of_a_time_are_found_in_each_part(stored, open_store):
     store = open_store()
     for begin in range(0, 60, 7):
         for end in range(begin, 60, 5):
-            ranges = store.reads.offset_ranges("topic", 0, times[begin], times[end])
+            ranges = store.reads.times.offset_ranges("topic", 0, times[begin], times[end])
             wanted = [number for number in range(60) if times[begin] <= times[number] <= times[end]]
             assert [number for first, following in ranges for number in range(first, following)] == wanted
 
@@ -85,8 +85,8 @@ def test_a_record_that_states_another_time_is_noted_and_counts_with_its_time(sto
     assert [step.log_offset for step in store.times.steps] == [places[30 if by < 0 else 31]]
     for at_ms in (times[3], times[29], times[30], times[30] + 1, times[31], times[50]):
         assert (
-            store.reads.offset_by_time("topic", 0, at_ms),
-            store.reads.offset_by_time("topic", 0, at_ms, upper=True),
+            store.reads.times.offset_by_time("topic", 0, at_ms),
+            store.reads.times.offset_by_time("topic", 0, at_ms, upper=True),
         ) == by_definition(times, at_ms)
 
 
@@ -116,7 +116,7 @@ def test_without_the_note_nothing_is_known_of_what_a_start_does_not_read(stored,
     begin = store.report.start["base"]
     assert begin > 0 and store.times.known_from == begin
     assert f"not known whether store times go back below {begin:,} of the log" in str(
-        store.reads.time_order("topic", 0, times[3])
+        store.reads.times.time_order("topic", 0, times[3])
     )
     assert json.loads((root / "config" / FILE_NAME).read_text())["from"] == begin
 
@@ -168,7 +168,7 @@ def test_more_steps_than_are_kept_leave_the_older_part_unknown(open_store, clock
     for _ in range(20):
         clock.advance(MINUTE)
         places.append(store.appender.put(Message("topic", 0, b"x")).log_offset)
-    last_ms = store.reads.store_time_at("topic", 0, 19)
+    last_ms = store.reads.times.store_time_at("topic", 0, 19)
     root = store.root
     store.close()
     with open(root / "commitlog" / f"{0:020d}", "r+b") as log:
@@ -184,9 +184,9 @@ def test_a_lookup_by_key_says_when_times_go_back_across_its_begin_or_end(stored,
     _, _, times, set_times = stored
     set_times({number: times[number] - 25 * MINUTE for number in range(40, 59)})
     store = open_store()
-    assert "ask without times" in store.reads.key_times_doubt(times[30], times[50])
-    assert store.reads.key_times_doubt(0, 1 << 62) is None
-    assert store.reads.key_times_doubt(times[3], times[5]) is None
+    assert "ask without times" in store.reads.times.key_times_doubt(times[30], times[50])
+    assert store.reads.times.key_times_doubt(0, 1 << 62) is None
+    assert store.reads.times.key_times_doubt(times[3], times[5]) is None
 
 
 def test_an_archive_of_a_part_in_which_times_go_back_or_may_go_back_says_so(stored, open_store):

@@ -102,7 +102,7 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
         assert heard
         logs.append(
             (
-                store.reads.log_bytes(0, store.confirmed),
+                store.reads.records.log_bytes(0, store.confirmed),
                 [store.reads.read_units("topic", queue, 0, 1_000) for queue in range(3)],
                 [
                     len(store.reads.query_keys("topic", f"k{number}b", 32, 0, 1 << 62).records)

@@ -84,7 +84,7 @@ def test_with_the_crc_of_records_each_ends_with_that_of_its_own_bytes(messages, 
     )
     for message, result in zip(messages, results, strict=True):
         if result.ok:
-            raw = store.reads.record_at(result.log_offset)
+            raw = store.reads.records.record_at(result.log_offset)
             assert with_crc(raw)
             assert record.decode(raw).properties.items() >= properties.decode(message.properties).items()
     store.die()
@@ -96,7 +96,7 @@ def test_with_the_crc_of_records_each_of_a_batch_has_one(message, inner):
     store = hand_store(enabled_append_prop_crc=True)
     result = store.appender.put_batch(message)
     assert result.count == len(inner) and all(
-        with_crc(store.reads.record_at(offset)) for offset in result.log_offsets
+        with_crc(store.reads.records.record_at(offset)) for offset in result.log_offsets
     )
     store.die()
 
@@ -104,7 +104,7 @@ def test_with_the_crc_of_records_each_of_a_batch_has_one(message, inner):
 def test_a_crc_that_came_with_the_properties_of_another_record_is_made_right():
     store = hand_store()
     stale = b"a\1b\2" + record.record_crc_pair(b"another record")
-    raw = store.reads.record_at(store.appender.put(Message("T", 0, b"body", stale)).log_offset)
+    raw = store.reads.records.record_at(store.appender.put(Message("T", 0, b"body", stale)).log_offset)
     assert with_crc(raw) and len(record.decode(raw).raw_properties) == len(stale)
     store.die()
 

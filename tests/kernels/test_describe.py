@@ -33,7 +33,7 @@ def stored(message: Message, **changes) -> record.StoredMessage:
     store = hand_store(**changes)
     result = store.appender.put(message)
     assert result.status is PutStatus.PUT_OK
-    raw = store.reads.record_at(result.log_offset)
+    raw = store.reads.records.record_at(result.log_offset)
     store.die()
     return next(iter(record.decode_all(raw)))
 
@@ -92,7 +92,7 @@ def test_hosts_of_ipv6_stand_beside_those_of_ipv4_in_one_group():
         [Message("T", 0, b"%d" % n, born_host=hosts[n % 4], store_host=hosts[n // 4 % 4]) for n in range(16)]
     )
     for number, result in enumerate(results):
-        (found,) = record.decode_all(store.reads.record_at(result.log_offset))
+        (found,) = record.decode_all(store.reads.records.record_at(result.log_offset))
         assert (found.born_host, found.store_host) == (hosts[number % 4], hosts[number // 4 % 4])
     store.die()
 

@@ -104,7 +104,7 @@ def test_times_that_have_no_room_are_left_out_and_the_message_goes():
     for length in (32_700, 32_740):
         told = properties.encode({"REAL_TOPIC": "Orders", "REAL_QID": "0"})
         told += b"A\x01" + b"x" * (length - len(told) - 3) + b"\x02"
-        raw = store.reads.record_at(store.appender.put(Message(WAITS, 0, b"x", told)).log_offset)
+        raw = store.reads.records.record_at(store.appender.put(Message(WAITS, 0, b"x", told)).log_offset)
         assert store.appender.put_waited(raw, 1, WAITS, FORBIDDEN, [1]).statuses == [PutStatus.PUT_OK]
     first, second = (record.decode(raw) for raw in records_of(store, 0)[1::2])
     assert "TIMER_DEQUEUE_MS" in first.properties and "TIMER_DEQUEUE_MS" not in second.properties
@@ -123,7 +123,7 @@ def test_times_that_have_no_room_are_left_out_and_the_message_goes():
 )
 def test_bytes_that_are_no_record_have_no_place(change):
     store = hand_store()
-    raw = store.reads.record_at(
+    raw = store.reads.records.record_at(
         store.appender.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
     )
     moved = store.appender.put_waited(raw + change(raw), 2, WAITS, FORBIDDEN)
@@ -139,7 +139,9 @@ def test_a_group_goes_on_over_the_end_of_a_log_file_and_in_an_index_without_room
         + b"\x02"
     )
     raw = b"".join(
-        store.reads.record_at(store.appender.put(Message(WAITS, 0, bytes([number]) * 300, told)).log_offset)
+        store.reads.records.record_at(
+            store.appender.put(Message(WAITS, 0, bytes([number]) * 300, told)).log_offset
+        )
         for number in range(8)
     )
     files = len(store.log.files)
@@ -153,7 +155,7 @@ def test_a_group_goes_on_over_the_end_of_a_log_file_and_in_an_index_without_room
 
 def test_a_store_that_takes_nothing_says_so_for_each():
     store = hand_store()
-    raw = store.reads.record_at(
+    raw = store.reads.records.record_at(
         store.appender.put(Message(WAITS, 0, b"x", b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02")).log_offset
     )
     store.close()

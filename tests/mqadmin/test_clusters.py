@@ -643,9 +643,9 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
             queue_id = int(path.split("/")[4])
             if what == "offset":
                 time_ms = query["time_ms"]
-                order = process.store.reads.time_order("orders", queue_id, time_ms)
+                order = process.store.reads.times.time_order("orders", queue_id, time_ms)
                 return {
-                    "offset": process.store.reads.offset_by_time("orders", queue_id, time_ms),
+                    "offset": process.store.reads.times.offset_by_time("orders", queue_id, time_ms),
                     "doubt": order and str(order),
                 }
             messages = [number for number in range(20) if number % 2 == queue_id][

@@ -37,7 +37,7 @@ def _half(cluster, key: str, **pairs: str) -> record.StoredMessage:  # noqa: F81
         born_timestamp=parts.clock(),
     )
     half_message.prepare(message)
-    return record.decode(parts.store.reads.record_at(_put(cluster, message).log_offset))
+    return record.decode(parts.store.reads.records.record_at(_put(cluster, message).log_offset))
 
 
 async def test_delayed_messages_are_counted_by_level_with_the_time_of_the_first(cluster):  # noqa: F811
@@ -74,7 +74,7 @@ async def test_timed_messages_are_counted_by_hour_and_topic_and_each_says_when_i
     pairs = {"TIMER_DELIVER_MS": str(now_ms + 600_123), "UNIQ_KEY": "K1"}
     message = Message("orders", 1, b"x", properties.encode(pairs), born_timestamp=now_ms)
     assert parts.timer.admission.schedule(message, pairs) is None
-    stored = record.decode(parts.store.reads.record_at(_put(cluster, message).log_offset))
+    stored = record.decode(parts.store.reads.records.record_at(_put(cluster, message).log_offset))
     fate = cluster.fate(stored)
     assert (fate["kind"], fate["waits"], fate["topic"], fate["queue_id"], fate["recalls"]) == (
         "timed",

@@ -302,7 +302,7 @@ async def test_a_consumer_is_given_one_message_to_consume(harness):
     answer = await harness.ask(309, consumerGroup="CG", clientId="127.0.0.1@1", msgId=stored.offset_id)
     assert b"CR_SUCCESS" in answer.body
     asked = harness.consumer.asked[0]
-    assert asked.body == harness.store.reads.record_at(0) and asked.fields["brokerName"] == "broker-a"
+    assert asked.body == harness.store.reads.records.record_at(0) and asked.fields["brokerName"] == "broker-a"
     assert (await harness.ask(309, consumerGroup="CG", clientId="127.0.0.1@1", msgId="nonsense")).code == 1
 
 

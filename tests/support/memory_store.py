@@ -43,6 +43,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], int], *, sync_flush: bool = False):
         # It has no parts: it does all by itself.
         self.reads = self.appender = self.confirmation = self.status = self.cleaning = self.log = self
+        self.records = self.times = self  # of `reads`
         self.clock = clock
         self.sync_flush = sync_flush
         self.cold = False

@@ -93,8 +93,8 @@ def test_searches_by_time_answer_as_the_real_store(with_facts):
     for fact in facts["offsetByTimestamp"]:
         name = fact["topic"], fact["queueId"]
         found = (
-            store.reads.offset_by_time(*name, fact["timestamp"]),
-            store.reads.offset_by_time(*name, fact["timestamp"], upper=True),
+            store.reads.times.offset_by_time(*name, fact["timestamp"]),
+            store.reads.times.offset_by_time(*name, fact["timestamp"], upper=True),
         )
         assert found == (fact["lower"], fact["upper"]), fact
 

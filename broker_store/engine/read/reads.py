@@ -20,11 +20,11 @@ What may be touched, by log offset:
 A page fault on the loop would stop every connection, so it touches only pages that are known to be in memory.
 What was heard about a page counts for a round of 1 s (R_ROUND), then it is asked about again.
 
-Loop thread, unless a docstring says otherwise. The rest of the class is in three parts:
+Loop thread, unless a docstring says otherwise. Three parts have modules of their own:
 
-    stops.py         what kernels stop for
-    records.py       single records, and whether they are damaged
-    time_search.py   messages by store time
+    stops.py                  what kernels stop for
+    records: records.py       single records, and whether they are damaged
+    times: time_search.py     messages by store time
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Reads:
         self._words[c.R_LOOKUP] = index.lookup_address
         self._most_found = settings.max_msgs_num_batch
         self._stops = ReadStops(log, queues, index, self._words, wake, on_damage)
-        self._records = RecordReads(
+        self.records = RecordReads(
             context,
             log,
             queues,
@@ -126,23 +126,7 @@ class Reads:
             wake,
             on_damage,
         )
-        times_of = TimeSearch(log, queues, times, self._readers)
-        # Bound here: a frame that only passes on would take as long as a short read.
-        records = self._records
-        self.record_now, self.record_at, self.record_by_id = (
-            records.record_now,
-            records.record_at,
-            records.record_by_id,
-        )
-        self.get_records, self.log_bytes = records.get_records, records.log_bytes
-        self.damage_at, self.record_of_entry = records.damage_at, records.record_of_entry
-        self.offset_by_time, self.offset_ranges = times_of.offset_by_time, times_of.offset_ranges
-        self.store_time_at, self.time_order = times_of.store_time_at, times_of.time_order
-        self.earliest_store_time, self.last_store_time = (
-            times_of.earliest_store_time,
-            times_of.last_store_time,
-        )
-        self.key_times_doubt = times_of.key_times_doubt
+        self.times = TimeSearch(log, queues, times, self._readers)
 
     def begin(self, log_end: int) -> None:
         """Count what is written from log offset `log_end` on as in memory."""
@@ -352,10 +336,10 @@ class Reads:
         found, last_ms, last_offset = walk.find()
         offsets, records, damaged = [], [], []
         for offset in sorted(found):
-            raw, damage = self._records.record_of_entry(offset, walk.hashed)
+            raw, damage = self.records.record_of_entry(offset, walk.hashed)
             if damage is not None:
                 damaged.append(DamagedRecord(offset, damage))
-                self._records.report_damage(offset, damage)
+                self.records.report_damage(offset, damage)
             elif raw is not None:
                 offsets.append(offset)
                 records.append(raw)
