@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 TURN_S = 0.002
+THREAD_S = 0.02
 PIECE = 64  # entries between two readings of the clock
 
 Entry = TypeVar("Entry")
@@ -47,7 +48,8 @@ class StepsInTurn:
     """
 
     def __init__(self, after_turn: Callable[[], None] = lambda: None) -> None:
-        """`after_turn` is called after each turn of work that takes more than one."""
+        """`after_turn` is called after each turn of work that takes more than one, and each THREAD_S while a
+        function of it runs in a thread."""
         self._after_turn = after_turn
         self._waiting: deque[tuple[Steps, Callable[[Any, Exception | None], None]]] = deque()
         self._task: asyncio.Task | None = None
@@ -74,12 +76,22 @@ class StepsInTurn:
                     is_over, wanted = _some(steps, None, done)
                     continue
                 try:
-                    found, error = await asyncio.to_thread(wanted), None
+                    found, error = await self._in_thread(wanted), None
                 except Exception as raised:  # raised in the generator, which handles it
                     found, error = None, raised
                 is_over, wanted = _some(steps, found, done, error)
             self._waiting.popleft()
             wanted = None
+
+    async def _in_thread(self, function: Callable[[], object]) -> object:
+        work = asyncio.ensure_future(asyncio.to_thread(function))
+        try:
+            while not work.done():
+                await asyncio.wait({work}, timeout=THREAD_S)
+                self._after_turn()
+            return work.result()
+        finally:
+            work.cancel()
 
     async def stop(self) -> None:
         """Cancel what is not done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 
@@ -87,6 +88,20 @@ async def test_what_is_made_in_many_turns_is_not_walked(long_lived):
         await asyncio.sleep(0)
     assert done == [None] and len(made) == 100_000
     assert max(walked) < 20_000 and gc.get_freeze_count() >= 80_000
+    await turns.stop()
+
+
+async def test_what_a_thread_makes_for_a_step_is_set_apart_while_it_works():
+    called, done = threading.Event(), []
+
+    def steps():
+        return (yield lambda: (called.clear(), called.wait(10))[1])
+
+    turns = StepsInTurn(after_turn=called.set)
+    turns.take(steps(), lambda result, error: done.append((result, error)))
+    while not done:
+        await asyncio.sleep(0)
+    assert done == [(True, None)]
     await turns.stop()
 
 
