@@ -75,7 +75,7 @@ def start(schedule_id: int) -> None:
     try:
         caller = caller_of(schedule.created_by)
         _check_the_one_before(schedule.last_run)
-        kind = f"pipeline/{schedule.job}"
+        kind = f"pipeline_{schedule.job}"
         with audit.audited(
             caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk
         ) as record:

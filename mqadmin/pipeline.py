@@ -46,7 +46,7 @@ class PipelineJob:
     @property
     def kind(self) -> str:
         """Its name among the jobs of `mqadmin/jobs.py`."""
-        return f"pipeline/{self.name}"
+        return f"pipeline_{self.name}"
 
 
 JOBS = {

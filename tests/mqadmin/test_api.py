@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -14,7 +15,8 @@ from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, tokens
+from mqadmin import clusters, jobs, tokens
+from mqadmin.api import schemas
 from mqadmin.api.reading import OneValueParser
 from tests.support.fake_cluster import FakeCluster
 
@@ -622,3 +624,7 @@ async def test_files_of_a_topic_that_is_not_there_are_not_found(cluster, local, 
     answer = await local.get(f"/api/v1/{path}?topic=nope")
     assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
     assert (await local.get(f"/api/v1/{path}?topic=orders")).status_code == 200
+
+
+def test_the_contract_names_the_kinds_of_jobs_that_there_are():
+    assert set(get_args(schemas.NewJob.model_fields["kind"].annotation)) == set(jobs.KINDS)

@@ -65,7 +65,7 @@ def test_queues_begin_and_end_where_the_real_store_says(with_facts):
     store, facts = with_facts
     for queue in facts["queues"]:
         name = queue["topic"], queue["queueId"]
-        assert (store.reads.min_offset(*name), store.reads.max_offset(*name)) == (
+        assert (store.min_offset(*name), store.max_offset(*name)) == (
             queue["minOffset"],
             queue["maxOffset"],
         )
@@ -77,7 +77,7 @@ def test_queues_begin_and_end_where_the_real_store_says(with_facts):
 def test_reads_answer_as_the_real_store(with_facts):
     store, facts = with_facts
     for fact in facts["getMessage"]:
-        read = store.reads.get(
+        read = store.get(
             fact["topic"], fact["queueId"], fact["offset"], fact["maxNums"], fact["expression"]
         )
         assert (read.status, read.next_offset, read.log_offsets) == (
@@ -93,8 +93,8 @@ def test_searches_by_time_answer_as_the_real_store(with_facts):
     for fact in facts["offsetByTimestamp"]:
         name = fact["topic"], fact["queueId"]
         found = (
-            store.reads.times.offset_by_time(*name, fact["timestamp"]),
-            store.reads.times.offset_by_time(*name, fact["timestamp"], upper=True),
+            store.offset_by_time(*name, fact["timestamp"]),
+            store.offset_by_time(*name, fact["timestamp"], upper=True),
         )
         assert found == (fact["lower"], fact["upper"]), fact
 
