@@ -77,9 +77,7 @@ def test_queues_begin_and_end_where_the_real_store_says(with_facts):
 def test_reads_answer_as_the_real_store(with_facts):
     store, facts = with_facts
     for fact in facts["getMessage"]:
-        read = store.get(
-            fact["topic"], fact["queueId"], fact["offset"], fact["maxNums"], fact["expression"]
-        )
+        read = store.get(fact["topic"], fact["queueId"], fact["offset"], fact["maxNums"], fact["expression"])
         assert (read.status, read.next_offset, read.log_offsets) == (
             fact["status"],
             fact["nextBeginOffset"],
