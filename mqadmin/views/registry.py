@@ -1,5 +1,5 @@
-"""All views, and what the rest of the dashboard takes from them: addresses, live numbers, parts of pages,
-REST routes, verbs and rows of access.
+"""All views, and what the rest of the dashboard takes from them: addresses, tabs, live numbers, parts of
+pages, REST routes, verbs and rows of access.
 
 A name that two views give is an error, and shows at the first use.
 """
@@ -23,7 +23,7 @@ from mqadmin.views import (
     waiting,
 )
 from mqadmin.views.store import bytes, cache, disk, doctor, index, journey, lab, layout, recoveries, write
-from mqadmin.views.view import Part, Stream, VerbFace, View
+from mqadmin.views.view import Part, Stream, Tab, VerbFace, View
 
 if TYPE_CHECKING:
     from django.urls import URLPattern
@@ -59,6 +59,12 @@ VIEWS: tuple[View, ...] = (
 def pages() -> list[URLPattern]:
     """The addresses of all views. Imports all pages."""
     return [pattern for view in VIEWS for pattern in view.pages]
+
+
+@functools.cache
+def tabs() -> tuple[Tab, ...]:
+    """The tabs of the store's pages, from left to right."""
+    return tuple(sorted((tab for view in VIEWS for tab in view.tabs), key=lambda tab: tab.place))
 
 
 @functools.cache

@@ -81,11 +81,23 @@ class VerbFace(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab above the pages of the store."""
+
+    page: str  # the name of its address; it is the current tab at the addresses that begin so, too
+    title: str
+    # Among the other tabs, which follow the life of a message: it is written, flushed, indexed, read and
+    # deleted; then come crashes, checks and the bytes. Places are ten apart, so that a tab fits between two.
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A view, by the package that is its folder. What it does not have is empty or None."""
 
     package: str
     rest: Rest | None = None  # set where there is an api.py
+    tabs: tuple[Tab, ...] = ()
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from django.template.loader import get_template
 
+from mqadmin.templatetags.tabs import store_tabs
 from mqadmin.views import registry
 from mqadmin.views.view import VIEWS_DIRECTORY, View
 from tests.support import access_table
@@ -48,6 +49,32 @@ def test_a_view_has_a_row_of_access_for_each_of_its_addresses(view):
 def test_the_table_of_access_has_the_rows_of_the_views():
     text = access_table.TABLE.read_text()
     assert access_table.table(text) == text, "run python -m tests.support.access_table"
+
+
+@pytest.mark.parametrize("view", registry.VIEWS, ids=lambda view: view.name)
+def test_a_tab_names_a_page_of_its_view(view):
+    assert {tab.page for tab in view.tabs} <= {pattern.name for pattern in view.pages}
+
+
+def test_the_tabs_have_places_of_their_own_and_begin_with_the_map():
+    places = [tab.place for tab in registry.tabs()]
+    assert places == sorted(set(places))
+    assert registry.tabs()[0].page == "store"
+
+
+@pytest.mark.parametrize(
+    ("here", "current"),
+    [
+        ("/store/", "/store/"),
+        ("/store/disk/", "/store/disk/"),
+        ("/store/recovery/start-1/", "/store/recovery/"),
+        ("/jobs/", None),
+    ],
+)
+def test_the_current_tab_is_that_of_the_address_or_of_the_begin_of_it(here, current, rf):
+    shown = store_tabs({"request": rf.get(here)})
+    assert shown["current"] == current
+    assert len(shown["tabs"]) == len(registry.tabs())
 
 
 def test_no_name_is_given_twice():

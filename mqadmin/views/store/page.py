@@ -28,7 +28,7 @@ async def store(request):
             return await drawn(request, "store/log_files.html", shown)
         shown = await (_from_files if is_failed else _queue_files)(cluster, request)
         return await drawn(request, "store/queue_files.html", shown)
-    context = {"store": cluster.store(), "recovery": cluster.recovery(), "tab": "map", "log_files": None}
+    context = {"store": cluster.store(), "recovery": cluster.recovery(), "log_files": None}
     try:
         if is_failed:
             context |= await _from_files(cluster, request)

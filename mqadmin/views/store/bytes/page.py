@@ -36,7 +36,6 @@ async def bytes_page(request):
     asked["kind"] = asked["kind"] or KINDS[0]
     given = {name: value for name, value in asked.items() if value}
     context = {
-        "tab": "bytes",
         "asked": asked,
         "kinds": KIND_TITLES.items(),
         "problem": "",

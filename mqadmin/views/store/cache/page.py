@@ -45,7 +45,6 @@ def facts(cluster) -> dict:
         "more_groups": max(0, len(picture.groups) - SHOWN_GROUPS),
         "not_told": any(file.resident_bytes is None for file in picture.files),
         "inspects": cluster.inspects,
-        "tab": "cache",
     }
 
 

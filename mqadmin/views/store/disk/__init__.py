@@ -1,5 +1,5 @@
 """How full the disk is, when it will be fuller, and which groups lose messages by what is deleted then."""
 
-from mqadmin.views.view import Rest, View
+from mqadmin.views.view import Rest, Tab, View
 
-VIEW = View(__name__, Rest("Store", "inside_disk", "/store"))
+VIEW = View(__name__, Rest("Store", "inside_disk", "/store"), tabs=(Tab("disk", "Disk", 60),))

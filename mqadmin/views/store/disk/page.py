@@ -68,7 +68,6 @@ def facts(cluster, asked: QueryDict) -> dict:
         "disk": found,
         "files": [file | _shown(file) for file in found["files"]],
         "forced": found["forced"] | _shown(found["forced"]),
-        "tab": "disk",
         "hours": hours,
         "problem": problem,
         "most_hours": MOST_RETENTION_HOURS,

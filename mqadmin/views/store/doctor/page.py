@@ -34,7 +34,6 @@ async def doctor(request, run_id=None):
             raise
         runs, run, problem = [], None, error
     context = {
-        "tab": "doctor",
         "store": clusters.current().store(),
         "runs": runs[:MOST_RUNS],
         "problem": problem,

@@ -39,7 +39,7 @@ async def index(request: HttpRequest):
         return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
     files = cluster.store_index()
     chosen = request.GET["file"] if request.GET.get("file") else files[-1].name if files else None
-    context = {"files": files, "tab": "index", "chosen": chosen, "picture": None, "chains": None}
+    context = {"files": files, "chosen": chosen, "picture": None, "chains": None}
     if chosen is not None:
         picture = await cluster.index_slots(chosen)
         context |= {

@@ -53,7 +53,6 @@ async def _shown(asked: dict, errors: dict) -> dict:
         "flushes": FLUSHES,
         "cuts": cuts,
         "most": MAX_MESSAGES,
-        "tab": "lab",
     }
 
 
@@ -92,7 +91,6 @@ async def lab_run(request, job_id):
         "over": job["state"] in jobs.OVER,
         "killed": POINTS.get(job["parameters"].get("point")),
         "recovery": recovery,
-        "tab": "lab",
     }
     return render(request, "store/lab/facts.html" if request.htmx else "store/lab/run.html", context)
 

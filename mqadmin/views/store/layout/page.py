@@ -57,7 +57,6 @@ def facts(cluster, asked: QueryDict) -> dict:
 def _as_asked(asked: QueryDict) -> dict:
     return {
         "asked": {name: asked.get(name, "").strip() for name in ASKED},
-        "tab": "layout",
         "problem": "",
         "is_unreadable": False,
         "one": None,

@@ -1,5 +1,5 @@
 """Starts of the store: the one that runs, the record of each, and what a start would do now."""
 
-from mqadmin.views.view import Rest, View
+from mqadmin.views.view import Rest, Tab, View
 
-VIEW = View(__name__, Rest("Store", "inside_recoveries", "/store"))
+VIEW = View(__name__, Rest("Store", "inside_recoveries", "/store"), tabs=(Tab("recovery", "Recovery", 70),))

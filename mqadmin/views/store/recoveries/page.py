@@ -27,7 +27,6 @@ async def recovery(request):
     context = {
         "recovery": found,
         "starts": starts,
-        "tab": "recovery",
         "says_so_itself": clusters.current().state().state in ("opening", "recovering"),
     }
     return render(request, "store/recoveries/page.html", context)
@@ -41,7 +40,6 @@ async def record(request, recovery_id):
         "recovery_facts.html" if request.htmx else "store/recoveries/record.html",
         {
             "recovery": found,
-            "tab": "recovery",
             "rest": f"/api/v1/store/recoveries/{recovery_id}",
             "command": f"recovery {recovery_id}",
         },

@@ -130,7 +130,6 @@ async def write(request):
             for name, title, unit, lead, none in HISTOGRAMS
         ],
         "measured_a_second": MEASURED_A_SECOND,
-        "tab": "write",
     }
     return render(request, "store/write/page.html", context)
 
@@ -170,7 +169,6 @@ async def dispatch(request):
         "flush": flush,
         "exposure": await asyncio.to_thread(cluster.exposure),
         "past": live.sampler.past("store.positions"),
-        "tab": "dispatch",
     }
     return render(request, "store/write/dispatch.html", context)
 
