@@ -26,6 +26,7 @@ from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError
+from broker_store.facts.threads import ThreadTimes
 from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.kv_file import KeyValueFile
 from broker_store.server.audited_requests import note_name_server
@@ -65,6 +66,11 @@ def _sampler_failed(name: str, error: BaseException) -> None:
     log.error("%s has ended: no more samples are taken", name, exc_info=error)
 
 
+def _thread_watch_failed(name: str, error: BaseException) -> None:
+    """Log that threads are no longer measured; messages do not depend on it."""
+    log.error("%s has ended: threads and the loop are no longer measured", name, exc_info=error)
+
+
 class BrokerProcess:
     """The engine and what serves it, on the running loop.
 
@@ -91,6 +97,8 @@ class BrokerProcess:
         self.broker: Broker | None = None
         self.parts: BrokerParts | None = None
         self._sampler: Worker | None = None
+        self.threads = ThreadTimes(self._wake, wall_clock_ms)
+        self._thread_watch: Worker | None = None  # from `start` to the end of `stop`
         # Writes records of changes, in a thread; without it they are written to the log.
         self.write_changes: Callable[[Sequence[ChangeRecord]], None] | None = None
         self._records = (
@@ -121,6 +129,7 @@ class BrokerProcess:
         """Recover and open every port. Raises StoreError, OSError; what was started is then stopped."""
         loop = self._loop = asyncio.get_running_loop()
         try:
+            self._watch_threads()
             await self._in_thread(self._open_store)
             looks_only = self.settings.store.inspect
             nameserver = None
@@ -178,6 +187,11 @@ class BrokerProcess:
         finally:
             if self._records is not None and self._records.failure:
                 log.warning("the record of this start is not kept: %s", self._records.failure)
+
+    def _watch_threads(self) -> None:
+        self.threads.start(threading.get_ident())
+        self._thread_watch = Worker("thread-watch", self.threads.step, 1.0, _thread_watch_failed)
+        self._thread_watch.start()
 
     def _sample_files(self) -> SampleFiles:
         return SampleFiles(self.store.disk, self.store.root.parent / samples.DIRECTORY)
@@ -239,6 +253,10 @@ class BrokerProcess:
             self.store.close()
         else:
             await self._in_thread(self.store.close)
+        if self._thread_watch is not None:
+            self.threads.stop()
+            await self._in_thread(self._thread_watch.stop)
+            self._thread_watch = None
 
     @property
     def ports(self) -> dict[str, str]:

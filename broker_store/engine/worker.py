@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from broker_store.engine.last_minute import LastMinute
+
 HAND_OVER_S = 0.0002  # a thread wakes in 0.02 ms; on a full machine the caller must not wait for its turn
 
 
@@ -43,8 +45,9 @@ class Worker:
         self._begun = threading.Lock()  # released when a step begins
         self._begun.acquire()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = WorkerThread(self)
         self.last_run_ms: int | None = None
+        self.longest_steps = LastMinute()  # seconds that a step took; written by the worker's thread
         self.last_error: BaseException | None = None
 
     def start(self) -> None:
@@ -77,7 +80,8 @@ class Worker:
             self._thread.join(limit_s)
         return not self._thread.is_alive()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Run steps until `stop`; what the worker's thread calls."""
         try:
             if self._niceness:
                 with contextlib.suppress(OSError):  # where it may not be set, the others only wait longer
@@ -88,10 +92,21 @@ class Worker:
                 if self._begun.locked():
                     self._begun.release()
                 self.last_run_ms = int(time.time() * 1000)
-                if not self._step(self.last_run_ms) and not self._stopping:
+                began_s = time.perf_counter()
+                has_more = self._step(self.last_run_ms)
+                self.longest_steps.note_largest(self.last_run_ms // 1000, time.perf_counter() - began_s)
+                if not has_more and not self._stopping:
                     self._idle = True
                     self._nudged.wait(self._interval_s)
                     self._idle = False
         except BaseException as error:
             self.last_error = error
             self._on_failure(self.name, error)
+
+
+class WorkerThread(threading.Thread):
+    """The thread of a worker, from which facts/threads.py finds the worker."""
+
+    def __init__(self, worker: Worker):
+        super().__init__(target=worker.run, name=worker.name, daemon=True)
+        self.worker = worker

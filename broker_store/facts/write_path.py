@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from broker_store.engine.histograms import Histograms, Line
 from broker_store.engine.log import write_path as measured
 from broker_store.engine.log.write_path import WritePath
-from broker_store.units import Moment, Small
+from broker_store.facts.distributions import Distribution, distribution
+from broker_store.units import Moment
 
 STAGES = {
     "gather": measured.GATHER,
@@ -35,33 +36,6 @@ _SYNCS = (17, 33)  # 131 us to 8.6 s
 _MESSAGES = (1, 11)  # 1 to 2,000
 _BYTES = (8, 22)  # 256 B to 4 MiB
 _SYNCED_BYTES = (10, 26)  # 1 KiB to 64 MiB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
-    """A distribution in numbers, in the unit of what is measured. None without any measurement."""
-
-    count: Small
-    mean: float | None
-    p50: float | None  # half are below
-    p90: float | None
-    p99: float | None
-    p999: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunNumbers(Numbers):
-    """The same since the start, with the largest."""
-
-    longest: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """What was measured in the last minute and since the start."""
-
-    lately: Numbers
-    since_start: RunNumbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,42 +114,20 @@ def sync_facts(path: WritePath) -> Histogram:
 
 
 def _stage(lines: Histograms, line: int, mean_of_whole: float | None) -> Stage:
-    found = _distribution(lines, line, NS_A_US)
+    found = distribution(lines, line, NS_A_US)
     # Means add up to the whole's, percentiles do not.
     share = (found.lately.mean or 0) / mean_of_whole if mean_of_whole else None
     return Stage(lately=found.lately, since_start=found.since_start, share=share)
 
 
 def _wait(path: WritePath, line: int) -> Wait:
-    last, found = path.waits.get(line), _distribution(path.histograms, line, NS_A_US)
+    last, found = path.waits.get(line), distribution(path.histograms, line, NS_A_US)
     return Wait(
         lately=found.lately,
         since_start=found.since_start,
         last_at_ms=None if last is None else last.at_ms,
         last=None if last is None else last.took_ns / NS_A_US,
     )
-
-
-def _distribution(lines: Histograms, line: int, unit: int = 1) -> Distribution:
-    longest = lines.longest(line)
-    top = None if longest is None else longest / unit
-    return Distribution(
-        lately=Numbers(**_numbers(lines.lately(line), unit, top)),
-        since_start=RunNumbers(**_numbers(lines.since_start(line), unit, top), longest=top),
-    )
-
-
-def _numbers(line: Line, unit: int, top: float | None) -> dict[str, float | None]:
-    """The fields of Numbers; none is above `top`."""
-    mean = line.mean
-    values = (
-        None if value is None else min(value / unit, top) for value in line.percentiles(0.5, 0.9, 0.99, 0.999)
-    )
-    return {
-        "count": line.count,
-        "mean": None if mean is None else mean / unit,
-        **dict(zip(("p50", "p90", "p99", "p999"), values, strict=True)),
-    }
 
 
 def _histogram(lines: Histograms, line: int, powers: tuple[int, int], unit: int = 1) -> Histogram:
@@ -186,7 +138,7 @@ def _histogram(lines: Histograms, line: int, powers: tuple[int, int], unit: int 
         _places(found, first, last) for found in (lines.lately(line), lines.since_start(line))
     )
     most = max(lately) or 1
-    found = _distribution(lines, line, unit)
+    found = distribution(lines, line, unit)
     return Histogram(
         lately=found.lately,
         since_start=found.since_start,

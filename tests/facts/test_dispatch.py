@@ -11,6 +11,7 @@ from broker_store.engine.log.write_path import Lap, WritePath
 from broker_store.engine.store_facts import LogPositions
 from broker_store.facts import dispatch, write_path
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.distributions import RunNumbers
 from broker_store.units import fields_of
 from tests.support import stores
 from tests.support.hand_store import HandStore, message, small_settings
@@ -127,7 +128,7 @@ def test_each_place_of_a_histogram_holds_what_is_below_its_bound():
 
 def test_what_was_not_measured_is_not_known():
     facts = write_path.facts(WritePath(lambda: 0), "ASYNC_FLUSH", 0)
-    assert facts.whole.since_start == write_path.RunNumbers(
+    assert facts.whole.since_start == RunNumbers(
         count=0, mean=None, p50=None, p90=None, p99=None, p999=None, longest=None
     )
     assert facts.stages["flush"].share is None
