@@ -213,7 +213,7 @@ class EmbeddedCluster:
         self._chain_looks = SharedLooks(CHAINS_REST)
         self._layout_looks = layout.LayoutLooks(self)
         self._condition_looks = SharedLooks(CONDITION_REST)
-        self.children: Callable[[], dict] | None = None  # what runs beside the broker, of mqadmin/children.py
+        self.children: Callable[[], dict] | None = None  # Children.state of mqadmin/process/children.py
 
     # -- in every state
 

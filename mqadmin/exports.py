@@ -16,7 +16,7 @@ from typing import IO
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.rest.http import MAX_LIMIT
-from mqadmin.rest_client import RestClient
+from mqadmin.process.rest_client import RestClient
 
 FORMS = ("jsonl", "csv")
 DEFAULT_LIMIT = 1_000_000

@@ -16,7 +16,7 @@ from django.http import HttpRequest
 
 from broker_store.errors import StoreError
 from broker_store.repeated_log import RepeatedLog
-from mqadmin.first_start import wrong_kind
+from mqadmin.process.first_start import wrong_kind
 from mqadmin.web import count_refusal
 
 DATABASE_TITLE = "The dashboard's database does not answer"

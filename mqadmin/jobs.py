@@ -50,10 +50,11 @@ from broker_store.lab.experiment import MAX_MESSAGES, Experiment
 from broker_store.rest.callers import Caller
 from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
-from mqadmin import children, dead_letters, exports, pipeline, run_file
+from mqadmin import dead_letters, exports, pipeline
 from mqadmin.left_out import LeftOut
-from mqadmin.recovery_paths import without_paths
-from mqadmin.rest_client import RestClient, segment
+from mqadmin.process import children, run_file
+from mqadmin.process.recovery_paths import without_paths
+from mqadmin.process.rest_client import RestClient, segment
 
 # Where rq is not told how to read a job it reads pickles; django-rq does not tell it when it stops jobs,
 # deletes the failed ones or shows a worker's.

@@ -25,8 +25,8 @@ from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse_lazy
 
-from mqadmin.children import redis_url, with_timeout
-from mqadmin.first_start import key_for
+from mqadmin.process.children import redis_url, with_timeout
+from mqadmin.process.first_start import key_for
 from mqadmin.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
 
 environment = environ.Env()

@@ -170,6 +170,6 @@ def refusal_of(disk: dict) -> Refusal | None:
 
 
 def stopped(state: dict) -> tuple[str, ...]:
-    """The children that do not run, of mqadmin/children.py's state."""
+    """The children that do not run, of mqadmin/process/children.py's state."""
     names = [REDIS] if state["redis"] == "stopped" else []
     return (*names, *(f"the worker {name}" for name, runs in sorted(state["workers"].items()) if not runs))

@@ -211,8 +211,8 @@ CONNECTS = {
     "broker_store/server/transport.py": "name servers that the settings name",
     "broker_store/client/link.py": "a client's brokers and name servers",
     "broker_store/client/session.py": "the same, by links",
-    "mqadmin/rest_client.py": "the local socket",
-    "mqadmin/children.py": "the socket of our Redis",
+    "mqadmin/process/rest_client.py": "the local socket",
+    "mqadmin/process/children.py": "the socket of our Redis",
     "mqadmin/failures.py": "the file of the dashboard's database",
 }
 CONNECTING = {

@@ -25,7 +25,7 @@ from broker_store.formats.names import check_group, check_topic, in_words
 from broker_store.rest.problems import Problem
 from mqadmin.management import hints
 from mqadmin.management.plain import PlainCommand
-from mqadmin.rest_client import NotRunningError, RestClient, RestError
+from mqadmin.process.rest_client import NotRunningError, RestClient, RestError
 
 UNKNOWN = "–"
 WIDEST = 80  # characters of a cell; one topic of 255 would push every other column out of sight

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from redis import ConnectionPool
 
-from mqadmin import children
+from mqadmin.process import children
 
 PROJECT = Path(__file__).resolve().parents[2]
 # 57 when this was written: Django's models, rq and redis; with the pages, REST and the kernels it was 122
@@ -70,7 +70,7 @@ def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, m
 
 def test_the_redis_program_is_found_without_importing_its_package(tmp_path):
     look = (
-        "import sys; from mqadmin.children import redis_program; print(redis_program()); print([name for "
+        "import sys; from mqadmin.process.children import redis_program; print(redis_program()); print([name for "
         "name in sys.modules if name.startswith('valkey')])"
     )
     done = subprocess.run(

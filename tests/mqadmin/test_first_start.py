@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mqadmin import first_start
+from mqadmin.process import first_start
 
 pytestmark = pytest.mark.slow
 

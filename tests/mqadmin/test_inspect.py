@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from broker_store.formats.index_file import IndexGeometry
-from mqadmin.rest_client import RestClient, RestError
+from mqadmin.process.rest_client import RestClient, RestError
 from tests.mqadmin.test_browser import browser  # noqa: F401
 from tests.mqadmin.test_browser_recovery import log_in, page  # noqa: F401
 from tests.mqadmin.test_whole import free_ports

@@ -20,7 +20,8 @@ from rq.serializers import JSONSerializer
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import children, clusters, exports, jobs, web
+from mqadmin import clusters, exports, jobs, web
+from mqadmin.process import children
 from tests.support import left_behind, stores
 from tests.support.fake_cluster import FakeCluster
 

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 
 from broker_store.engine.start.start_records import StartRecords
-from mqadmin.rest_client import NotRunningError, RestClient
+from mqadmin.process.rest_client import NotRunningError, RestClient
 from tests.support.hand_store import HandStore, message, small_settings
 
 

@@ -20,7 +20,8 @@ from rq.serializers import JSONSerializer
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import children, jobs, pipeline
+from mqadmin import jobs, pipeline
+from mqadmin.process import children
 from mqadmin.views.pipeline import page as pipeline_pages
 from tests.mqadmin import test_jobs
 from tests.mqadmin.test_jobs import OPERATOR, World, _until_gone, directory, start  # noqa: F401  (a fixture)
@@ -285,7 +286,7 @@ def test_nothing_that_the_web_process_loads_brings_spark_along(tmp_path):
     code = """
 import sys, django
 django.setup()
-import mqadmin.asgi, mqadmin.web, mqadmin.urls, mqadmin.jobs, mqadmin.live, mqadmin.children
+import mqadmin.asgi, mqadmin.web, mqadmin.urls, mqadmin.jobs, mqadmin.live, mqadmin.process.children
 import mqadmin.management.commands.runbroker
 from django.urls import get_resolver
 get_resolver().url_patterns

@@ -16,7 +16,8 @@ from django.contrib.admin.models import LogEntry
 from rq.job import JobStatus
 
 from broker_store.rest.callers import Caller
-from mqadmin import audit, children, jobs
+from mqadmin import audit, jobs
+from mqadmin.process import children
 
 ADMIN = Caller("user:the-admin", "admin")
 PAGES = "/admin/django_rq/dashboard"

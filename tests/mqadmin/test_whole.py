@@ -19,8 +19,8 @@ import pytest
 from django.core.management import call_command
 
 from broker_store.client import PushConsumer
-from mqadmin import run_file
-from mqadmin.rest_client import RestClient, RestError
+from mqadmin.process import run_file
+from mqadmin.process.rest_client import RestClient, RestError
 
 pytestmark = pytest.mark.slow
 

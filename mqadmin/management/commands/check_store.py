@@ -18,8 +18,8 @@ from broker_store.check.report import WORDS_OF_COUNTS
 from broker_store.config.store import delay_levels_ms
 from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
-from mqadmin import run_file
 from mqadmin.management.plain import PlainCommand
+from mqadmin.process import run_file
 
 if TYPE_CHECKING:
     from broker_store.check.losses import Losses

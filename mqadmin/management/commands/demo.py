@@ -23,9 +23,9 @@ from django.core.management.base import CommandError
 
 from broker_store.client import ClientError, GiveUp, Outgoing, PushConsumer, RetryLater, TransactionProducer
 from broker_store.formats.names import dead_letter_topic, retry_topic
-from mqadmin import run_file
 from mqadmin.management.plain import PlainCommand
-from mqadmin.rest_client import NotRunningError, RestClient, RestError, segment
+from mqadmin.process import run_file
+from mqadmin.process.rest_client import NotRunningError, RestClient, RestError, segment
 
 ORDERS, PAYMENTS, VIEWS = TOPICS = ("demo-orders", "demo-payments", "demo-page-views")
 QUICK, SLOW = GROUPS = ("demo-billing", "demo-reports")

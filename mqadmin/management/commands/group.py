@@ -9,7 +9,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.units import document_of
 from mqadmin import dead_letters
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
-from mqadmin.rest_client import segment
+from mqadmin.process.rest_client import segment
 from mqadmin.views.store.disk.facts import timeline_of
 
 LOOK_SECONDS = 0.25

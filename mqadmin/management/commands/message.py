@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from broker_store.rest.http import MAX_LIMIT
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, moment_option, printable
-from mqadmin.rest_client import RestClient, RestError, segment
+from mqadmin.process.rest_client import RestClient, RestError, segment
 
 BATCH = 500  # messages sent in one request
 WAIT_MS = 2_000  # of one long pull of `tail`; with several queues it goes round them

@@ -17,8 +17,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.errors import BrokerStoreError
-from mqadmin import run_file
 from mqadmin.management.base import cell, table
+from mqadmin.process import run_file
 
 
 class Command(BaseCommand):

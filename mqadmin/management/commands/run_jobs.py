@@ -12,8 +12,8 @@ from django.core.management.base import CommandError
 from redis.exceptions import ConnectionError
 from rq.logutils import setup_loghandlers
 
-from mqadmin.children import QUEUES
 from mqadmin.management.plain import PlainCommand
+from mqadmin.process.children import QUEUES
 
 LOG_LEVEL = "INFO"
 

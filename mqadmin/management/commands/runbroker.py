@@ -25,7 +25,7 @@ from mqadmin.management.plain import PlainCommand
 
 if TYPE_CHECKING:  # what is loaded when it starts
     from broker_store.assembly import BrokerProcess
-    from mqadmin.children import Children
+    from mqadmin.process.children import Children
     from mqadmin.web import Web
 
 # A busy Python thread (a page) then holds up the loop for half a millisecond, not for five
@@ -201,7 +201,7 @@ class Run:
         """The first user; the one-time password to print."""
         from django.db import connection
 
-        from mqadmin import first_start
+        from mqadmin.process import first_start
 
         try:
             return first_start.ensure_admin()
@@ -214,7 +214,7 @@ class Run:
         from django.conf import settings
 
         from mqadmin import clusters, jobs
-        from mqadmin.children import Children
+        from mqadmin.process.children import Children
 
         children = self._children = Children(
             self._start.data,

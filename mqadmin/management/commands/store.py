@@ -7,9 +7,9 @@ from django.utils.text import capfirst
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.units import document_of
-from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
-from mqadmin.rest_client import NotRunningError
+from mqadmin.process import run_file
+from mqadmin.process.rest_client import NotRunningError
 from mqadmin.views import registry
 
 

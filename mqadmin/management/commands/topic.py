@@ -4,7 +4,7 @@ from django.core.management.base import CommandError
 
 from broker_store.broker.topics import MAX_QUEUES
 from mqadmin.management.base import BrokerCommand
-from mqadmin.rest_client import segment
+from mqadmin.process.rest_client import segment
 
 PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
 

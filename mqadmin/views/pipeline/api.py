@@ -6,10 +6,11 @@ from __future__ import annotations
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from mqadmin import audit, jobs, pipeline, run_file, schedules
+from mqadmin import audit, jobs, pipeline, schedules
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
+from mqadmin.process import run_file
 
 router = Router()
 

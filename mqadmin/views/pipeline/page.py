@@ -15,8 +15,9 @@ from django.urls import path
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, jobs, pipeline, run_file, schedules
+from mqadmin import clusters, jobs, pipeline, schedules
 from mqadmin.audit import aaudited
+from mqadmin.process import run_file
 from mqadmin.templatetags import units
 from mqadmin.views.asked import moment_of
 from mqadmin.views.bars import MAX_BARS, bars

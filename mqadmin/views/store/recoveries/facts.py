@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_store.engine.start.start_records import ID
 from broker_store.errors import LookupNameError
 from broker_store.facts import recoveries
-from mqadmin.recovery_paths import directory, without_paths
+from mqadmin.process.recovery_paths import directory, without_paths
 
 
 def listing() -> list[dict]:

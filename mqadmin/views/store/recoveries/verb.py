@@ -8,8 +8,8 @@ from broker_store.config.store import StoreSettings
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.errors import NotFoundError
 from broker_store.facts import recoveries as kept
-from mqadmin import run_file
 from mqadmin.management.base import cell
+from mqadmin.process import run_file
 
 COLUMNS = {
     "id": "ID",

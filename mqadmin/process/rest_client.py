@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from broker_store import processes
-from mqadmin import run_file
+from mqadmin.process import run_file
 
 BASE = "/api/v1"
 TIMEOUT_SECONDS = 40.0  # above the longest wait_ms
