@@ -36,11 +36,12 @@ from broker_store.errors import BrokerStoreError, StoreClosedError
 from broker_store.formats import moment
 from broker_store.rest.problems import problem_of
 from broker_store.units import fields_of
-from mqadmin import audit, clusters, queue_pages, roles, tokens
-from mqadmin.admin_site import unavailable
+from mqadmin import audit, clusters, queue_pages
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.store_models import Group, Topic
 from mqadmin.views.asked import whole
+from mqadmin.web import roles, tokens
+from mqadmin.web.admin_site import unavailable
 
 SERVING = ("running", "read_only")
 

@@ -10,7 +10,7 @@ class AdminConfig(admin_apps.SimpleAdminConfig):
     """The admin, whose pages mqadmin/urls.py registers: that is imported with the first page."""
 
     default = False  # of this module
-    default_site = "mqadmin.admin_site.Site"
+    default_site = "mqadmin.web.admin_site.Site"
 
 
 class MqadminConfig(AppConfig):

@@ -21,9 +21,10 @@ from rq.utils import now
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import audit, jobs, roles, schedules
+from mqadmin import audit, jobs, schedules
 from mqadmin.schedules import PipelineSchedule
-from mqadmin.tokens import ApiToken
+from mqadmin.web import roles
+from mqadmin.web.tokens import ApiToken
 
 log = logging.getLogger(__name__)
 

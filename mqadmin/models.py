@@ -6,7 +6,7 @@ from django.db import models
 from mqadmin.left_out import LeftOutLetters
 from mqadmin.schedules import PipelineSchedule
 from mqadmin.store_models import Group, Topic
-from mqadmin.tokens import ApiToken
+from mqadmin.web.tokens import ApiToken
 
 __all__ = ["ApiToken", "FirstLogin", "Group", "LeftOutLetters", "PipelineSchedule", "Topic"]
 

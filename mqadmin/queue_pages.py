@@ -34,9 +34,10 @@ from rq.job import JobStatus
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group
 from broker_store.rest.problems import Problem
-from mqadmin import audit, jobs, roles
-from mqadmin.admin_site import OF_QUEUES, unavailable
+from mqadmin import audit, jobs
 from mqadmin.views.asked import refusal_alone, refusals
+from mqadmin.web import roles
+from mqadmin.web.admin_site import OF_QUEUES, unavailable
 
 # What of these pages changes something when it is posted; the rest shows a page, also the one that asks for a
 # confirmation.

@@ -27,7 +27,7 @@ from django.urls import reverse_lazy
 
 from mqadmin.process.children import redis_url, with_timeout
 from mqadmin.process.first_start import key_for
-from mqadmin.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
+from mqadmin.web.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
 
 environment = environ.Env()
 
@@ -65,27 +65,27 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "mqadmin.middleware.Security",
+    "mqadmin.web.middleware.Security",
     "servestatic.middleware.ServeStaticMiddleware",
-    "mqadmin.middleware.not_stored",
-    "mqadmin.middleware.ContentSecurityPolicy",
-    "mqadmin.middleware.Sessions",
-    "mqadmin.middleware.Common",
-    "mqadmin.middleware.Csrf",
-    "mqadmin.middleware.Authentication",
-    "mqadmin.middleware.problem_for_a_wrong_method",
-    "mqadmin.middleware.who_asks",
-    "mqadmin.middleware.RefusalsLeaveARecord",
-    "mqadmin.middleware.DatabaseFailures",
-    "mqadmin.middleware.Messages",
-    "mqadmin.middleware.Frames",
+    "mqadmin.web.middleware.not_stored",
+    "mqadmin.web.middleware.ContentSecurityPolicy",
+    "mqadmin.web.middleware.Sessions",
+    "mqadmin.web.middleware.Common",
+    "mqadmin.web.middleware.Csrf",
+    "mqadmin.web.middleware.Authentication",
+    "mqadmin.web.middleware.problem_for_a_wrong_method",
+    "mqadmin.web.middleware.who_asks",
+    "mqadmin.web.middleware.RefusalsLeaveARecord",
+    "mqadmin.web.middleware.DatabaseFailures",
+    "mqadmin.web.middleware.Messages",
+    "mqadmin.web.middleware.Frames",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 # These look for Django's layers by name; ours are subclasses of them. For W010 there is apps.tls_in_front.
 SILENCED_SYSTEM_CHECKS = ["security.W001", "security.W002", "security.W003", "security.W010"]
 
 ROOT_URLCONF = "mqadmin.urls"
-ASGI_APPLICATION = "mqadmin.asgi.application"
+ASGI_APPLICATION = "mqadmin.web.asgi.application"
 
 TEMPLATES = [
     {
@@ -244,7 +244,7 @@ UNFOLD = {
                         "title": "Queues and workers",
                         "icon": "manufacturing",
                         "link": reverse_lazy("admin:django_rq_dashboard_changelist"),
-                        "permission": "mqadmin.roles.is_admin",
+                        "permission": "mqadmin.web.roles.is_admin",
                     },
                 ],
             },
@@ -267,13 +267,13 @@ UNFOLD = {
                         "title": "API tokens",
                         "icon": "key",
                         "link": reverse_lazy("admin:mqadmin_apitoken_changelist"),
-                        "permission": "mqadmin.roles.is_admin",
+                        "permission": "mqadmin.web.roles.is_admin",
                     },
                     {
                         "title": "Audit trail",
                         "icon": "history",
                         "link": reverse_lazy("admin:admin_logentry_changelist"),
-                        "permission": "mqadmin.roles.is_admin",
+                        "permission": "mqadmin.web.roles.is_admin",
                     },
                 ],
             },
@@ -301,7 +301,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
-    "filters": {"counts_security": {"()": "mqadmin.refused_requests.CountsSecurity"}},
+    "filters": {"counts_security": {"()": "mqadmin.web.refused_requests.CountsSecurity"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["counts_security"]}
     },

@@ -18,9 +18,10 @@ from broker_store.engine.samples import Sample
 from broker_store.errors import BrokerStoreError
 from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.rest.problems import Problem
-from mqadmin import failures, jobs, write_routes
+from mqadmin import jobs, write_routes
 from mqadmin.condition import Growth, Refusal, Signs
 from mqadmin.views.store.doctor import facts as checks
+from mqadmin.web import failures
 
 LEAST_FOR_THIRDS = 6  # samples: two in each third
 JOBS_MS = 24 * 3_600_000  # failures that old are noticed

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 MODULES_OF_A_START = """
 import json, sys, django
 django.setup()
-import broker_store.assembly, mqadmin.asgi, mqadmin.web, mqadmin.management.commands.runbroker
+import broker_store.assembly, mqadmin.web.asgi, mqadmin.web.server, mqadmin.management.commands.runbroker
 print(json.dumps({name: [module.__spec__.origin, module.__spec__.cached] for name, module in sys.modules.items() if getattr(module, "__spec__", None)}))
 """
 

@@ -58,6 +58,10 @@ MAY_IMPORT = {
     "scheduler": set(),
     "turns": set(),
 }
+# The same of the rooms of mqadmin: what each may import of the others.
+MQADMIN_MAY_IMPORT = {
+    "process": {"models"},
+}
 # Package -> the only rooms that may import it.
 KEPT_TO = {
     "django": {"mqadmin"},
@@ -81,8 +85,8 @@ def imports() -> Iterator[tuple[Path, str, str]]:
                 elif isinstance(node, ast.ImportFrom):
                     assert node.level == 0, f"{file}: imports are by full names"
                     yield file, room, node.module
-                    for name in node.names if node.module == "broker_store" else ():
-                        yield file, room, f"broker_store.{name.name}"
+                    for name in node.names if node.module in ("broker_store", "mqadmin") else ():
+                        yield file, room, f"{node.module}.{name.name}"
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,17 @@ def test_no_room_imports_from_one_above_it(found):
             if target not in MAY_IMPORT[room]:
                 wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
         if package == "broker_store" and rest and room in VALUES - {"config"} and target not in VALUES:
+            wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
+    assert wrong == []
+
+
+def test_no_room_of_the_dashboard_imports_from_one_above_it(found):
+    wrong = []
+    for file, _, module in found:
+        room, _, rest = str(file.relative_to(PROJECT)).removeprefix("mqadmin/").partition("/")
+        may = MQADMIN_MAY_IMPORT.get(room) if rest else None
+        target = module.split(".")[1] if module.startswith("mqadmin.") else ""
+        if may is not None and target not in may | {"", room}:
             wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
     assert wrong == []
 
@@ -213,7 +228,7 @@ CONNECTS = {
     "broker_store/client/session.py": "the same, by links",
     "mqadmin/process/rest_client.py": "the local socket",
     "mqadmin/process/children.py": "the socket of our Redis",
-    "mqadmin/failures.py": "the file of the dashboard's database",
+    "mqadmin/web/failures.py": "the file of the dashboard's database",
 }
 CONNECTING = {
     "create_connection",
@@ -270,7 +285,7 @@ LONGER = {
     "mqadmin/admin.py",
     "mqadmin/api/schemas.py",
     "mqadmin/clusters.py",
-    "mqadmin/http_door.py",
+    "mqadmin/web/http_door.py",
     "mqadmin/jobs.py",
 }
 

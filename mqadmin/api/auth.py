@@ -18,8 +18,8 @@ from ninja.security.base import AuthBase
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import roles, tokens
-from mqadmin.local_socket import local_caller
+from mqadmin.web import roles, tokens
+from mqadmin.web.local_socket import local_caller
 
 
 class Token(HttpBearer):

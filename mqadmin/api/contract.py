@@ -30,10 +30,10 @@ from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.reading import OneValueParser
 from mqadmin.api.wrong import reason
-from mqadmin.failures import note_database_failure, note_store_failure
-from mqadmin.problem_responses import problem_response
 from mqadmin.views import registry
-from mqadmin.web import count_refusal
+from mqadmin.web.failures import note_database_failure, note_store_failure
+from mqadmin.web.problem_responses import problem_response
+from mqadmin.web.server import count_refusal
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from mqadmin.api.parameters import problem_of_query
 from mqadmin.facts.groups import Group
 from mqadmin.facts.overview import Overview
 from mqadmin.facts.topics import Topic
-from mqadmin.problem_responses import problem_response
+from mqadmin.web.problem_responses import problem_response
 
 MAX_NAMES = 500  # topics and groups with series of their own
 STATES = ("starting", "opening", "recovering", "running", "read_only", "closed", "failed")

@@ -17,8 +17,8 @@ from broker_store.formats import moment
 from broker_store.rest.documents import time_text
 from broker_store.units import SMALL, fields_of, small_by_field
 from mqadmin.facts import groups, topics
-from mqadmin.tokens import MAX_DAYS
 from mqadmin.views.sources import SOURCES
+from mqadmin.web.tokens import MAX_DAYS
 
 
 def _whole(value: object) -> object:

@@ -16,12 +16,13 @@ from broker_store import __version__
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin import audit, clusters, tokens
+from mqadmin import audit, clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.facts.overview import Overview
 from mqadmin.views.sources import measured
+from mqadmin.web import tokens
 
 router = Router()
 READY_STATES = ("running", "read_only")

@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from broker_store.rest.problems import Problem
 from mqadmin.api.contract import api
 from mqadmin.api.parameters import problem_of_query
-from mqadmin.problem_responses import problem_response
+from mqadmin.web.problem_responses import problem_response
 
 
 @csrf_exempt  # there is nothing to protect, and the check would answer with a page

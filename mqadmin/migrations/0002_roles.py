@@ -1,4 +1,4 @@
-"""The two Django groups whose names are roles (mqadmin/roles.py), so that a user can be put into one."""
+"""The two Django groups whose names are roles (mqadmin/web/roles.py), so that a user can be put into one."""
 
 from django.db import migrations
 

@@ -24,9 +24,10 @@ from django.shortcuts import render
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError, StoreError
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, roles
-from mqadmin.failures import note_store_failure
+from mqadmin import clusters
 from mqadmin.views.asked import Reader, moment_of, refusals, refused, whole
+from mqadmin.web import roles
+from mqadmin.web.failures import note_store_failure
 
 # (url name, title, icon); the first piece of an address finds its entry.
 NAVIGATION = (

@@ -37,7 +37,7 @@ ACCESS = "access.txt"
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Numbers that browsers watch; mqadmin/live.py measures them."""
+    """Numbers that browsers watch; mqadmin/web/live.py measures them."""
 
     measure: Callable[[Any, str], object]  # (cluster, name) -> a value for JSON
     ticks: int  # between two measurements
@@ -51,7 +51,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page that is the same for all who see it; mqadmin/parts.py draws it once for all of
+    """A part of a page that is the same for all who see it; mqadmin/web/parts.py draws it once for all of
     them."""
 
     template: str

@@ -24,8 +24,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from prometheus_client import CollectorRegistry
 
-from mqadmin import tokens
 from mqadmin.api.contract import api
+from mqadmin.web import tokens
 from tests.support.http_client import Answer, ask
 from tests.support.websocket import WebsocketCommunicator
 
@@ -224,7 +224,7 @@ class World:
 @pytest.fixture
 async def world(fake_cluster, monkeypatch):
     monkeypatch.setattr("django_rq.stats_views.registry", CollectorRegistry())  # it keeps one, whole or not
-    from mqadmin.asgi import application
+    from mqadmin.web.asgi import application
 
     return await sync_to_async(World(application).prepare)()
 

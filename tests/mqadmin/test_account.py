@@ -11,10 +11,10 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.test import Client
 
-from mqadmin import logins
 from mqadmin.models import FirstLogin
 from mqadmin.process import first_start
-from mqadmin.trusted_proxies import client_address, proxies_of
+from mqadmin.web import logins
+from mqadmin.web.trusted_proxies import client_address, proxies_of
 from tests.mqadmin.conftest import PASSWORD
 
 NEW = "something-quite-different-7"

@@ -10,7 +10,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group as UserGroup
 from django.test import Client
 
-from mqadmin import clusters, tokens
+from mqadmin import clusters
+from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.django_db

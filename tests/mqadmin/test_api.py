@@ -15,9 +15,10 @@ from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, jobs, tokens
+from mqadmin import clusters, jobs
 from mqadmin.api import schemas
 from mqadmin.api.reading import OneValueParser
+from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,8 +9,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
-from mqadmin import clusters, tokens
+from mqadmin import clusters
 from mqadmin.api.contract import api
+from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

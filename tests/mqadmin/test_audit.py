@@ -15,8 +15,9 @@ from redis.exceptions import ConnectionError as NoRedis
 from broker_store.errors import DiskFullError
 from broker_store.rest.problems import Problem
 from broker_store.server.change_records import ChangeRecord
-from mqadmin import audit, roles
+from mqadmin import audit
 from mqadmin.api.system import _audit_page
+from mqadmin.web import roles
 
 pytestmark = pytest.mark.django_db
 

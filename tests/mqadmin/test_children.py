@@ -88,7 +88,7 @@ def test_a_machine_for_which_there_is_no_redis_is_told_what_to_do(monkeypatch):
 
 
 def test_the_dashboard_starts_without_what_pages_and_rest_need(tmp_path):
-    look = "import json, sys, mqadmin.asgi; print(json.dumps(sorted(sys.modules)))"
+    look = "import json, sys, mqadmin.web.asgi; print(json.dumps(sorted(sys.modules)))"
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
         "BROKER_DATA_DIR": str(tmp_path),
@@ -102,7 +102,7 @@ def test_the_dashboard_starts_without_what_pages_and_rest_need(tmp_path):
         for name in ("ninja", "pydantic", "mqadmin.api", "mqadmin.urls", "django.test")
         if name in imported
     ] == []
-    assert "mqadmin.live" in imported
+    assert "mqadmin.web.live" in imported
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from mqadmin import clusters, exports
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.facts.overview import WorstLag
-from mqadmin.gateway import ClusterGateway
 from mqadmin.management import hints
+from mqadmin.web.gateway import ClusterGateway
 from tests.support.broker_harness import FakeChannel
 from tests.support.fake_cluster import FakeCluster
 

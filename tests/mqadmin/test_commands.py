@@ -21,11 +21,12 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.messages import Message
-from mqadmin import audit, clusters, tokens, web
+from mqadmin import audit, clusters
 from mqadmin.management import plain
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
 from mqadmin.views.store import verb as store_verb_files
+from mqadmin.web import server, tokens
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
 from tests.support.hand_store import Clock, HandStore, opened, small_settings
@@ -47,7 +48,7 @@ def clean_store(tmp_path):
 @asynccontextmanager
 async def broker(directory):
     """The dashboard on the socket of a data directory."""
-    serving = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, directory / "run" / "web.sock")
+    serving = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, directory / "run" / "web.sock")
     try:
         yield
     finally:

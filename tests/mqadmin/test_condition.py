@@ -16,10 +16,11 @@ from broker_store.engine.samples import Sample, SampleFiles, maximum_of, positio
 from broker_store.errors import StoreError
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
-from mqadmin import condition, failures, jobs, signs
+from mqadmin import condition, jobs, signs
 from mqadmin.condition import Growth, Refusal, Signs, judge
 from mqadmin.views.overview import page as overview
 from mqadmin.views.store.doctor import facts as checks
+from mqadmin.web import failures
 from mqadmin.write_routes import Withheld
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 

@@ -15,10 +15,10 @@ from django.test import AsyncClient
 from broker_store.errors import StoreError
 from broker_store.repeated_log import RepeatedLog
 from broker_store.rest.problems import CODES, problem_of
-from mqadmin import failures, middleware
 from mqadmin.condition import judge
-from mqadmin.gateway import ClusterGateway
 from mqadmin.schedules import PipelineSchedule
+from mqadmin.web import failures, middleware
+from mqadmin.web.gateway import ClusterGateway
 from tests.mqadmin.test_condition import QUIET
 from tests.rest.test_http import World
 

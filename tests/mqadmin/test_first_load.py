@@ -11,7 +11,7 @@ from django.template.loaders.filesystem import Loader
 from django.urls import URLPattern, URLResolver, clear_url_caches, resolve, reverse
 
 from mqadmin import urls
-from mqadmin.asgi import FirstLoad, load_pages
+from mqadmin.web.asgi import FirstLoad, load_pages
 
 
 async def test_the_first_request_loads_in_a_thread_and_those_that_come_meanwhile_wait_for_it():
@@ -63,7 +63,7 @@ async def test_a_load_that_failed_is_logged_and_made_again_for_the_next_request(
     first = FirstLoad(load)
     refused = await asyncio.gather(first(0, None, None), first(1, None, None), return_exceptions=True)
     assert [str(error) for error in refused] == ["no more open files"] * 2 and loads == [0] and not handled
-    (logged,) = (entry for entry in caplog.records if entry.name == "mqadmin.asgi")
+    (logged,) = (entry for entry in caplog.records if entry.name == "mqadmin.web.asgi")
     assert "the next request loads them again" in logged.getMessage() and logged.exc_info[1] is refused[0]
     for number in (2, 3):
         await first(number, None, None)

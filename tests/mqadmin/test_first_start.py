@@ -57,7 +57,7 @@ def test_a_key_of_another_kind_ends_the_start_with_what_to_do(tmp_path, make, ki
     """An open of a FIFO waited for ever, and a directory was a traceback."""
     make(tmp_path / "secret_key")
     look = (
-        "import sys; from pathlib import Path; from mqadmin import first_start; "
+        "import sys; from pathlib import Path; from mqadmin.process import first_start; "
         "first_start.secret_key(Path(sys.argv[1]))"
     )
     done = subprocess.run(

@@ -23,9 +23,10 @@ from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
-from mqadmin import clusters, live
+from mqadmin import clusters
 from mqadmin.views.store.disk.facts import disk_of, timeline_of
 from mqadmin.views.store.disk.page import labels_of
+from mqadmin.web import live
 from tests.mqadmin.test_clusters import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support import plain_forecast as plain
 from tests.support.fake_cluster import FakeCluster

@@ -18,8 +18,8 @@ import pytest
 from django.conf import settings
 
 from broker_store.rest.http import MAX_FORM_BYTES
-from mqadmin import http_door, web
-from mqadmin.trusted_proxies import LOOPBACK, connection_site, proxies_of
+from mqadmin.web import http_door, server
+from mqadmin.web.trusted_proxies import LOOPBACK, connection_site, proxies_of
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1 << 20
@@ -38,7 +38,7 @@ class World:
     async def begin(
         self, monkeypatch, max_connections: int, max_of_address: int, unbounded: tuple | None
     ) -> None:
-        monkeypatch.setattr(web, "count_refusal", lambda cause, **case: self.refused.append((cause, case)))
+        monkeypatch.setattr(server, "count_refusal", lambda cause, **case: self.refused.append((cause, case)))
 
         def door(refused, **given):
             given |= {"max_of_address": max_of_address} | (
@@ -47,9 +47,9 @@ class World:
             self.door = http_door.Door(refused, max_connections, **given)
             return self.door
 
-        monkeypatch.setattr(web, "Door", door)
+        monkeypatch.setattr(server, "Door", door)
         self.socket = self.tmp_path / "run" / "web.sock"
-        self.served = await web.serve(
+        self.served = await server.serve(
             asyncio.get_running_loop(), "127.0.0.1", 0, self.socket, application=self.application
         )
 
@@ -512,10 +512,10 @@ def test_connections_count_by_address_by_ipv6_site_and_not_for_proxies():
 async def test_the_setting_and_the_proxies_reach_the_door(monkeypatch, settings):
     given = {}
     monkeypatch.setattr(
-        web, "Door", lambda refused, **more: given.update(more) or http_door.Door(refused, **more)
+        server, "Door", lambda refused, **more: given.update(more) or http_door.Door(refused, **more)
     )
     settings.WEB_CONNECTIONS, settings.TRUSTED_PROXIES = 7, proxies_of(["10.0.0.1"])
-    served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=plain)
+    served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=plain)
     await served.stop()
     assert given == {"max_of_address": 7, "unbounded": (*LOOPBACK, *settings.TRUSTED_PROXIES)}
 

@@ -20,13 +20,14 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NameError_
 from broker_store.facts.layout import LogSpan
 from broker_store.server.parts import build_parts
-from mqadmin import clusters, live
+from mqadmin import clusters
 from mqadmin import shared_looks as shared
 from mqadmin.clusters import EmbeddedCluster
-from mqadmin.parts import check_address
 from mqadmin.templatetags.strips import strip
 from mqadmin.views.store.cache import facts as looks
 from mqadmin.views.store.layout.page import _pictured
+from mqadmin.web import live
+from mqadmin.web.parts import check_address
 from tests.support import plain_layout, stores
 from tests.support.fake_cluster import FakeCluster
 

@@ -20,8 +20,9 @@ from rq.serializers import JSONSerializer
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, exports, jobs, web
+from mqadmin import clusters, exports, jobs
 from mqadmin.process import children
+from mqadmin.web import server
 from tests.support import left_behind, stores
 from tests.support.fake_cluster import FakeCluster
 
@@ -52,7 +53,7 @@ class World:
         stores.unpack("golden-clean", self.directory).rename(self.directory / "store")
         self.cluster = FakeCluster()
         clusters.install(self.cluster)
-        self.web = await web.serve(
+        self.web = await server.serve(
             asyncio.get_running_loop(), "127.0.0.1", 0, self.directory / "run" / "web.sock"
         )
         assert await self.children.start() == []

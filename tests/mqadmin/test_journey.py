@@ -17,8 +17,8 @@ from broker_store.formats import index_file, properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
 from broker_store.rest.new_messages import NewMessage
-from mqadmin import live
 from mqadmin.views.store.journey.facts import journey_context
+from mqadmin.web import live
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 

@@ -22,8 +22,9 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.rest.new_messages import NewMessage
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
-from mqadmin import clusters, web
+from mqadmin import clusters
 from mqadmin.clusters import EmbeddedCluster
+from mqadmin.web import server
 from tests.support.loop_turns import Longest, in_short_turns
 
 MAX_TURN_READINGS = 1.0  # of processor time, in readings of 1 MiB of plain JSON
@@ -56,7 +57,7 @@ async def served(tmp_path, transactional_db):
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=parts), loop)
     clusters.install(cluster)
     path = tmp_path / "web.sock"
-    dashboard = await web.serve(loop, "127.0.0.1", 0, path)
+    dashboard = await server.serve(loop, "127.0.0.1", 0, path)
     yield SimpleNamespace(cluster=cluster, path=str(path))
     await dashboard.stop()
     clusters.install(None)

@@ -16,8 +16,9 @@ from django.test import Client
 from broker_store import throttle
 from broker_store.errors import NameError_, StoreClosedError
 from broker_store.rest.problems import Problem
-from mqadmin import jobs, live, parts, web
-from mqadmin.middleware import MUST_SET_PASSWORD
+from mqadmin import jobs
+from mqadmin.web import live, parts, server
+from mqadmin.web.middleware import MUST_SET_PASSWORD
 from tests.support import fake_runs
 from tests.support.fake_cluster import FakeCluster
 from tests.support.websocket import WebsocketCommunicator
@@ -181,7 +182,7 @@ def test_integers_that_a_browser_would_round_are_strings():
 
 
 def _communicator(client: Client | None, origin=ORIGIN) -> WebsocketCommunicator:
-    from mqadmin.asgi import websockets
+    from mqadmin.web.asgi import websockets
 
     headers = [origin] if origin else []
     if client is not None:
@@ -374,9 +375,9 @@ def test_a_login_that_ended_is_noticed_within_a_minute():
     ],
 )
 async def test_over_tcp_another_sites_page_is_answered_403(viewer, origin, status):
-    from mqadmin.asgi import application
+    from mqadmin.web.asgi import application
 
-    served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
+    served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         lines = [

@@ -286,7 +286,7 @@ def test_nothing_that_the_web_process_loads_brings_spark_along(tmp_path):
     code = """
 import sys, django
 django.setup()
-import mqadmin.asgi, mqadmin.web, mqadmin.urls, mqadmin.jobs, mqadmin.live, mqadmin.process.children
+import mqadmin.web.asgi, mqadmin.web.server, mqadmin.urls, mqadmin.jobs, mqadmin.web.live, mqadmin.process.children
 import mqadmin.management.commands.runbroker
 from django.urls import get_resolver
 get_resolver().url_patterns

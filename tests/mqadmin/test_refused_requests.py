@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker_store.rest.callers import Caller
-from mqadmin import tokens, web
-from mqadmin.asgi import KeptThreads
+from mqadmin.web import server, tokens
+from mqadmin.web.asgi import KeptThreads
 from tests.support.http_client import ask
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,10 +31,10 @@ ADDRESSES = (
 @pytest.fixture
 async def door(fake_cluster, tmp_path, caplog):
     """(what a request is answered over TCP, over the local socket), each the status and the body."""
-    from mqadmin.asgi import application
+    from mqadmin.web.asgi import application
 
     caplog.set_level(logging.WARNING)
-    served = await web.serve(
+    served = await server.serve(
         asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application
     )
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mqadmin.failures import wrong_database_file
 from mqadmin.management.commands import runbroker
+from mqadmin.web.failures import wrong_database_file
 
 PROJECT = Path(__file__).resolve().parents[2]
 

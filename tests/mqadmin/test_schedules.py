@@ -10,8 +10,9 @@ from rq.utils import now
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import audit, cron, jobs, schedules, tokens
+from mqadmin import audit, cron, jobs, schedules
 from mqadmin.schedules import PipelineSchedule
+from mqadmin.web import tokens
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 PROJECT = Path(__file__).resolve().parents[2]
 ASK = """
 import asyncio, json, re, sys
-from mqadmin.asgi import application
+from mqadmin.web.asgi import application
 from tests.support.http_client import ask
 
 async def main():

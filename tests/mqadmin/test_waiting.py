@@ -12,8 +12,9 @@ from broker_store.formats import properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
 from broker_store.rest.new_messages import NewMessage
-from mqadmin import live, waiting
+from mqadmin import waiting
 from mqadmin.facts.groups import Dead, Retrying
+from mqadmin.web import live
 from tests.mqadmin.test_clusters import _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster
 

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from mqadmin import web
+from mqadmin.web import server
 
 
 async def application(scope, receive, send):
@@ -47,7 +47,7 @@ def test_both_doors_answer_and_the_socket_is_the_owners_alone(tmp_path, run):
     path = tmp_path / "run" / "web.sock"
 
     async def main():
-        served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, path, application=application)
+        served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, path, application=application)
         assert await _get(await asyncio.open_connection("127.0.0.1", served.port)) == b"tcp"
         assert await _get(await asyncio.open_unix_connection(str(path))) == b"unix"
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -63,7 +63,7 @@ def test_both_doors_answer_and_the_socket_is_the_owners_alone(tmp_path, run):
 def test_signals_stay_as_they_were(tmp_path):
     async def main():
         before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-        served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
+        served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
         await served.stop()
 
@@ -72,9 +72,9 @@ def test_signals_stay_as_they_were(tmp_path):
 
 def test_a_port_that_is_taken_is_told_with_what_to_do(tmp_path):
     async def main():
-        first = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
+        first = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
         with pytest.raises(OSError, match="--web-port"):
-            await web.serve(asyncio.get_running_loop(), "127.0.0.1", first.port, application=application)
+            await server.serve(asyncio.get_running_loop(), "127.0.0.1", first.port, application=application)
         await first.stop()
 
     asyncio.run(main())
@@ -85,11 +85,11 @@ def test_a_leftover_socket_is_replaced_and_a_path_too_long_refused(tmp_path):
     path.write_text("left over")
 
     async def main():
-        served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, path, application=application)
+        served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, path, application=application)
         assert await _get(await asyncio.open_unix_connection(str(path))) == b"unix"
         await served.stop()
         with pytest.raises(OSError, match="shorter --data"):
-            await web.serve(
+            await server.serve(
                 asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / ("x" * 200), application=application
             )
 
@@ -103,7 +103,7 @@ def test_a_directory_in_the_place_of_the_socket_is_refused_with_what_to_do(tmp_p
         with pytest.raises(
             OSError, match="^/.*web.sock is a directory.*: move it away and start the broker again$"
         ):
-            await web.serve(
+            await server.serve(
                 asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application
             )
 
@@ -111,7 +111,7 @@ def test_a_directory_in_the_place_of_the_socket_is_refused_with_what_to_do(tmp_p
 
 
 def test_a_stream_that_never_ends_does_not_hold_the_stop(monkeypatch):
-    monkeypatch.setattr(web, "GRACE_SECONDS", 0)
+    monkeypatch.setattr(server, "GRACE_SECONDS", 0)
 
     async def endless(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -120,7 +120,7 @@ def test_a_stream_that_never_ends_does_not_hold_the_stop(monkeypatch):
             await asyncio.sleep(0.01)
 
     async def main():
-        served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=endless)
+        served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=endless)
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert await reader.read(20)

@@ -10,10 +10,10 @@ import pytest
 
 from broker_store.errors import NameError_
 from broker_store.formats import index_file
-from mqadmin.http_door import _why_malformed
 from mqadmin.management import hints
 from mqadmin.management.commands.topic import Command
 from mqadmin.views.asked import whole
+from mqadmin.web.http_door import _why_malformed
 
 
 def test_a_failure_is_its_sentence_alone_and_exit_code_1(capsys, tmp_path):

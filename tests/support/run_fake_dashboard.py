@@ -26,7 +26,8 @@ def main(port: int, state: str) -> None:
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
 
-    from mqadmin import clusters, web
+    from mqadmin import clusters
+    from mqadmin.web import server
     from tests.support import fake_runs, left_behind
     from tests.support.fake_cluster import moving
     from tests.support.hostile_cluster import HostileCluster
@@ -44,7 +45,7 @@ def main(port: int, state: str) -> None:
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        listening = await web.serve(loop, "127.0.0.1", port)
+        listening = await server.serve(loop, "127.0.0.1", port)
         # An end by SIGTERM is an ordinary one: what was unpacked for the pages is in the temporary directory,
         # and goes with it.
         ended = asyncio.Event()

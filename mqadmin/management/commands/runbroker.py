@@ -26,7 +26,7 @@ from mqadmin.management.plain import PlainCommand
 if TYPE_CHECKING:  # what is loaded when it starts
     from broker_store.assembly import BrokerProcess
     from mqadmin.process.children import Children
-    from mqadmin.web import Web
+    from mqadmin.web.server import Web
 
 # A busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 SWITCH_INTERVAL_S = 0.0005
@@ -147,14 +147,15 @@ class Run:
             # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on
             # meanwhile.
             admin = loop.run_in_executor(None, self._prepare_admin)
-            from mqadmin import audit, clusters, tokens, web
+            from mqadmin import audit, clusters
+            from mqadmin.web import server, tokens
 
             if self._process is not None:
                 self._process.write_changes = audit.write_changes
             clusters.install(clusters.EmbeddedCluster(self._process, loop))
             socket_path = self._start.data / "run" / "web.sock"
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
-            self._web = await web.serve(loop, arguments.bind, arguments.web_port, socket_path)
+            self._web = await server.serve(loop, arguments.bind, arguments.web_port, socket_path)
         if self._process is not None:
             await self._start_broker(self._process)
         ports: dict[str, object] = dict(self._process.ports) if self._process is not None else {}
@@ -184,7 +185,7 @@ class Run:
         from django.db import connection
         from django.db.migrations.executor import MigrationExecutor
 
-        from mqadmin.failures import wrong_database_file
+        from mqadmin.web.failures import wrong_database_file
 
         if wrong := wrong_database_file():
             raise OSError(wrong)

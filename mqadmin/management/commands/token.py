@@ -5,11 +5,11 @@ from django.core.management.base import CommandError
 
 from broker_store.rest.callers import ROLES, Caller
 from broker_store.rest.problems import Problem
-from mqadmin import tokens
 from mqadmin.api.system import token_facts
 from mqadmin.audit import audited
-from mqadmin.local_socket import user_name
 from mqadmin.management.base import BrokerCommand
+from mqadmin.web import tokens
+from mqadmin.web.local_socket import user_name
 
 
 class Command(BrokerCommand):

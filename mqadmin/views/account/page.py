@@ -1,7 +1,7 @@
 """Login, logout, password.
 
 Whatever is wrong with a login, the answer is the same sentence after the same work: an unknown name costs a
-hash too (Django's backend sees to that). How many tries there are is in mqadmin/logins.py.
+hash too (Django's backend sees to that). How many tries there are is in mqadmin/web/logins.py.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from mqadmin import logins
-from mqadmin.middleware import MUST_SET_PASSWORD
 from mqadmin.models import FirstLogin
 from mqadmin.views.asked import only, text
-from mqadmin.web import count_refusal
+from mqadmin.web import logins
+from mqadmin.web.middleware import MUST_SET_PASSWORD
+from mqadmin.web.server import count_refusal
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
-from mqadmin.answers import cut, in_pieces
 from mqadmin.api import schemas
-from mqadmin.gateway import REPEATS, ClusterGateway
 from mqadmin.views.topics.facts import found_topic
+from mqadmin.web.answers import cut, in_pieces
+from mqadmin.web.gateway import REPEATS, ClusterGateway
 
 router = Router()
 JSON = "application/json"

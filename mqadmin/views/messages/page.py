@@ -15,11 +15,11 @@ from broker_store.formats import names
 from broker_store.formats.message_id import host_text
 from broker_store.rest.http import MAX_LIMIT
 from mqadmin import clusters
-from mqadmin.answers import cut, in_pieces
 from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.page import WrongField, draw, of_field, page, trouble, window
 from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
 from mqadmin.views.store.journey.facts import journey_context
+from mqadmin.web.answers import cut, in_pieces
 
 LIMIT = 32
 WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id", "Id"))

@@ -7,9 +7,10 @@ import asyncio
 from django.shortcuts import render
 from django.urls import path
 
-from mqadmin import clusters, condition, live
+from mqadmin import clusters, condition
 from mqadmin.views.asked import one_of
 from mqadmin.views.page import page
+from mqadmin.web import live
 
 CONDITION_SECONDS = 1.0  # that the page waits for the first look; its stream brings what comes later
 

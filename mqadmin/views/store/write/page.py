@@ -12,9 +12,10 @@ from broker_store.engine.log.write_path import MEASURED_A_SECOND
 from broker_store.facts.dispatch import SINKS
 from broker_store.facts.write_path import Histogram
 from broker_store.units import fields_of
-from mqadmin import clusters, live
+from mqadmin import clusters
 from mqadmin.templatetags import units
 from mqadmin.views.page import page
+from mqadmin.web import live
 
 STAGES = {
     "gather": (

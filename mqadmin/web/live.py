@@ -23,7 +23,7 @@ with them, for as long as all of them take. What stands in Redis, the jobs, wait
 delays no other stream. A look's value goes out with the next tick, the first at once.
 
 Tables that the server draws come as HTML: the stream `part` has the address of such a part of a page as its
-name, and it is drawn once for all who watch (mqadmin/parts.py).
+name, and it is drawn once for all who watch (mqadmin/web/parts.py).
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ from broker_store.formats import names
 from broker_store.rest.problems import Problem, problem_of
 from broker_store.throttle import Throttle, throttled_by
 from broker_store.units import fields_of
-from mqadmin import clusters, parts
-from mqadmin.middleware import MUST_SET_PASSWORD
+from mqadmin import clusters
 from mqadmin.views import registry
 from mqadmin.views.view import Stream
-from mqadmin.web import count_refusal
+from mqadmin.web import parts
+from mqadmin.web.middleware import MUST_SET_PASSWORD
+from mqadmin.web.server import count_refusal
 
 log = logging.getLogger(__name__)
 

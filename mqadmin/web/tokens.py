@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection, models
 from django.utils import timezone
 
 from broker_store.rest.callers import Caller, TokenTable
-from mqadmin import roles
+from mqadmin.web import roles
 
 log = logging.getLogger(__name__)
 

@@ -30,12 +30,13 @@ from django.urls import reverse
 from broker_store.rest.http import HotRoutes
 from broker_store.rest.problems import Problem
 from broker_store.scheduler import ask_for_long_slices
-from mqadmin import clusters, tokens
-from mqadmin.gateway import REPEATS, ClusterGateway
-from mqadmin.live import LiveConsumer
-from mqadmin.local_socket import local_caller
-from mqadmin.refused_requests import AllowedHosts, Websockets, refuse
-from mqadmin.web import count_refusal
+from mqadmin import clusters
+from mqadmin.web import tokens
+from mqadmin.web.gateway import REPEATS, ClusterGateway
+from mqadmin.web.live import LiveConsumer
+from mqadmin.web.local_socket import local_caller
+from mqadmin.web.refused_requests import AllowedHosts, Websockets, refuse
+from mqadmin.web.server import count_refusal
 
 log = logging.getLogger(__name__)
 

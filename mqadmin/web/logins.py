@@ -33,7 +33,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
-from mqadmin.trusted_proxies import client_address, network_of, site_of
+from mqadmin.web.trusted_proxies import client_address, network_of, site_of
 
 MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
 TRY_SECONDS = 6.0  # until one of them is there again

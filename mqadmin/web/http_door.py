@@ -32,7 +32,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from broker_store.rest.http import MAX_FORM_BYTES, most_body_bytes
 from broker_store.rest.problems import MEDIA_TYPE, Problem
-from mqadmin.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
+from mqadmin.web.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
 
 MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven
 MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they read that there is no room

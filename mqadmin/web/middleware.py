@@ -30,9 +30,10 @@ from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
 from broker_store.rest.problems import Problem
-from mqadmin import audit, roles
-from mqadmin.failures import DATABASE_TITLE, database_failure, database_sentence, note_database_failure
-from mqadmin.problem_responses import problem_response
+from mqadmin import audit
+from mqadmin.web import roles
+from mqadmin.web.failures import DATABASE_TITLE, database_failure, database_sentence, note_database_failure
+from mqadmin.web.problem_responses import problem_response
 
 MUST_SET_PASSWORD = "must_set_password"  # in the session of who came in with a one-time password
 ADMIN_PATHS = ("/admin/",)

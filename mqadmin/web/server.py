@@ -6,7 +6,7 @@ alone, `stop` asks for the end, and open streams are cut after `GRACE_SECONDS`. 
 must answer while the store recovers.
 
 Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same
-user. What a peer may hold of them is in mqadmin/http_door.py.
+user. What a peer may hold of them is in mqadmin/web/http_door.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import uvicorn
 from django.conf import settings
 
 from broker_store.errors import StoreClosedError
-from mqadmin.http_door import BoundedHttp, BoundedWebsocket, Door
-from mqadmin.trusted_proxies import LOOPBACK
+from mqadmin.web.http_door import BoundedHttp, BoundedWebsocket, Door
+from mqadmin.web.trusted_proxies import LOOPBACK
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ async def serve(
 ) -> Web:
     """Start listening; returns when both doors answer. OSError with a sentence when an address is taken."""
     if application is None:
-        from mqadmin.asgi import application
+        from mqadmin.web.asgi import application
     door = Door(
         count_refusal,
         max_of_address=settings.WEB_CONNECTIONS,
