@@ -1,2 +1,2 @@
-"""The dashboard: pages, REST, admin, jobs and commands over one broker. It comes in by one door,
-`clusters`."""
+"""The dashboard: pages, REST, admin, jobs and commands over one broker, which they reach through `cluster/`
+alone."""

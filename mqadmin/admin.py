@@ -36,7 +36,8 @@ from broker_store.errors import BrokerStoreError, StoreClosedError
 from broker_store.formats import moment
 from broker_store.rest.problems import problem_of
 from broker_store.units import fields_of
-from mqadmin import audit, clusters, queue_pages
+from mqadmin import audit, queue_pages
+from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.store_models import Group, Topic
 from mqadmin.views.asked import whole
@@ -219,7 +220,7 @@ class ClusterAdmin(ModelAdmin):
     def _or_sentence(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
         """The view; when the broker cannot answer, a page that says so in place of one that says error."""
         try:
-            state = clusters.current().call(clusters.current().state)
+            state = current_cluster().call(current_cluster().state)
             if state.state not in SERVING:  # the list would take the error for a wrong filter and redirect
                 raise StoreClosedError(state.sentence)
             response = view()
@@ -228,7 +229,7 @@ class ClusterAdmin(ModelAdmin):
             return unavailable(request, problem_of(error))
 
     def save_model(self, request: HttpRequest, obj: Any, form: forms.ModelForm, change: bool) -> None:
-        cluster = clusters.current()
+        cluster = current_cluster()
         caller = roles.caller_of(request.user)
         if change:
             before = self.get_object(request, obj.pk)
@@ -244,7 +245,7 @@ class ClusterAdmin(ModelAdmin):
                 cluster.call(lambda: self._create(cluster, obj.pk, values))
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        cluster = clusters.current()
+        cluster = current_cluster()
         before = {name: getattr(obj, name) for name in (*self.fields_to_save, *self.fields_to_remember)}
         with audit.audited(roles.caller_of(request.user), "delete", self.kind, obj.pk, before=before):
             cluster.call(lambda: self._delete(cluster, obj.pk))
@@ -398,7 +399,7 @@ class GroupAdmin(ClusterAdmin):
         if len(groups) != 1:
             self.message_user(request, "Choose one group: each has topics of its own.", messages.WARNING)
             return None
-        name, cluster = groups[0].pk, clusters.current()
+        name, cluster = groups[0].pk, current_cluster()
         # Those that people named stand first.
         topics = sorted(
             cluster.call(lambda: cluster.group(name)).topics,

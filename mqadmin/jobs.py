@@ -522,9 +522,9 @@ def _check_resend(parameters: dict) -> dict:
 def _group_exists(checked: dict) -> None:
     """Raises NotFoundError."""
     # Of the broker's process, where this is called: a worker imports nothing of it
-    from mqadmin import clusters
+    from mqadmin.cluster.current import current_cluster
 
-    cluster = clusters.current()
+    cluster = current_cluster()
     cluster.call(cluster.group, checked["group"])
 
 
@@ -820,9 +820,9 @@ def _clean_after(job: Job, kind: Kind) -> None:
         exports.remove_unfinished(data_directory() / "exports", job.id)
     elif kind.function is rebuild_index:
         # Of the broker's process, where this is called: a worker imports nothing of it
-        from mqadmin import clusters
+        from mqadmin.cluster.current import current_cluster
 
-        cluster = clusters.current()
+        cluster = current_cluster()
         cluster.call(cluster.cancel_rebuild)
 
 

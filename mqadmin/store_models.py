@@ -28,9 +28,9 @@ PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
 def _cluster() -> Any:
     """The cluster of this process, imported when it is asked for: a child of runbroker knows the models and
     has none."""
-    from mqadmin import clusters
+    from mqadmin.cluster.current import current_cluster
 
-    return clusters.current()
+    return current_cluster()
 
 
 class ClusterQuerySet(models.QuerySet):

@@ -30,7 +30,7 @@ PRODUCER_GROUP = "PGROUP"
 
 
 def picture(parts) -> dict:
-    """See clusters.waiting."""
+    """See EmbeddedCluster.waiting."""
     delay, levels = parts.delay, parts.delay.facts()
     return {
         "at_ms": parts.clock(),

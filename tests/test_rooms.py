@@ -284,7 +284,7 @@ LONGER = {
     "broker_store/server/transport.py",
     "mqadmin/admin.py",
     "mqadmin/api/schemas.py",
-    "mqadmin/clusters.py",
+    "mqadmin/cluster/embedded/cluster.py",
     "mqadmin/web/http_door.py",
     "mqadmin/jobs.py",
 }

@@ -17,7 +17,7 @@ NOT_CLEAN = {
     "broker_store.facts.*",
     "broker_store.server.*",
     "mqadmin.api.contract",
-    "mqadmin.clusters",
+    "mqadmin.cluster.embedded.cluster",
     "mqadmin.management.commands.check_store",
     "mqadmin.management.commands.store",
     "mqadmin.views.*",

@@ -15,8 +15,7 @@ runs, or of which nothing else is known; the dashboard has one that asks its bro
                             connected, `tags` what it wants, None for all
     is_tried                whether positions and spans are those of a start that was made in memory only, to
                             look at the store
-    fate(stored)            what becomes of a message that is on its way, as clusters.fate tells it; None of
-                            any other
+    fate(stored)            what becomes of a message that is on its way; None of any other
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Gateway(Protocol):
-    """The broker, as these routes need it. `mqadmin.clusters.Cluster` is one."""
+    """The broker, as these routes need it. `mqadmin.gateway.ClusterGateway` is one."""
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
         """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored.

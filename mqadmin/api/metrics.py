@@ -21,9 +21,9 @@ from broker_store import __version__
 from broker_store.engine.store_facts import Snapshot
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin import clusters
 from mqadmin.api.auth import LocalSocket, Token
 from mqadmin.api.parameters import problem_of_query
+from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import Group
 from mqadmin.facts.overview import Overview
 from mqadmin.facts.topics import Topic
@@ -68,7 +68,7 @@ class _Measured:
 
     @classmethod
     async def now(cls) -> _Measured:
-        cluster = clusters.current()
+        cluster = current_cluster()
         state, store = cluster.state().state, cluster.store()
         if state not in ("running", "read_only"):
             return cls(state, store)

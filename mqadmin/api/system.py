@@ -16,10 +16,11 @@ from broker_store import __version__
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin import audit, clusters
+from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
+from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.overview import Overview
 from mqadmin.views.sources import measured
 from mqadmin.web import tokens
@@ -32,21 +33,21 @@ COMPATIBLE_WITH = "Apache RocketMQ 5.3 / 5.5"
 @router.get("/health", response={200: schemas.Health, 503: schemas.Health}, auth=None)
 async def health(request: HttpRequest):
     """Whether the process lives and its engine has not failed; for restarting it when it has."""
-    failed = clusters.current().state().state == "failed"
+    failed = current_cluster().state().state == "failed"
     return Status(503, {"status": "failed"}) if failed else Status(200, {"status": "up"})
 
 
 @router.get("/ready", response={200: schemas.Ready, 503: schemas.Ready}, auth=None)
 async def ready(request: HttpRequest):
     """Whether messages can be read now; for sending traffic here or not."""
-    state = clusters.current().state()
+    state = current_cluster().state()
     is_ready = state.state in READY_STATES
     return Status(200 if is_ready else 503, {"ready": is_ready} | fields_of(state))
 
 
 @router.get("/info", response=schemas.Info)
 async def info(request: HttpRequest):
-    cluster = clusters.current()
+    cluster = current_cluster()
     broker = cluster.overview().broker if cluster.state().state in READY_STATES else None
     return {
         "name": "headpond",
@@ -65,20 +66,20 @@ async def condition(request: HttpRequest):
     """How the broker is, in one sentence, and each thing that is not as it should be, the most severe first:
     refused sends, the disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could
     not be measured."""
-    return await asyncio.to_thread(clusters.current().condition)
+    return await asyncio.to_thread(current_cluster().condition)
 
 
 @router.get("/overview", response=schemas.schema_of(Overview))
 async def overview(request: HttpRequest):
     """What the first page shows: state, rates, positions, worst lag."""
-    return clusters.current().overview()
+    return current_cluster().overview()
 
 
 @router.get("/refusals", response=schemas.Refusals)
 async def refusals(request: HttpRequest):
     """What the broker refused since its start, by cause: how often, and the last case with the value, its
     limit and who it was."""
-    return measured("refusals", {"items": clusters.current().refusals()})
+    return measured("refusals", {"items": current_cluster().refusals()})
 
 
 @router.get("/auth/session", response=schemas.Me)

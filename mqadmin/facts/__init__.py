@@ -1,2 +1,2 @@
-"""What the door to the broker (mqadmin/clusters.py) gives: values, whose annotations broker_store/units.py
+"""What the door to the broker (mqadmin/cluster/) gives: values, whose annotations broker_store/units.py
 explains."""

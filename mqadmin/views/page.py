@@ -24,7 +24,7 @@ from django.shortcuts import render
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError, StoreError
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import Reader, moment_of, refusals, refused, whole
 from mqadmin.web import roles
 from mqadmin.web.failures import note_store_failure
@@ -157,7 +157,7 @@ def capital(sentence: str) -> str:
 
 def starting_context() -> dict:
     """What can be known before the broker serves."""
-    cluster = clusters.current()
+    cluster = current_cluster()
     return {
         "recovery": cluster.recovery(),
         "store": cluster.store(),
@@ -175,14 +175,14 @@ def page_context(request: HttpRequest) -> dict:
     if caller is None:
         return {}
     first = request.path.split("/")[1]
-    state = clusters.current().state()
+    state = current_cluster().state()
     return {
         "navigation": [
             {"name": name, "title": title, "active": first == piece} for name, title, piece in NAVIGATION
         ],
         "cluster_state": state,
         "not_serving": state.state in NOT_SERVING,
-        "inspects": clusters.current().inspects,
+        "inspects": current_cluster().inspects,
         "caller": caller,
         "may_operate": caller.may("operator"),
         "may_administer": caller.may("admin"),

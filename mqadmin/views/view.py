@@ -13,7 +13,7 @@ Page, stream, api and verb are its faces. A face is there when its file is. regi
 else names it; `facts` may be imported from anywhere.
 
 A face is imported when it is asked for first. So a command loads its verbs without pages and REST, and
-mqadmin/clusters.py, which the faces ask, may itself import the facts of a view.
+mqadmin/cluster/, which the faces ask, may itself import the facts of a view.
 """
 
 from __future__ import annotations

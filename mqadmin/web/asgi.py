@@ -30,7 +30,7 @@ from django.urls import reverse
 from broker_store.rest.http import HotRoutes
 from broker_store.rest.problems import Problem
 from broker_store.scheduler import ask_for_long_slices
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.web import tokens
 from mqadmin.web.gateway import REPEATS, ClusterGateway
 from mqadmin.web.live import LiveConsumer
@@ -45,7 +45,7 @@ websockets = Websockets(AllowedHostsOriginValidator(AuthMiddlewareStack(LiveCons
 
 
 def _gateway() -> ClusterGateway | None:
-    cluster = clusters.current()
+    cluster = current_cluster()
     return ClusterGateway(cluster) if cluster.state().state in ("running", "read_only") else None
 
 

@@ -125,9 +125,9 @@ async def serve(
 def count_refusal(cause: str, **case) -> None:
     """Add to what the broker refused (`value`, `limit`, `who`, `said`). While there is no broker to count,
     the log has it."""
-    from mqadmin import clusters
+    from mqadmin.cluster.current import current_cluster
 
-    cluster = clusters.current()
+    cluster = current_cluster()
     try:
         cluster.call(functools.partial(cluster.refuse, cause, **case))
     except StoreClosedError:

@@ -7,7 +7,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from mqadmin import clusters
+from mqadmin.cluster.current import install_cluster
 from tests.support.fake_cluster import FakeCluster
 
 PASSWORD = "a-good-long-one"
@@ -17,9 +17,9 @@ PASSWORD = "a-good-long-one"
 def fake_cluster():
     """A cluster with known facts, installed as the one of the process."""
     cluster = FakeCluster()
-    clusters.install(cluster)
+    install_cluster(cluster)
     yield cluster
-    clusters.install(None)
+    install_cluster(None)
 
 
 @pytest.fixture

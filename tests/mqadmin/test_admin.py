@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group as UserGroup
 from django.test import Client
 
-from mqadmin import clusters
+from mqadmin.cluster.current import install_cluster
 from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def cluster():
     cluster = FakeCluster()
-    clusters.install(cluster)
+    install_cluster(cluster)
     yield cluster
-    clusters.install(None)
+    install_cluster(None)
 
 
 def browser(role: str, *, staff: bool = True) -> Client:

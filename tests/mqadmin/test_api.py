@@ -15,9 +15,10 @@ from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, jobs
+from mqadmin import jobs
 from mqadmin.api import schemas
 from mqadmin.api.reading import OneValueParser
+from mqadmin.cluster.current import install_cluster
 from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
@@ -27,9 +28,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def cluster():
     cluster = FakeCluster()
-    clusters.install(cluster)
+    install_cluster(cluster)
     yield cluster
-    clusters.install(None)
+    install_cluster(None)
 
 
 class LocalClient(AsyncClient):

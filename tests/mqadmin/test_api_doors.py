@@ -9,8 +9,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
-from mqadmin import clusters
 from mqadmin.api.contract import api
+from mqadmin.cluster.current import install_cluster
 from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
@@ -54,9 +54,9 @@ def operations() -> list[tuple[str, str]]:
 @pytest.fixture(autouse=True)
 def cluster():
     cluster = FakeCluster()
-    clusters.install(cluster)
+    install_cluster(cluster)
     yield cluster
-    clusters.install(None)
+    install_cluster(None)
 
 
 async def call(client: AsyncClient, method: str, path: str, body: object = None, **more):

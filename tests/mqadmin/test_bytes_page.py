@@ -17,11 +17,11 @@ from broker_store.facts.bytes import Place, Viewer
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import build_parts
-from mqadmin.clusters import EmbeddedCluster
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.views.store.bytes.facts import lines, shown
 from mqadmin.views.store.bytes.page import place_of
 from tests.engine.test_inspect import look_into
-from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 from tests.support import stores
 from tests.support.fake_cluster import golden_directory
 

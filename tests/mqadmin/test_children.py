@@ -31,7 +31,7 @@ OF_THE_BROKER = (
     "channels",
     "uvicorn",
     "mqadmin.urls",
-    "mqadmin.clusters",
+    "mqadmin.cluster.embedded",
     "broker_store.engine.store",
 )
 LOOK = """

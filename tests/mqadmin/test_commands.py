@@ -21,7 +21,8 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.messages import Message
-from mqadmin import audit, clusters
+from mqadmin import audit
+from mqadmin.cluster.current import install_cluster
 from mqadmin.management import plain
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
@@ -35,9 +36,9 @@ from tests.support.hand_store import Clock, HandStore, opened, small_settings
 @pytest.fixture
 def cluster():
     cluster = FakeCluster()
-    clusters.install(cluster)
+    install_cluster(cluster)
     yield cluster
-    clusters.install(None)
+    install_cluster(None)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mqadmin.views.overview import page as overview
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 from mqadmin.write_routes import Withheld
-from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
 NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000
 QUIET = Signs(

@@ -20,7 +20,7 @@ from broker_store.protocol.route_bodies import QueueData, TopicRoute
 from broker_store.rest.problems import Problem
 from mqadmin import audit, dead_letters, jobs
 from mqadmin.left_out import LeftOut, of_group, within
-from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
 
 def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811

@@ -23,11 +23,11 @@ from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
-from mqadmin import clusters
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.views.store.disk.facts import disk_of, timeline_of
 from mqadmin.views.store.disk.page import labels_of
 from mqadmin.web import live
-from tests.mqadmin.test_clusters import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support import plain_forecast as plain
 from tests.support.fake_cluster import FakeCluster
 from tests.support.stores import SIZES, unpack
@@ -128,7 +128,7 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
     parts = build_parts(BrokerSettings(), settings, store, wall_clock_ms)
     Broker(parts).load()
     store.start()
-    looked = clusters.EmbeddedCluster(type("Process", (), {"store": store, "parts": parts}))
+    looked = EmbeddedCluster(type("Process", (), {"store": store, "parts": parts}))
     forecast, timeline = looked.disk_forecast(1), looked.timeline("slow")
     assert forecast["is_running"] is False and forecast["log"]["end"] == store.log.wrote
     lost = {

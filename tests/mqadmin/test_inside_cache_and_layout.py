@@ -20,9 +20,10 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NameError_
 from broker_store.facts.layout import LogSpan
 from broker_store.server.parts import build_parts
-from mqadmin import clusters
 from mqadmin import shared_looks as shared
-from mqadmin.clusters import EmbeddedCluster
+from mqadmin.cluster.current import current_cluster, install_cluster
+from mqadmin.cluster.embedded import cluster as embedded
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.templatetags.strips import strip
 from mqadmin.views.store.cache import facts as looks
 from mqadmin.views.store.layout.page import _pictured
@@ -51,17 +52,17 @@ async def inspected(root):
     store.start()
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=parts), loop)
     parts.offsets.commit("readers", TOPIC, 1, 40)
-    clusters.install(cluster)
+    install_cluster(cluster)
     yield cluster
-    clusters.install(None)
+    install_cluster(None)
     await asyncio.to_thread(store.close)
 
 
 @pytest.fixture
 def fake():
-    clusters.install(FakeCluster())
-    yield clusters.current()
-    clusters.install(None)
+    install_cluster(FakeCluster())
+    yield current_cluster()
+    install_cluster(None)
 
 
 class LocalClient(AsyncClient):
@@ -228,8 +229,8 @@ async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(i
 
 
 async def test_chains_are_counted_again_when_something_was_added_and_once_for_all(inspected, monkeypatch):
-    counted, now, count, header_of = [], [1000.0], clusters.chains, clusters.header_of
-    monkeypatch.setattr(clusters, "chains", lambda *asked: counted.append(asked) or count(*asked))
+    counted, now, count, header_of = [], [1000.0], embedded.chains, embedded.header_of
+    monkeypatch.setattr(embedded, "chains", lambda *asked: counted.append(asked) or count(*asked))
     # A count takes a second
     monkeypatch.setattr(
         shared, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__)
@@ -240,7 +241,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
     async def counts(seconds: float, added: int) -> int:
         now[0] += seconds
         monkeypatch.setattr(
-            clusters, "header_of", lambda *of: (header := header_of(*of))._replace(count=header.count + added)
+            embedded, "header_of", lambda *of: (header := header_of(*of))._replace(count=header.count + added)
         )
         watched, shown = await asyncio.gather(
             asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index_chains(name)
@@ -250,7 +251,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
 
     assert [
         await counts(*look)
-        for look in ((0, 0), (1e6, 0), (0, 1), (clusters.CHAINS_REST - 1, 2), (2, 2), (1e6, 2))
+        for look in ((0, 0), (1e6, 0), (0, 1), (embedded.CHAINS_REST - 1, 2), (2, 2), (1e6, 2))
     ] == [1, 1, 2, 2, 3, 3]
     with pytest.raises(NameError_):
         stream.check("")

@@ -20,7 +20,8 @@ from rq.serializers import JSONSerializer
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, exports, jobs
+from mqadmin import exports, jobs
+from mqadmin.cluster.current import install_cluster
 from mqadmin.process import children
 from mqadmin.web import server
 from tests.support import left_behind, stores
@@ -52,7 +53,7 @@ class World:
     async def __aenter__(self) -> World:
         stores.unpack("golden-clean", self.directory).rename(self.directory / "store")
         self.cluster = FakeCluster()
-        clusters.install(self.cluster)
+        install_cluster(self.cluster)
         self.web = await server.serve(
             asyncio.get_running_loop(), "127.0.0.1", 0, self.directory / "run" / "web.sock"
         )
@@ -62,7 +63,7 @@ class World:
     async def __aexit__(self, *_) -> None:
         await asyncio.to_thread(self.children.stop)
         await self.web.stop()
-        clusters.install(None)
+        install_cluster(None)
 
     async def reaches(self, job_id: str, *states: str) -> dict:
         """The job, once it is in one of these states."""

@@ -19,7 +19,7 @@ from broker_store.messages import Message
 from broker_store.rest.new_messages import NewMessage
 from mqadmin.views.store.journey.facts import journey_context
 from mqadmin.web import live
-from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
 
 def stops(found: dict, *kinds: str) -> list[tuple]:

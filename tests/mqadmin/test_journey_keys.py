@@ -11,7 +11,7 @@ from broker_store.rest.new_messages import NewMessage
 from mqadmin.api import schemas
 from mqadmin.views.messages import page as view
 from mqadmin.views.store.journey.facts import journey_context
-from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
 KEYS = tuple(f"k{number}" for number in range(5_000))
 
@@ -41,7 +41,7 @@ async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_i
         return journey_context(found)
 
     monkeypatch.setattr(view, "journey_context", context)
-    monkeypatch.setattr(view.clusters, "current", lambda: cluster)
+    monkeypatch.setattr(view, "current_cluster", lambda: cluster)
     answer = await view.message_journey.__wrapped__(rf.get("/"), int(receipt["log_offset"]))
     text = answer.content.decode()
     assert "4,744 more keys were not looked up" in text and len(text) < 200_000

@@ -22,8 +22,8 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.rest.new_messages import NewMessage
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
-from mqadmin import clusters
-from mqadmin.clusters import EmbeddedCluster
+from mqadmin.cluster.current import install_cluster
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.web import server
 from tests.support.loop_turns import Longest, in_short_turns
 
@@ -55,12 +55,12 @@ async def served(tmp_path, transactional_db):
     await broker.start("127.0.0.1", fast_port=False)
     parts.topics.put(TopicConfig("orders", 1, 1))
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=parts), loop)
-    clusters.install(cluster)
+    install_cluster(cluster)
     path = tmp_path / "web.sock"
     dashboard = await server.serve(loop, "127.0.0.1", 0, path)
     yield SimpleNamespace(cluster=cluster, path=str(path))
     await dashboard.stop()
-    clusters.install(None)
+    install_cluster(None)
     await broker.stop()
     await asyncio.to_thread(store.close)
 

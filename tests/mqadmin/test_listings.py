@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mqadmin.clusters import EmbeddedCluster
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.facts.overview import WorstLag
 from mqadmin.listings import Listings
 from tests.support.broker_harness import Harness

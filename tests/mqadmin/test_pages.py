@@ -15,8 +15,8 @@ from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
-from mqadmin.clusters import Found
+from mqadmin.cluster.current import install_cluster
+from mqadmin.facts.messages import Found
 from mqadmin.facts.overview import State
 from tests.support.fake_cluster import FakeCluster
 
@@ -130,10 +130,10 @@ def test_what_is_not_known_is_called_unknown_and_never_zero(fake_cluster, client
 @pytest.mark.parametrize("state", ["starting", "recovering", "failed"])
 @pytest.mark.parametrize("page", STARTING_PAGES)
 def test_until_the_broker_is_up_every_page_says_so(client_of_role, page, state):
-    clusters.install(FakeCluster(state_name=state))
+    install_cluster(FakeCluster(state_name=state))
     text = client_of_role("viewer").get(page).content.decode()
     assert {"starting": "starting", "recovering": "recovering", "failed": "did not start"}[state] in text
-    clusters.install(None)
+    install_cluster(None)
 
 
 class LookedAt(FakeCluster):
@@ -159,9 +159,9 @@ class LookedAt(FakeCluster):
 
 @pytest.fixture
 def looked_at():
-    clusters.install(LookedAt())
+    install_cluster(LookedAt())
     yield
-    clusters.install(None)
+    install_cluster(None)
 
 
 def test_the_map_of_a_store_that_was_not_opened_counts_all_queues_and_can_be_searched(
@@ -200,14 +200,14 @@ def test_a_topic_whose_files_are_there_is_known_whatever_kind_is_asked_for(
 
 
 def test_the_store_page_shows_recovery_while_it_runs(client_of_role):
-    clusters.install(FakeCluster(state_name="recovering"))
+    install_cluster(FakeCluster(state_name="recovering"))
     text = client_of_role("viewer").get("/store/").content.decode()
     assert 'data-stream="recovery"' in text and "scan the log" in text
-    clusters.install(None)
+    install_cluster(None)
 
 
 def test_a_store_that_was_not_opened_has_no_numbers(client_of_role):
-    clusters.install(None)
+    install_cluster(None)
     text = client_of_role("viewer").get("/store/").content.decode()
     assert "unknown" in text and "Nothing is known yet" in text
 

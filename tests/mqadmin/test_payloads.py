@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mqadmin import clusters, exports, jobs, pipeline
+from mqadmin import exports, jobs, pipeline
+from mqadmin.cluster.current import install_cluster
 from mqadmin.views.pipeline.page import REPORTS
 from tests.support.hostile_cluster import AT_ONCE, HostileCluster
 from tests.support.payloads import FORMULAS, PAYLOADS
@@ -139,7 +140,7 @@ def result(words: tuple[str, ...], name: str) -> dict:
 
 
 def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...]) -> list[str]:
-    clusters.install(HostileCluster(words, clock=lambda: 1_764_000_000.0))
+    install_cluster(HostileCluster(words, clock=lambda: 1_764_000_000.0))
     monkeypatch.setattr(jobs, "listing", lambda: [job(words), *(run(words, name) for name in REPORTS)])
     monkeypatch.setattr(jobs, "find", lambda job_id: job(words))
     monkeypatch.setattr(jobs, "find_run", lambda run_id: run(words, run_id))
@@ -150,7 +151,7 @@ def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...
         answer = client.get(address)
         assert answer.status_code == 200, address
         found.append(answer.content.decode())
-    clusters.install(None)
+    install_cluster(None)
     return found
 
 
@@ -211,7 +212,7 @@ def test_what_is_asked_for_comes_back_as_text(fake_cluster, client_of_role, payl
 
 
 def test_rest_gives_them_as_json_that_no_browser_takes_for_a_page(client_of_role):
-    clusters.install(HostileCluster())
+    install_cluster(HostileCluster())
     client, bodies = client_of_role("viewer"), []
     while len(bodies) < len(PAYLOADS):
         answer = client.get(
@@ -223,7 +224,7 @@ def test_rest_gives_them_as_json_that_no_browser_takes_for_a_page(client_of_role
             and answer["X-Content-Type-Options"] == "nosniff"
         )
         bodies += [message["body"] for message in answer.json()["messages"]]
-    clusters.install(None)
+    install_cluster(None)
     assert bodies == list(PAYLOADS)
 
 

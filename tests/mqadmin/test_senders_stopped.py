@@ -19,7 +19,7 @@ from broker_store.nameserver.routes import finish
 from broker_store.server.registration import Registration
 from mqadmin import jobs
 from mqadmin.views.store.doctor import facts as checks
-from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
 
 @pytest.fixture

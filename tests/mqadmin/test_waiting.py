@@ -15,7 +15,7 @@ from broker_store.rest.new_messages import NewMessage
 from mqadmin import waiting
 from mqadmin.facts.groups import Dead, Retrying
 from mqadmin.web import live
-from tests.mqadmin.test_clusters import _same_keys, cluster, process  # noqa: F401  (fixtures)
+from tests.mqadmin.test_cluster import _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster
 
 

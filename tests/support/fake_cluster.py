@@ -1,4 +1,4 @@
-"""A cluster without a broker: the shapes of mqadmin/clusters.py with facts of its own.
+"""A cluster without a broker: the shapes of mqadmin/cluster/ with facts of its own.
 
 The numbers follow from `clock` alone (seconds since 1970), so a test that holds the clock gets the same page
 twice, and `run_fake_dashboard` gets a store in which something moves. Messages are real records, encoded by
@@ -68,7 +68,7 @@ from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord, Message, damage_doubt
 from broker_store.units import fields_of
-from mqadmin.clusters import STARTING, Found, Traces
+from mqadmin.cluster.embedded.cluster import STARTING
 from mqadmin.condition import Refusal, Signs, judge, judge_state
 from mqadmin.facts.groups import (
     Dead,
@@ -80,6 +80,7 @@ from mqadmin.facts.groups import (
     Retrying,
     Subscription,
 )
+from mqadmin.facts.messages import Found, Traces
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
 from mqadmin.facts.sends import PathOfSends
 from mqadmin.facts.store import QueueFile

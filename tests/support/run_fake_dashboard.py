@@ -26,7 +26,7 @@ def main(port: int, state: str) -> None:
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
 
-    from mqadmin import clusters
+    from mqadmin.cluster.current import install_cluster
     from mqadmin.web import server
     from tests.support import fake_runs, left_behind
     from tests.support.fake_cluster import moving
@@ -39,7 +39,7 @@ def main(port: int, state: str) -> None:
         )
         user.set_password(f"{name}-password")
         user.save()
-    clusters.install(HostileCluster() if state == "hostile" else moving(state))
+    install_cluster(HostileCluster() if state == "hostile" else moving(state))
     if state != "hostile":
         fake_runs.install()
 

@@ -30,7 +30,8 @@ def main() -> None:
     from broker_store.config.load import load_settings
     from broker_store.engine.start.start_records import StartRecords
     from broker_store.engine.store import MessageStore
-    from mqadmin import clusters
+    from mqadmin.cluster.current import install_cluster
+    from mqadmin.cluster.embedded.cluster import EmbeddedCluster
     from mqadmin.web import server
     from tests.support.hand_store import HandStore, message, small_settings
 
@@ -61,7 +62,7 @@ def main() -> None:
         process.store = MessageStore(
             settings.store, wake=process._wake, records=StartRecords(data / "recoveries", root)
         )
-        clusters.install(clusters.EmbeddedCluster(process, loop))
+        install_cluster(EmbeddedCluster(process, loop))
         listening = await server.serve(loop, "127.0.0.1", 0)
         print(f"READY http://127.0.0.1:{listening.port}", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

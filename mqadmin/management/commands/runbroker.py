@@ -147,12 +147,14 @@ class Run:
             # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on
             # meanwhile.
             admin = loop.run_in_executor(None, self._prepare_admin)
-            from mqadmin import audit, clusters
+            from mqadmin import audit
+            from mqadmin.cluster.current import install_cluster
+            from mqadmin.cluster.embedded.cluster import EmbeddedCluster
             from mqadmin.web import server, tokens
 
             if self._process is not None:
                 self._process.write_changes = audit.write_changes
-            clusters.install(clusters.EmbeddedCluster(self._process, loop))
+            install_cluster(EmbeddedCluster(self._process, loop))
             socket_path = self._start.data / "run" / "web.sock"
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
             self._web = await server.serve(loop, arguments.bind, arguments.web_port, socket_path)
@@ -214,7 +216,8 @@ class Run:
 
         from django.conf import settings
 
-        from mqadmin import clusters, jobs
+        from mqadmin import jobs
+        from mqadmin.cluster.current import current_cluster
         from mqadmin.process.children import Children
 
         children = self._children = Children(
@@ -223,7 +226,7 @@ class Run:
             redis_password=settings.REDIS_PASSWORD,
             manage=MANAGE,
         )
-        clusters.current().children = children.state
+        current_cluster().children = children.state
         for failure in await children.start(jobs.mark_interrupted):
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(children.watch(), name="children"))

@@ -10,8 +10,9 @@ from django.urls import path
 
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, dead_letters, jobs
+from mqadmin import dead_letters, jobs
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.left_out import of_group
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
@@ -38,7 +39,7 @@ async def resend(request, name):
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
     left_out = await sync_to_async(of_group)(name)
     # NotFoundError before a job is started for nothing
-    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit, left_out)
+    plan = await asyncio.to_thread(current_cluster().dead_letters, name, to, limit, left_out)
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}

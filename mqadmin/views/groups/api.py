@@ -14,12 +14,13 @@ from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin import clusters, dead_letters
+from mqadmin import dead_letters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
@@ -33,7 +34,7 @@ CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retr
 @router.get("/groups", response=schemas.Groups)
 async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Groups by name."""
-    cluster = clusters.current()
+    cluster = current_cluster()
     return paging.page_after(
         cluster.groups_after, lambda group: group.name, cursor, limit, sum(cluster.group_counts().values())
     )
@@ -47,7 +48,7 @@ async def create_group(request: HttpRequest, body: schemas.NewGroup):
         raise Problem("conflict", f"group {name} exists", hint=f"change it with PATCH /api/v1/groups/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "group", name, after=wanted):
-        clusters.current().create_group(name, **wanted)
+        current_cluster().create_group(name, **wanted)
     return Status(201, found_group(name))
 
 
@@ -64,7 +65,7 @@ async def timeline(
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where
     it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:
     nothing was sampled then."""
-    found = await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)
+    found = await asyncio.to_thread(current_cluster().timeline, check_group(group), hours)
     return schemas.measured_facts("timeline", found, timed=True)
 
 
@@ -84,7 +85,7 @@ async def dead_letters_of_group(
     sent by asking."""
     check_group(group)
     left_out = await sync_to_async(of_group)(group)
-    return schemas.facts(await asyncio.to_thread(clusters.current().dead_letters, group, to, most, left_out))
+    return schemas.facts(await asyncio.to_thread(current_cluster().dead_letters, group, to, most, left_out))
 
 
 @router.patch("/groups/{group}", response=schemas.GroupDetail)
@@ -101,7 +102,7 @@ async def change_group(request: HttpRequest, group: str, body: schemas.GroupChan
             before={name: getattr(before, name) for name in changes},
             after=changes,
         ):
-            clusters.current().update_group(group, **changes)
+            current_cluster().update_group(group, **changes)
     return found_group(group)
 
 
@@ -123,7 +124,7 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
                 f"deleting {group} forgets its offsets",
                 hint=f"repeat with ?confirm={group}",
             )
-        clusters.current().delete_group(group)
+        current_cluster().delete_group(group)
     return Status(204, None)
 
 
@@ -140,7 +141,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
     wanted = {"topic": body.topic, "to": body.to, "value": value, "queue_id": body.queue_id}
 
     def reset(dry_run: bool) -> list[OffsetMove]:
-        return clusters.current().reset_offset(
+        return current_cluster().reset_offset(
             group, body.topic, body.to, value, queue_id=body.queue_id, dry_run=dry_run
         )
 
@@ -158,7 +159,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
             record["moves"] = list(map(fields_of, moves))
     searched = {}
     if body.to == "time":
-        doubt = await clusters.current().time_doubt(body.topic, value, body.queue_id)
+        doubt = await current_cluster().time_doubt(body.topic, value, body.queue_id)
         searched = {"time_ms": value, "time": time_text(value), "doubt": doubt}
     return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | searched
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_group
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import GroupDetail
 
 
 def find(name: str) -> GroupDetail | None:
     """The group, None when there is none."""
     try:
-        return clusters.current().group(check_group(name))
+        return current_cluster().group(check_group(name))
     except NotFoundError:
         return None
 

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.urls import path
 
 from broker_store.formats import names
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.groups import timelines
 from mqadmin.views.page import drawn, page, part_of
@@ -19,7 +19,7 @@ SORTS = ("name", "lag", "clients")
 
 @page(takes={"kind": one_of(*KINDS), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def groups(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     counts = cluster.group_counts()
     kind = request.GET.get("kind") or "normal"
     search = request.GET.get("q", "").strip().lower()
@@ -40,32 +40,32 @@ async def groups(request):
 
 @page()
 async def group(request, name):
-    facts = clusters.current().group(names.check_group(name))
+    facts = current_cluster().group(names.check_group(name))
     if request.htmx:  # the list of clients or of subscriptions has got another length
         return render(request, "groups/clients.html", {"group": facts})
-    context = {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)}
+    context = {"group": facts, "retries": await asyncio.to_thread(current_cluster().retries, name)}
     return render(
         request,
         "groups/group.html",
-        context | timelines.picture(await asyncio.to_thread(clusters.current().timeline, name)),
+        context | timelines.picture(await asyncio.to_thread(current_cluster().timeline, name)),
     )
 
 
 @page()
 async def timeline(request, name):
     """A group's queues over time: a piece of its page."""
-    facts = await asyncio.to_thread(clusters.current().timeline, names.check_group(name))
+    facts = await asyncio.to_thread(current_cluster().timeline, names.check_group(name))
     return render(request, "groups/timeline.html", timelines.picture(facts))
 
 
 @page()
 async def retries(request, name):
     """What of a group waits in the delay levels: a piece of its page."""
-    facts = clusters.current().group(names.check_group(name))
+    facts = current_cluster().group(names.check_group(name))
     return render(
         request,
         "groups/retries.html",
-        {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)},
+        {"group": facts, "retries": await asyncio.to_thread(current_cluster().retries, name)},
     )
 
 

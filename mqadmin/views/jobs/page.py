@@ -13,9 +13,9 @@ from django.urls import path, reverse
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
 from mqadmin import jobs as background
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.jobs.facts import with_share
 from mqadmin.views.page import page, said, show_problem
 
@@ -41,8 +41,8 @@ async def _listing(request) -> dict:
         if name not in background.PIPELINE
     ]
     topics = []
-    if not request.htmx and clusters.current().state().state in ("running", "read_only"):
-        topics = clusters.current().offered_topics()
+    if not request.htmx and current_cluster().state().state in ("running", "read_only"):
+        topics = current_cluster().offered_topics()
     return {
         "jobs": rows,
         "mark": background.mark_of(rows or []),

@@ -15,8 +15,9 @@ from broker_store.rest import callers, http, new_messages
 from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
-from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.messages import Found
 from mqadmin.views.topics.facts import found_topic
 from mqadmin.web.answers import cut, in_pieces
 from mqadmin.web.gateway import REPEATS, ClusterGateway
@@ -74,7 +75,7 @@ async def send_messages(request: HttpRequest, topic: str):
     http.announced_length(request.headers.get("Content-Length", "").encode() or None)
     header = request.headers.get("Idempotency-Key")
     key = read_key(None if header is None else header.encode("latin-1", "replace"))
-    return await http.send_body(ClusterGateway(clusters.current()), REPEATS, caller, topic, request.body, key)
+    return await http.send_body(ClusterGateway(current_cluster()), REPEATS, caller, topic, request.body, key)
 
 
 @router.get("/topics/{topic}/queues/{queue_id}/messages", response=dict[str, Any])
@@ -92,7 +93,7 @@ async def pull_messages(
 ):
     """Messages of one queue by offset; no group is involved and nothing is committed."""
     return in_pieces(
-        await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms), JSON
+        await ClusterGateway(current_cluster()).pull(topic, queue_id, offset, limit, wait_ms), JSON
     )
 
 
@@ -104,7 +105,7 @@ async def offset_at_time(
     known = {queue.queue_id for queue in found_topic(topic).queues}
     if queue_id not in known:
         raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
-    cluster = clusters.current()
+    cluster = current_cluster()
     offset, doubt = (
         await cluster.offset_by_time(topic, queue_id, time_ms),
         await cluster.time_doubt(topic, time_ms, queue_id),
@@ -130,7 +131,7 @@ async def find_by_time(
     found_topic(topic)
     _check_window(from_ms, to_ms)
     return await _found(
-        await clusters.current().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit)
+        await current_cluster().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit)
     )
 
 
@@ -147,7 +148,7 @@ async def find_by_key(
     found_topic(check_topic(topic))
     _check_window(from_ms, to_ms)
     return await _found(
-        await clusters.current().find_by_key(
+        await current_cluster().find_by_key(
             topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit
         )
     )
@@ -171,7 +172,7 @@ async def trace_of_message(request: HttpRequest, message_id: str):
     may be gone."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
-    found = await clusters.current().traces_of(message_id)
+    found = await current_cluster().traces_of(message_id)
     return {
         "topic": found.topic,
         "events": [event._asdict() for event in found.events],
@@ -186,7 +187,7 @@ async def journey_of_message(
 ):
     """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries,
     dead letter, and what its clients wrote."""
-    return schemas.facts(await clusters.current().journey_of((await _message(message_id, topic)).log_offset))
+    return schemas.facts(await current_cluster().journey_of((await _message(message_id, topic)).log_offset))
 
 
 @router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))
@@ -195,7 +196,7 @@ async def raw_message(
 ):
     """The record as it lies in the log, byte for byte."""
     message = await _message(message_id, topic)
-    _, raw = await clusters.current().message(message.log_offset)
+    _, raw = await current_cluster().message(message.log_offset)
     response = in_pieces(cut(raw), "application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="record-{message.log_offset}.bin"'
     return response
@@ -205,12 +206,12 @@ async def _message(message_id: str, topic: str | None) -> StoredMessage:
     return (await _by_id(message_id, topic)).messages[0]
 
 
-async def _by_id(message_id: str, topic: str | None) -> clusters.Found:
+async def _by_id(message_id: str, topic: str | None) -> Found:
     """At least one message, or a Problem."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     try:
-        found = await clusters.current().find_by_id(message_id, check_topic(topic) if topic else None)
+        found = await current_cluster().find_by_id(message_id, check_topic(topic) if topic else None)
     except (NotFoundError, FormatError) as error:
         raise Problem("message_not_found", str(error)) from None
     if not found.messages:
@@ -220,7 +221,7 @@ async def _by_id(message_id: str, topic: str | None) -> clusters.Found:
     return found
 
 
-async def _found(found: clusters.Found) -> HttpResponseBase:
+async def _found(found: Found) -> HttpResponseBase:
     facts = {
         "complete": found.complete,
         "reason": found.reason,

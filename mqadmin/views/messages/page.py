@@ -14,7 +14,8 @@ from broker_store.facts.bytes import record_view
 from broker_store.formats import names
 from broker_store.formats.message_id import host_text
 from broker_store.rest.http import MAX_LIMIT
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.messages import Found
 from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.page import WrongField, draw, of_field, page, trouble, window
 from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
@@ -28,7 +29,7 @@ ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit")
 
 @page(takes={"by": one_of(*(way for way, _ in WAYS)), **dict.fromkeys(ASKED, text)})
 async def messages(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ASKED}
     topics = cluster.offered_topics()
@@ -66,7 +67,7 @@ async def messages(request):
     return await draw(request, "messages/page.html", context, status)
 
 
-async def _search(cluster, way: str, asked: dict) -> clusters.Found:
+async def _search(cluster, way: str, asked: dict) -> Found:
     if not asked["topic"]:
         raise WrongField("topic", "Name the topic to look in.")
     with of_field("topic"):
@@ -96,7 +97,7 @@ def _row(message) -> dict:
     }
 
 
-def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict | None:
+def _neighbours(request, way: str, asked: dict, found: Found) -> dict | None:
     """Addresses of the stretch before and behind, for a search by offset."""
     if way != "offset" or found.min_offset is None:
         return None
@@ -119,8 +120,8 @@ def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict |
 
 @page()
 async def message(request, log_offset):
-    stored, raw = await clusters.current().message(log_offset)
-    cluster = clusters.current()
+    stored, raw = await current_cluster().message(log_offset)
+    cluster = current_cluster()
     fate, found = cluster.fate(stored), await cluster.journey_of(log_offset)
     damage = await cluster.damage_at(log_offset)
     return await draw(
@@ -153,7 +154,7 @@ def _facts(stored, raw: bytes) -> dict:
 @page()
 async def message_bytes(request, log_offset, part):
     """The record, or its body as stored, as a file: never shown by the browser, whatever is in it."""
-    stored, raw = await clusters.current().message(log_offset)
+    stored, raw = await current_cluster().message(log_offset)
     if part not in ("record", "body"):
         return trouble(request, 404, "Not found", "A message has a record and a body.")
     response = in_pieces(cut(raw if part == "record" else stored.body), "application/octet-stream")
@@ -164,7 +165,7 @@ async def message_bytes(request, log_offset, part):
 @page()
 async def message_journey(request, log_offset):
     """The stops of a message: a piece of its page, fetched again when a stop moved."""
-    found = await clusters.current().journey_of(log_offset)
+    found = await current_cluster().journey_of(log_offset)
     return await draw(request, "store/journey/stops.html", lambda: journey_context(found))
 
 

@@ -7,7 +7,8 @@ import asyncio
 from django.shortcuts import render
 from django.urls import path
 
-from mqadmin import clusters, condition
+from mqadmin import condition
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import one_of
 from mqadmin.views.page import page
 from mqadmin.web import live
@@ -17,7 +18,7 @@ CONDITION_SECONDS = 1.0  # that the page waits for the first look; its stream br
 
 @page(takes={"part_of": one_of("condition")})
 async def overview(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     if request.htmx and request.GET.get("part_of") == "condition":
         return render(request, "overview/condition.html", {"condition": await _condition(cluster)})
     if request.htmx:  # the table of topics has got another length

@@ -15,8 +15,9 @@ from django.urls import path
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, jobs, pipeline, schedules
+from mqadmin import jobs, pipeline, schedules
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.process import run_file
 from mqadmin.templatetags import units
 from mqadmin.views.asked import moment_of
@@ -47,8 +48,8 @@ async def _listing(request) -> dict:
         one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()
     ]
     context["topics"] = []
-    if clusters.current().state().state in ("running", "read_only"):
-        context["topics"] = clusters.current().offered_topics()
+    if current_cluster().state().state in ("running", "read_only"):
+        context["topics"] = current_cluster().offered_topics()
     return context
 
 

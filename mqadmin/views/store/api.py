@@ -10,11 +10,11 @@ from ninja import Query, Router, Status
 
 from broker_store.engine.store_facts import Snapshot, StoreFile
 from broker_store.formats.names import check_topic
-from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.sources import measured
 from mqadmin.views.topics.facts import found_topic
 
@@ -24,7 +24,7 @@ router = Router()
 @router.get("/store", response=schemas.measured_schema_of(Snapshot))
 async def store_facts(request: HttpRequest):
     """Positions, what is behind, flags with their causes, flush, totals, disk; one picture of one moment."""
-    return schemas.measured_facts("positions", clusters.current().store())
+    return schemas.measured_facts("positions", current_cluster().store())
 
 
 @router.get("/store/files", response=schemas.MeasuredPage)
@@ -38,7 +38,7 @@ async def store_files(
     """Each mapped file: base, length, what is allocated, written, confirmed and flushed of it, state, who
     holds it, and the store times of what it holds. `hung` is one that was deleted while something still holds
     it. null is not known."""
-    cluster = clusters.current()
+    cluster = current_cluster()
     files = await cluster.file_map(*([kind] if kind else []), topic=topic)
     # A deleted topic may have files that something still holds. Of another kind than asked for it has files
     # too.
@@ -56,14 +56,14 @@ def _file_key(file: StoreFile) -> str:
 @router.get("/store/index", response=schemas.MeasuredList)
 async def index_files(request: HttpRequest):
     """Index files with their header, slots and entries in use."""
-    return measured("index", {"items": schemas.facts(clusters.current().store_index())})
+    return measured("index", {"items": schemas.facts(current_cluster().store_index())})
 
 
 @router.post("/store/index/explain", response=schemas.MeasuredList)
 async def explain(request: HttpRequest, body: schemas.Explain):
     """Each step that a lookup of this key takes: file, slot, chain entries, what was kept and why not."""
     begin, end = body.from_ms or 0, (1 << 63) - 1 if body.to_ms is None else body.to_ms
-    steps = await clusters.current().explain(check_topic(body.topic), body.key, begin, end, body.limit)
+    steps = await current_cluster().explain(check_topic(body.topic), body.key, begin, end, body.limit)
     return measured("explain", {"items": schemas.facts(steps)})
 
 
@@ -71,7 +71,7 @@ async def explain(request: HttpRequest, body: schemas.Explain):
 async def recovery(request: HttpRequest):
     """The report of the last start, live while it runs: each step with file, bytes, messages and duration;
     what was cut."""
-    return schemas.facts(measured("recovery", clusters.current().recovery()))
+    return schemas.facts(measured("recovery", current_cluster().recovery()))
 
 
 @router.post("/store/index/rebuild", response={202: dict[str, Any]})
@@ -80,12 +80,12 @@ async def rebuild_index(request: HttpRequest):
     ends it."""
     caller = need(request, "admin")
     async with aaudited(caller, "rebuild_index", "store", "index"):
-        return Status(202, schemas.facts(clusters.current().rebuild_index()))
+        return Status(202, schemas.facts(current_cluster().rebuild_index()))
 
 
 @router.get("/store/index/rebuild", response=dict[str, Any])
 async def rebuild_state(request: HttpRequest):
-    return schemas.facts(clusters.current().rebuild_state())
+    return schemas.facts(current_cluster().rebuild_state())
 
 
 @router.delete("/store/index/rebuild", response=dict[str, Any])
@@ -93,4 +93,4 @@ async def cancel_rebuild(request: HttpRequest):
     """End a running rebuild; the index stays as it was."""
     caller = need(request, "admin")
     async with aaudited(caller, "cancel_rebuild", "store", "index"):
-        return schemas.facts(clusters.current().cancel_rebuild())
+        return schemas.facts(current_cluster().cancel_rebuild())

@@ -9,7 +9,7 @@ from django.urls import path
 from broker_store.engine.store_facts import StoreFile
 from broker_store.errors import StoreClosedError
 from broker_store.units import fields_of
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import PART, one_of, text, whole
 from mqadmin.views.page import drawn, page
 from mqadmin.views.store.facts import with_dispatched
@@ -19,7 +19,7 @@ QUEUES_A_PART = 50
 
 @page(takes={"q": text, "part": PART, "part_of": one_of("log")})
 async def store(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     is_failed = cluster.state().state == "failed"
     if request.htmx:
         if request.GET.get("part_of") == "log":

@@ -9,12 +9,12 @@ from ninja import Query, Router, Status
 
 from broker_store.formats.names import check_topic
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.topics.facts import find, found_topic
 
 router = Router()
@@ -29,7 +29,7 @@ async def list_topics(
     limit: Limit = paging.DEFAULT_LIMIT,
 ):
     """Topics by name."""
-    cluster = clusters.current()
+    cluster = current_cluster()
     counts = cluster.topic_counts()
     total = sum(counts.values()) if kind is None else counts[kind]
     return paging.page_after(
@@ -49,7 +49,7 @@ async def create_topic(request: HttpRequest, body: schemas.NewTopic):
         raise Problem("conflict", f"topic {name} exists", hint=f"change it with PATCH /api/v1/topics/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "topic", name, after=wanted):
-        clusters.current().create_topic(name, **wanted)
+        current_cluster().create_topic(name, **wanted)
     return Status(201, found_topic(name))
 
 
@@ -73,7 +73,7 @@ async def change_topic(request: HttpRequest, topic: str, body: schemas.TopicChan
             before={name: getattr(before, name) for name in changes},
             after=changes,
         ):
-            clusters.current().update_topic(topic, **changes)
+            current_cluster().update_topic(topic, **changes)
     return found_topic(topic)
 
 
@@ -95,7 +95,7 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
                 f"deleting {topic} ends {before.messages} messages",
                 hint=f"repeat with ?confirm={topic}",
             )
-        clusters.current().delete_topic(topic)
+        current_cluster().delete_topic(topic)
     return Status(204, None)
 
 

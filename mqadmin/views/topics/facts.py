@@ -5,14 +5,14 @@ from __future__ import annotations
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.topics import TopicDetail
 
 
 def find(name: str) -> TopicDetail | None:
     """The topic, None when there is none."""
     try:
-        return clusters.current().topic(check_topic(name))
+        return current_cluster().topic(check_topic(name))
     except NotFoundError:
         return None
 

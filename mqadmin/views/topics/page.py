@@ -6,7 +6,7 @@ from django.shortcuts import render
 from django.urls import path
 
 from broker_store.formats import names
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.page import drawn, page, part_of
 
@@ -17,7 +17,7 @@ SORTS = ("name", "messages", "in", "out")
 
 @page(takes={"kind": one_of(*KINDS, "all"), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def topics(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     counts = cluster.topic_counts()
     kind, search = request.GET.get("kind") or "normal", request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort") or "name"
@@ -34,7 +34,7 @@ async def topics(request):
 
 @page()
 async def topic(request, name):
-    facts = clusters.current().topic(names.check_topic(name))
+    facts = current_cluster().topic(names.check_topic(name))
     # The list of readers has got another length
     return render(request, "topics/readers.html" if request.htmx else "topics/topic.html", {"topic": facts})
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.waiting import SHOWN_HALVES
 from mqadmin.views.groups.facts import found_group
 
 router = Router()
@@ -21,16 +22,16 @@ MAX_HALVES = 100
 async def waiting(request: HttpRequest):
     """How many messages are delayed, by level, and how many halves of transactions wait for their word; null
     is not known yet."""
-    return schemas.facts(clusters.current().waiting())
+    return schemas.facts(current_cluster().waiting())
 
 
 @router.get("/waiting/prepared", response=dict[str, Any])
 async def waiting_halves(
-    request: HttpRequest, limit: Annotated[int, Query(ge=1, le=MAX_HALVES)] = clusters.MAX_HALVES
+    request: HttpRequest, limit: Annotated[int, Query(ge=1, le=MAX_HALVES)] = SHOWN_HALVES
 ):
     """The oldest halves that wait, with how often their producer was asked; `complete` false says that there
     are more."""
-    return schemas.facts(await clusters.current().halves(limit))
+    return schemas.facts(await current_cluster().halves(limit))
 
 
 @router.get("/groups/{group}/waiting", response=dict[str, Any])
@@ -38,5 +39,5 @@ async def waiting_of_group(request: HttpRequest, group: str):
     """What a group sent back and waits for its next try, by delay level, what came back and was not taken
     yet, and what it gave up."""
     group_facts = found_group(group)
-    delayed = await asyncio.to_thread(clusters.current().retries, group)
+    delayed = await asyncio.to_thread(current_cluster().retries, group)
     return schemas.facts({"delayed": delayed, "retrying": group_facts.retrying, "dead": group_facts.dead})

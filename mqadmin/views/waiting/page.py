@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.shortcuts import render
 from django.urls import path
 
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.templatetags import units
 from mqadmin.views.bars import bars
 from mqadmin.views.page import page
@@ -13,7 +13,7 @@ from mqadmin.views.page import page
 
 @page()
 async def waiting(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     facts = cluster.waiting()
     context = {
         "waiting": facts,

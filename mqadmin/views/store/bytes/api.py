@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from broker_store.facts.bytes import KINDS, MAX_BYTES, Place
-from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.cluster.current import current_cluster
 
 router = Router()
 Whole = Annotated[schemas.Int64 | None, Query(ge=0)]
@@ -40,5 +40,5 @@ async def bytes_of_files(
     """Hex of a stretch of any file, cut into pieces with fields: value, meaning, whether it is right, and the
     parameters of where it points to."""
     return schemas.facts(
-        await clusters.current().look_at(Place(kind, offset, topic, queue, unit, name, slot, entry, length))
+        await current_cluster().look_at(Place(kind, offset, topic, queue, unit, name, slot, entry, length))
     )

@@ -10,7 +10,7 @@ from django.urls import path
 
 from broker_store.errors import FieldError, NameError_, NotFoundError
 from broker_store.facts.bytes import KINDS, Place
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.page import capital, draw, page, said
 from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
@@ -31,7 +31,7 @@ KIND_TITLES = {
 
 @page(takes={"kind": one_of(*KINDS), **dict.fromkeys(("topic", "name", *NUMBERS), text)})
 async def bytes_page(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     asked = {name: request.GET.get(name, "").strip() for name in ("kind", "topic", "name", *NUMBERS)}
     asked["kind"] = asked["kind"] or KINDS[0]
     given = {name: value for name, value in asked.items() if value}

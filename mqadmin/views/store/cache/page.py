@@ -9,7 +9,7 @@ from django.urls import path
 
 from broker_store.facts.cache import CachedFile
 from broker_store.units import fields_of
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.page import drawn, page
 from mqadmin.views.store.cache.facts import ReadingGroup, for_page
 from mqadmin.views.view import Part
@@ -21,7 +21,7 @@ SHOWN_GROUPS = 50
 
 @page()
 async def cache(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     context = await asyncio.to_thread(facts, cluster)
     if request.htmx:
         return await drawn(request, FACTS, context)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.sources import measured
 from mqadmin.views.store.disk.facts import MOST_RETENTION_HOURS
 
@@ -20,7 +20,7 @@ router = Router()
 async def disk(request: HttpRequest):
     """Use by kind of file, the rate at which the log grows over several stretches of time, and when each mark
     is reached; null is not known."""
-    return schemas.facts(measured("disk", await asyncio.to_thread(clusters.current().disk)))
+    return schemas.facts(measured("disk", await asyncio.to_thread(current_cluster().disk)))
 
 
 @router.get("/disk/forecast", response=dict[str, Any])
@@ -30,5 +30,5 @@ async def forecast(
     """The same with the log files that go next, when, and which groups have not read what is in them; as if
     files were kept for `retention_hours`. Nothing is changed by asking."""
     return schemas.facts(
-        measured("disk", await asyncio.to_thread(clusters.current().disk_forecast, retention_hours))
+        measured("disk", await asyncio.to_thread(current_cluster().disk_forecast, retention_hours))
     )

@@ -7,7 +7,7 @@ import asyncio
 from django.http import QueryDict
 from django.urls import path
 
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import drawn, page
 from mqadmin.views.store.disk.facts import MOST_RETENTION_HOURS
@@ -39,7 +39,7 @@ LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the lab
 
 @page(takes={"retention_hours": text})
 async def disk(request):
-    context = await asyncio.to_thread(facts, clusters.current(), request.GET)
+    context = await asyncio.to_thread(facts, current_cluster(), request.GET)
     return await drawn(
         request,
         FACTS if request.htmx else "store/disk/page.html",

@@ -13,8 +13,9 @@ from django.urls import path, reverse
 
 from broker_store.check.doctor import GRADES, LOST
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, jobs
+from mqadmin import jobs
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.page import page
 from mqadmin.views.store.doctor import facts as checks
 
@@ -34,7 +35,7 @@ async def doctor(request, run_id=None):
             raise
         runs, run, problem = [], None, error
     context = {
-        "store": clusters.current().store(),
+        "store": current_cluster().store(),
         "runs": runs[:MOST_RUNS],
         "problem": problem,
         "run": run and shown(run),

@@ -12,7 +12,7 @@ from django.urls import path
 from broker_store.facts.chains import Chains
 from broker_store.formats import names
 from broker_store.formats.index_file import check_name
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import one_of, text
 from mqadmin.views.page import WrongField, of_field, page, window
 from mqadmin.views.view import Part
@@ -34,7 +34,7 @@ ASKED = ("topic", "key", "from", "to")
 )
 async def index(request: HttpRequest):
     """`file` is shown, the newest when none is named."""
-    cluster = clusters.current()
+    cluster = current_cluster()
     if request.htmx and request.GET.get("part_of") == "chains":
         return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
     files = cluster.store_index()

@@ -9,8 +9,8 @@ from ninja import Query, Router
 
 from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.problems import Problem
-from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.store.layout import facts
 
 router = Router()
@@ -32,7 +32,7 @@ async def layout(
         facts.check(topic, group, from_ms, from_offset)
     except ValueError as error:
         raise Problem("invalid", str(error)) from None
-    found = await clusters.current().layout(
+    found = await current_cluster().layout(
         check_topic(topic) if topic else None, check_group(group) if group else None, from_ms, from_offset
     )
     return schemas.facts(found)

@@ -12,7 +12,7 @@ from broker_store.errors import NameError_, NotFoundError
 from broker_store.facts.layout import Laid, LogSpan
 from broker_store.formats import names
 from broker_store.units import fields_of
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import moment_of, text, whole
 from mqadmin.views.page import capital, drawn, page, said
 from mqadmin.views.store.layout.facts import Both, check, for_page
@@ -24,7 +24,7 @@ ASKED = ("topic", "group", "from", "offset")
 
 @page(takes=dict.fromkeys(ASKED, text))
 async def layout(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     context = _as_asked(request.GET)
     if context["asked"]["from"] or context["asked"]["offset"]:
         try:

@@ -10,8 +10,9 @@ from django.shortcuts import redirect, render
 from django.urls import path
 
 from broker_store.rest.problems import Problem
-from mqadmin import clusters, jobs
+from mqadmin import jobs
 from mqadmin.audit import aaudited
+from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import PART, one_of
 from mqadmin.views.page import page, slice_of
 from mqadmin.views.store.recoveries import facts as kept
@@ -20,14 +21,14 @@ from mqadmin.views.store.recoveries import facts as kept
 @page(takes={"part": PART, "part_of": one_of("facts")})
 async def recovery(request):
     """This process's start, live while it runs, and the list of all."""
-    found = clusters.current().recovery()
+    found = current_cluster().recovery()
     if request.htmx and request.GET.get("part_of") == "facts":
         return render(request, "recovery_facts.html", {"recovery": found})
     starts = slice_of(await asyncio.to_thread(kept.listing), request, 20)
     context = {
         "recovery": found,
         "starts": starts,
-        "says_so_itself": clusters.current().state().state in ("opening", "recovering"),
+        "says_so_itself": current_cluster().state().state in ("opening", "recovering"),
     }
     return render(request, "store/recoveries/page.html", context)
 

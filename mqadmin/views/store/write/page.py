@@ -12,7 +12,7 @@ from broker_store.engine.log.write_path import MEASURED_A_SECOND
 from broker_store.facts.dispatch import SINKS
 from broker_store.facts.write_path import Histogram
 from broker_store.units import fields_of
-from mqadmin import clusters
+from mqadmin.cluster.current import current_cluster
 from mqadmin.templatetags import units
 from mqadmin.views.page import page
 from mqadmin.web import live
@@ -103,7 +103,7 @@ MEANINGS = {
 
 @page()
 async def write(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     path = cluster.write_path()
     if request.htmx:
         return render(request, "store/write/refusals.html", {"refusals": path.refusals})
@@ -157,7 +157,7 @@ def _rows(histogram: Histogram, unit: str):
 
 @page()
 async def dispatch(request):
-    cluster = clusters.current()
+    cluster = current_cluster()
     race, flush = cluster.race(), cluster.flush()
     context = {
         "store": cluster.store(),

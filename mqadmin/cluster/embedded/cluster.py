@@ -43,7 +43,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from broker_store.broker.groups import SubscriptionGroup
@@ -88,10 +88,12 @@ from mqadmin.facts.groups import (
     Retrying,
     Subscription,
 )
+from mqadmin.facts.messages import Found, Traces
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
 from mqadmin.facts.sends import PathOfSends
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
+from mqadmin.facts.waiting import SHOWN_HALVES
 from mqadmin.knowing import FromBroker
 from mqadmin.left_out import Range
 from mqadmin.listings import Listings
@@ -117,7 +119,6 @@ CHAINS_REST = 100
 TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
 TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
-MAX_HALVES = 50  # of those that wait, told one by one
 STARTING = "The broker is starting."
 ABSENT = "No broker runs in this process: it was started with --no-broker."
 SENTENCES = {
@@ -141,51 +142,6 @@ NOT_BY_REST = frozenset(
         "INNER_NUM",
     }
 )
-
-
-@dataclass(slots=True)
-class Found:
-    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it
-    says what is unusual.
-
-    `damaged` are records to which the index leads: each may be a message that was searched for, and is among
-    the messages where its topic and keys can still be read.
-    """
-
-    messages: list[StoredMessage] = field(default_factory=list)
-    complete: bool = True
-    reason: str = ""
-    next_offset: int | None = None
-    min_offset: int | None = None
-    max_offset: int | None = None
-    damaged: tuple[DamagedRecord, ...] = ()
-
-
-@dataclass(slots=True)
-class Traces:
-    """What clients wrote about a message, in the topic that holds their traces."""
-
-    topic: str
-    events: list[TraceEvent] = field(default_factory=list)
-    complete: bool = True
-    reason: str = ""
-
-
-_current: EmbeddedCluster | None = None
-
-
-def install(cluster) -> None:
-    """Make `cluster` the one of this process."""
-    global _current
-    _current = cluster
-
-
-def current():
-    """The cluster of this process; before any was installed one that is starting."""
-    global _current
-    if _current is None:
-        _current = EmbeddedCluster()
-    return _current
 
 
 class EmbeddedCluster:
@@ -1008,7 +964,7 @@ class EmbeddedCluster:
     def fate(self, stored: StoredMessage) -> dict | None:
         return waiting.fate(self._parts, stored)
 
-    async def halves(self, limit: int = MAX_HALVES) -> dict:
+    async def halves(self, limit: int = SHOWN_HALVES) -> dict:
         offsets = self._parts.transactions.waiting_offsets(limit + 1)
         return await self._in_thread(waiting.halves, self._parts.store, offsets, limit)
 

@@ -28,8 +28,9 @@ from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from broker_store.units import document_of, fields_of
-from mqadmin import clusters, exports
-from mqadmin.clusters import EmbeddedCluster
+from mqadmin import exports
+from mqadmin.cluster.embedded import cluster as embedded
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.facts.overview import WorstLag
 from mqadmin.management import hints
@@ -121,7 +122,7 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
 
 
 def test_a_start_that_is_over_is_told_again_without_another_look(tmp_path, monkeypatch):
-    monkeypatch.setattr(clusters, "TOLD_SECONDS", 1_000.0)
+    monkeypatch.setattr(embedded, "TOLD_SECONDS", 1_000.0)
     store = MessageStore(_settings(tmp_path))
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     running = cluster.recovery()
@@ -199,8 +200,8 @@ def _same_keys(mine: object, theirs: object) -> None:
 
 async def test_an_answer_with_messages_is_bounded_in_bytes_and_says_so(cluster, monkeypatch):
     await _fill(cluster)
-    monkeypatch.setattr(clusters, "MAX_ANSWER_BYTES", 500)
-    monkeypatch.setattr(clusters, "READ_BYTES", 200)
+    monkeypatch.setattr(embedded, "MAX_ANSWER_BYTES", 500)
+    monkeypatch.setattr(embedded, "READ_BYTES", 200)
     for found in (
         await cluster.find_by_key("orders", "all", 0, FOR_EVER_MS, 100),
         await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100),
@@ -210,7 +211,7 @@ async def test_an_answer_with_messages_is_bounded_in_bytes_and_says_so(cluster, 
         assert sum(sizes[:-1]) < 500 <= sum(sizes) and not found.complete and "full" in found.reason
     page = await cluster.messages_at("orders", 1, 0, 100)
     assert 0 < len(page.messages) < 10 and page.next_offset == len(page.messages) < page.max_offset
-    monkeypatch.setattr(clusters, "MAX_ANSWER_BYTES", 1)
+    monkeypatch.setattr(embedded, "MAX_ANSWER_BYTES", 1)
     assert len((await cluster.messages_at("orders", 1, 0, 100)).messages) >= 1
 
 

@@ -1,0 +1,21 @@
+"""The cluster of this process."""
+
+from __future__ import annotations
+
+from mqadmin.cluster.embedded.cluster import EmbeddedCluster
+
+_current: EmbeddedCluster | None = None
+
+
+def install_cluster(cluster) -> None:
+    """Make `cluster` the one of this process; None takes it away."""
+    global _current
+    _current = cluster
+
+
+def current_cluster():
+    """The cluster of this process; before any was installed one that is starting."""
+    global _current
+    if _current is None:
+        _current = EmbeddedCluster()
+    return _current

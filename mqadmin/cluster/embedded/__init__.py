@@ -1,0 +1,1 @@
+"""The cluster of a broker that runs in this process."""

@@ -1,0 +1,37 @@
+"""What the searches for messages return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker_store.formats.record import StoredMessage
+from broker_store.formats.traces import TraceEvent
+from broker_store.messages import DamagedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it
+    says what is unusual.
+
+    `damaged` are records to which the index leads: each may be a message that was searched for, and is among
+    the messages where its topic and keys can still be read.
+    """
+
+    messages: list[StoredMessage] = field(default_factory=list)
+    complete: bool = True
+    reason: str = ""
+    next_offset: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    damaged: tuple[DamagedRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What clients wrote about a message, in the topic that holds their traces."""
+
+    topic: str
+    events: list[TraceEvent] = field(default_factory=list)
+    complete: bool = True
+    reason: str = ""
