@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 import typing
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
+
+Fact = TypeVar("Fact")
 
 SMALL = object()
 Small = Annotated[int, SMALL]  # stays below 2**31
@@ -43,3 +46,32 @@ def document_of(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: document_of(item) for key, item in value.items()}
     return [document_of(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def fact_of(kind: type[Fact], document: dict[str, Any]) -> Fact:
+    """The fact whose JSON is `document`, as REST gives it; what the type does not have is left out.
+
+    Raises ValueError when something is missing or of another type.
+    """
+    try:
+        return typing.cast(Fact, _read(kind, document))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no {kind.__name__}: {error!r}") from error
+
+
+def _read(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _read(arguments[0], value)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [argument for argument in arguments if argument is not type(None)]
+        return None if value is None else _read(kinds[0], value) if len(kinds) == 1 else value
+    if origin is list:
+        return [_read(arguments[0], item) for item in value]
+    if origin is dict:
+        return {key: _read(arguments[1], item) for key, item in value.items()}
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint, include_extras=True)
+        fields = [field.name for field in dataclasses.fields(hint)]
+        return hint(**{name: _read(hints[name], value[name]) for name in fields})  # type: ignore[operator]
+    return int(value) if hint is int else float(value) if hint is float else value

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.units import Moment, Small, fields_of, small_by_field
+from broker_store.facts.threads import ThreadTimes
+from broker_store.units import Moment, Small, document_of, fact_of, fields_of, small_by_field
 from mqadmin.facts import groups, overview, topics
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -96,6 +97,16 @@ def test_a_number_is_small_where_its_annotation_says_so():
     }  # fmt: skip
     file = _File(name="0", queue_id=None, sizes=[], at_ms=1, size=2)
     assert fields_of(file) == dataclasses.asdict(file)
+
+
+def test_a_fact_is_read_from_its_json():
+    file = _File(name="0", queue_id=None, sizes=[1], at_ms=1 << 40, size=2)
+    document = document_of(file)
+    assert fact_of(_File, document | {"at_ms": str(1 << 40), "more": 1}) == file
+    threads = ThreadTimes(lambda call: None, lambda: 0).facts()
+    assert fact_of(type(threads), document_of(threads)) == threads
+    with pytest.raises(ValueError, match="no _File: KeyError"):
+        fact_of(_File, {"name": "0"})
 
 
 def test_facts_are_frozen_and_have_slots():

@@ -143,8 +143,17 @@ class _Call:
     where: str | None = None
 
 
+_current: ThreadTimes | None = None  # of this process, between its `start` and its `stop`
+
+
+def of_process() -> ThreadFacts | None:
+    """The facts of this process; None when nothing measures it. Any thread."""
+    times = _current
+    return None if times is None else times.facts()
+
+
 class ThreadTimes:
-    """Measures the process from `start` to `stop`. `step` is for a worker of its own.
+    """Measures the process from `start` to `stop`; one at a time. `step` is for a worker of its own.
 
     `post` has the loop call a function, from any thread. `clock` gives milliseconds since 1970.
     """
@@ -174,11 +183,15 @@ class ThreadTimes:
 
     def start(self, loop_thread: int) -> None:
         """Begin to measure collections. `loop_thread` is the ident of the loop's thread."""
-        self._loop_thread = loop_thread
+        global _current
+        _current, self._loop_thread = self, loop_thread
         gc.callbacks.append(self._note_collection)
 
     def stop(self) -> None:
         """End what `start` began; idempotent."""
+        global _current
+        if _current is self:
+            _current = None
         if self._note_collection in gc.callbacks:
             gc.callbacks.remove(self._note_collection)
 

@@ -22,7 +22,19 @@ from mqadmin.views import (
     topics,
     waiting,
 )
-from mqadmin.views.store import bytes, cache, disk, doctor, index, journey, lab, layout, recoveries, write
+from mqadmin.views.store import (
+    bytes,
+    cache,
+    disk,
+    doctor,
+    index,
+    journey,
+    lab,
+    layout,
+    recoveries,
+    threads,
+    write,
+)
 from mqadmin.views.view import Part, Stream, Tab, VerbFace, View
 
 if TYPE_CHECKING:
@@ -49,6 +61,7 @@ VIEWS: tuple[View, ...] = (
     layout.VIEW,
     recoveries.VIEW,
     write.VIEW,
+    threads.VIEW,
     lab.VIEW,
     jobs.VIEW,
     pipeline.VIEW,

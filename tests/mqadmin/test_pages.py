@@ -40,6 +40,7 @@ PAGES = (
     "/store/recovery/",
     "/store/doctor/",
     "/store/cache/",
+    "/store/threads/",
     "/store/layout/?group=billing&from=2025-11-24T00:00",
     "/jobs/",
     "/pipeline/",
