@@ -109,7 +109,7 @@ def _guess(times: int, name: str = "ada", address: str = "127.0.0.1") -> list[in
 
 @functools.cache
 def _stranger() -> Client:
-    """One for all: a client looks for the static files when it is first used."""
+    """One client for all tries: each loads the middleware when it is first used."""
     return Client()
 
 
