@@ -2,12 +2,29 @@
 
     Message objects ──(describe)──► rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT ──► records at LOG_AT
 
-The record's layout is in docs/spec/store-format.md section 2.1.
+The record's layout is in docs/spec/store-format.md section 2.1. A record in the file, low addresses left:
 
-Everything that can refuse a row is checked first: room in the file and below LOG_ALLOCATED, a unit in its
-queue, entries in the index. Only then is a byte written, the queue offset assigned and LOG_AT moved: a row is
-in the log as a whole or not at all. The total size is written last. A process killed in the middle leaves a
-length of zero there, which is where recovery ends the log.
+    LOG_ADDRESS                                LOG_AT                       LOG_ALLOCATED        LOG_SIZE
+    │ record │ record │ record │ record │ ...  │ total │ magic │ ... │      │ no disk blocks yet │
+                                                 written last
+
+A row goes this way; the first step that does not hold ends it, and nothing of the row is written:
+
+    status of the row        ──no──► refused: the row says why, and the group goes on with the next one
+    sizes, properties        ──no──► refused
+    fits into any log file   ──no──► refused (D_TOO_LARGE)
+    fits into this log file  ──no──► LOG_FILE_FULL        Python makes the next file, then append_on
+    disk blocks of the log   ──no──► LOG_NOT_ALLOCATED    Python allocates, then append_on
+    disk blocks of its unit  ──no──► QUEUE_NOT_ALLOCATED  as above
+    room for its index keys  ──no──► KEYS_NOT_ALLOCATED   as above
+    written, queue offset assigned, LOG_AT moved
+
+So a row is in the log as a whole or not at all, and a stop is never in the middle of a record: a full disk is
+found by the allocation, not by a page fault of the write. The total size is written last. A process killed in
+the middle leaves a length of zero there, which is where recovery ends the log.
+
+A record leaves BLANK_BYTES of its file free, since the end-of-file record must fit after it (Apache's
+CommitLog, END_FILE_MIN_BLANK_LENGTH).
 """
 
 from __future__ import annotations
@@ -47,6 +64,7 @@ from broker_store.kernels.record_head import (
     BATCHED_BODY_AT,
     BATCHED_BODY_LENGTH_AT,
     BATCHED_FLAG_AT,
+    BLANK_BYTES,
     BLANK_MAGIC,
     BODY_AFTER_TRIES,
     BODY_CRC_AT,
@@ -95,7 +113,15 @@ def _crc_bytes(is_on, end, length):
 @inlined
 def _batch_extent(row, is_on):
     """Return (records, bytes of bodies and properties, upper bound of index entries), or a negative D_*
-    status first."""
+    status first.
+
+    A batch is a chain of messages in one body. Each becomes a record of its own, with its own properties and
+    then those that the producer gave for the whole batch:
+
+        body   │ size │ magic │ crc │ flag │ body length │ body │ length │ properties │  next message ...
+        record │ ... its own properties │ joint │ properties of the batch │ CRC │
+    """
+    # The client wrote these lengths. Each is bounded by what is left before it is used as a distance.
     at = get(row, c.D_BODY)
     end = at + get(row, c.D_BODY_LENGTH)
     more = get(row, c.D_PROPERTIES_LENGTH)
@@ -112,9 +138,12 @@ def _batch_extent(row, is_on):
         if properties_length < 0 or properties_length != size - MIN_BATCHED - body_length:
             return -c.D_BAD_BATCH, 0, 0
         own = at + MIN_BATCHED + body_length
+        # The scan of a start refuses a record with a zero byte in its properties (REASON_SYNTAX).
         if has_zero_byte(own, properties_length):
             return -c.D_BAD_PROPERTIES, 0, 0
-        joint = 1 if properties_length > 0 and more > 0 and load_u8(own + properties_length - 1) != 2 else 0
+        # Between the two parts stands the byte that ends a property, unless the first part ends with it.
+        is_open = properties_length > 0 and load_u8(own + properties_length - 1) != _PAIR_END
+        joint = 1 if is_open and more > 0 else 0
         last, last_length = (more_end, more) if more > 0 else (own + properties_length, properties_length)
         crc_bytes = _crc_bytes(is_on, last, last_length)
         if properties_length + joint + more + crc_bytes > MAX_PROPERTIES:
@@ -140,12 +169,14 @@ def _write_record(
     base = get(row, c.D_PROPERTIES)
     base_length = get(row, c.D_PROPERTIES_LENGTH)
     if get(row, c.D_BATCH) == 0:
-        base_length = 0
+        base_length = 0  # of a single message they are `properties`
     joint = 0
-    if properties_length > 0 and base_length > 0 and load_u8(properties + properties_length - 1) != 2:
+    if properties_length > 0 and base_length > 0 and load_u8(properties + properties_length - 1) != _PAIR_END:
         joint = 1
     all_properties = properties_length + joint + base_length
 
+    # The total size is left out here: it is zero, as the file was made, until all the rest is written. The
+    # body's CRC covers the body alone, as in Apache's store; RECORD_CRC adds one of the whole record.
     store_be32(at + MAGIC_AT, MAGIC_V1 if topic_length <= MAX_TOPIC_V1 else MAGIC_V2)
     store_be32(at + BODY_CRC_AT, (crc32(body, body_length) & CRC_MASK) if body_length > 0 else 0)
     store_be32(at + QUEUE_ID_AT, get(queue, c.Q_ID))
@@ -161,6 +192,8 @@ def _write_record(
     else:
         store_be64(to, get(row, c.D_BORN_HOST))
         to += HOST_BYTES
+    # One store time for the whole group. It never goes back along the log (Appender), which lookups by time
+    # and the start of recovery rely on.
     store_be64(to, get(context, c.NOW_MS))
     to += STORE_HOST_AFTER_STORE_TIME
     if sys_flag & STORE_IPV6:
@@ -175,6 +208,7 @@ def _write_record(
     to += BODY_AFTER_TRIES
     copy_memory(to, body, body_length)
     to += body_length
+    # A topic above 127 bytes has two bytes of length, and the magic number of version 2 says so.
     if topic_length <= MAX_TOPIC_V1:
         store_u8(to, topic_length)
         to += TOPIC_LENGTH_BYTES_V1
@@ -185,11 +219,11 @@ def _write_record(
     to += topic_length
     length_at = to
     store_be16(to, all_properties)
-    to += 2
+    to += PROPERTIES_LENGTH_BYTES
     copy_memory(to, properties, properties_length)
     to += properties_length
     if joint:
-        store_u8(to, 2)
+        store_u8(to, _PAIR_END)
         to += 1
     if base_length > 0:
         copy_memory(to, base, base_length)
@@ -204,6 +238,7 @@ def _write_record(
         to += crc_bytes
         store_be16(length_at, all_properties + crc_bytes)
     store_be32(at, to - at)
+    # After the size, since the CRC covers it.
     if had_crc or crc_bytes > 0:
         write_record_crc(at, to - at)
     return to - at
@@ -211,6 +246,7 @@ def _write_record(
 
 @inlined
 def _refuse(context, row, number, status):
+    """Note why a row is refused and go on to the next: one bad message does not hold up its group."""
     put(row, c.D_STATUS, status)
     put(context, c.REFUSED_ROWS, get(context, c.REFUSED_ROWS) + 1)
     put(context, c.DESCRIPTOR_DONE, number + 1)
@@ -219,7 +255,11 @@ def _refuse(context, row, number, status):
 @inlined
 def _append_rows(context):
     """Append the remaining rows; return DONE, or the stop code of row DESCRIPTOR_DONE, of which nothing is
-    written."""
+    written.
+
+    Each word of progress is put into the context as soon as it is true, not at the end: after a stop code the
+    next call begins with row DESCRIPTOR_DONE.
+    """
     rows = get(context, c.DESCRIPTORS)
     count = get(context, c.DESCRIPTOR_COUNT)
     log = get(context, c.LOG_ADDRESS)
@@ -260,24 +300,30 @@ def _append_rows(context):
             keys = max_keys(properties_length)
             total = fixed + get(row, c.D_BODY_LENGTH) + properties_length + crc_bytes
         put(row, c.D_COUNT, records)
+        # A batch is one piece: all its records are in one file, in order, with consecutive queue offsets.
         at = get(context, c.LOG_AT)
-        if total + 8 > size:
+        if total + BLANK_BYTES > size:
             _refuse(context, row, number, c.D_TOO_LARGE)
             continue
-        if at + total + 8 > size:
+        if at + total + BLANK_BYTES > size:
             return c.LOG_FILE_FULL
-        if at + total + 8 > allocated:
+        if at + total + BLANK_BYTES > allocated:
             return c.LOG_NOT_ALLOCATED
+        # A half message (prepared) and its rollback have no place in a queue until the commit writes the
+        # message again.
         queue_offset = get(queue, c.Q_NEXT)
         in_queue = (sys_flag & _NO_QUEUE_OFFSET) == 0
         if in_queue and queue_offset + records > get(queue, c.Q_APPEND_LIMIT):
             return c.QUEUE_NOT_ALLOCATED
         if get(context, c.INDEX_ENABLED) == 1:
+            # An upper bound is reserved, as keys are counted only when they are written. Dispatch gives back
+            # what is left. Where the bound does not fit, Python counts the keys of this one row exactly.
             queued = get(context, c.QUEUED_KEYS) + keys
             if queued > get(context, c.KEY_ROOM) and get(context, c.KEY_ROOM_GRANTED) != number:
                 return c.KEYS_NOT_ALLOCATED
             put(context, c.QUEUED_KEYS, queued)
 
+        # ---- nothing before this line has written to a file
         # From here on nothing can fail, so the row is written as a whole.
         put(row, c.D_LOG_OFFSET, base + at)
         put(row, c.D_QUEUE_OFFSET, queue_offset if in_queue else 0)
@@ -338,6 +384,8 @@ def _go_on(context):
         stopped = _append_rows(context)
     if stopped != c.DONE or get(context, c.SYNC_FIRST) == 1:
         return stopped
+    # With ASYNC_FLUSH what is written may be read at once. With SYNC_FLUSH the loop sets CONFIRMED after the
+    # sync and calls `dispatch` then, so that no consumer gets a message that a power cut could take back.
     put(context, c.CONFIRMED, get(context, c.LOG_BASE) + get(context, c.LOG_AT))
     return dispatch_records(context, 0x7FFFFFFFFFFFFFFF)
 
@@ -350,7 +398,7 @@ def _begin(context, now_ms, kind):
     put(context, c.DESCRIBED, 0)
     put(context, c.DESCRIPTOR_DONE, 0)
     put(context, c.REFUSED_ROWS, 0)
-    put(context, c.KEY_ROOM_GRANTED, -1)
+    put(context, c.KEY_ROOM_GRANTED, -1)  # a grant is for a row of one group
     return _go_on(context)
 
 
@@ -366,7 +414,8 @@ def append_group(self, arguments, count):
     now_ms = int_argument(arguments, 2)
     is_batch = int_argument(arguments, 3)
     if has_failed():
-        return 0
+        return 0  # an argument was no int: the exception is set
+    # The interpreter lock is held from here to the end, so no other thread changes the messages meanwhile.
     take_group(context, argument(arguments, 1))
     return new_int(_begin(context, now_ms, is_batch))
 

@@ -48,7 +48,7 @@ from broker_store.kernels.memory import (
     store_be32,
     store_be64,
 )
-from broker_store.kernels.offsets import UNIT_BYTES
+from broker_store.kernels.offsets import UNIT_BYTES, UNIT_SIZE_AT, UNIT_TAGS_AT
 from broker_store.kernels.record_head import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -80,6 +80,8 @@ _LINK_AFTER = 24
 
 @inlined
 def name_hash(address, length):
+    """Return the FNV-1a hash of a name, without its sign bit. It is of the table of topics only: no file has
+    it."""
     value = _FNV_START
     for at in range(length):
         value = (value ^ load_u8(address + at)) * _FNV_PRIME
@@ -88,7 +90,11 @@ def name_hash(address, length):
 
 @inlined
 def find_topic(context, name, length):
-    """Return the address of the topic's row, 0 when unknown."""
+    """Return the address of the topic's row, 0 when unknown.
+
+    The table is open-addressing with linear probing. Python adds rows and keeps some of its places free, so
+    the loop ends.
+    """
     table = get(context, c.TOPIC_TABLE)
     mask = get(context, c.TOPIC_MASK)
     hashed = name_hash(name, length)
@@ -105,6 +111,7 @@ def find_topic(context, name, length):
 
 @inlined
 def find_queue(topic, queue_id):
+    """Return the address of the queue's row, 0 when unknown. The id is a record's, so it is bounded here."""
     if queue_id < 0 or queue_id >= get(topic, c.T_QUEUE_COUNT):
         return 0
     return get(get(topic, c.T_QUEUES), queue_id)
@@ -112,7 +119,11 @@ def find_queue(topic, queue_id):
 
 @inlined
 def max_keys(properties_length):
-    """Return an upper bound of the index entries of a record: append reserves it and dispatch returns it."""
+    """Return an upper bound of the index entries of a record: append reserves it and dispatch returns it.
+
+    A key takes at least two bytes, itself and the blank after it; the three are the unique key, the tag, and
+    the last key, which has no blank.
+    """
     return properties_length // 2 + 3
 
 
@@ -147,6 +158,7 @@ def delivery_ms(context, properties, length, store_ms):
     """Return the delivery time of a message with a delay level: 0 without a level, -1 when Python has to read
     the level."""
     at, end = properties, properties + length
+    # The property's name is DELAY: its first byte, then the other four as one word.
     value, digits = 0, 0
     while at < end:
         stop = find_byte(at, end, _PROPERTY_END)
@@ -158,6 +170,7 @@ def delivery_ms(context, properties, length, store_ms):
         ):
             value, digits = at + 6, stop - at - 6
         at = stop + 1
+    # What is not plain digits is left to Python, which reads it as Java does: signs, blanks, other digits.
     if digits > _MAX_LEVEL_DIGITS:
         return -1
     level = 0
@@ -184,6 +197,8 @@ def _index_record(
     done = get(context, c.INDEX_KEYS_DONE)
     seconds = seconds_since(get(context, c.INDEX_BEGIN_MS), store_ms)
     number, seen, is_full = begin, 0, False
+    # A key's hash is that of "<topic>#<key>", a tag's of "<topic>#T#<tag>". The part before is hashed once
+    # for each topic and continued from here.
     prefix = get(topic, c.T_KEY_HASH)
     at, end = unique, unique + unique_length
     for part in range(3):
@@ -193,9 +208,9 @@ def _index_record(
             at, end = tags, tags + tags_length
             prefix = ((prefix * 31 + 84) * 31 + 35) & 0xFFFFFFFF  # "T#"
         while at < end:
-            stop = find_byte(at, end, _BLANK) if part == 1 else end
+            stop = find_byte(at, end, _BLANK) if part == 1 else end  # keys are separated by blanks
             if stop > at:
-                if seen >= done:
+                if seen >= done:  # those before are in the file before
                     if number >= room:
                         is_full = True
                         break
@@ -227,7 +242,17 @@ def _index_record(
 
 @inlined
 def dispatch_records(context, most):
-    """Dispatch records up to CONFIRMED, at most `most`; return DONE, EXHAUSTED or a stop code."""
+    """Dispatch records up to CONFIRMED, at most `most`; return DONE, EXHAUSTED or a stop code.
+
+        read the head ─► topic and queue ─► unit ─► index entries ─► DISPATCH_AT moves
+             │                 │              │           │
+        BAD_RECORD       UNKNOWN_QUEUE   QUEUE_HOLE   INDEX_FULL
+        LOG_FILE_END                     QUEUE_FILE_END
+                                         DELAYED_RECORD, OTHER_UNIT
+
+    A stop at any step leaves DISPATCH_AT at the record. When it is dispatched again, a unit that was written
+    is below Q_DISPATCHED and entries are below INDEX_END_OFFSET, or counted by INDEX_KEYS_DONE.
+    """
     address = get(context, c.DISPATCH_ADDRESS)
     base = get(context, c.DISPATCH_BASE)
     size = get(context, c.DISPATCH_SIZE)
@@ -244,6 +269,8 @@ def dispatch_records(context, most):
         if count >= most:
             stopped = c.EXHAUSTED
             break
+        # In normal running the record was written by this process. In recovery it may be anything, so every
+        # length is bounded by the file before it is used.
         record = address + at
         left = size - at
         if left < BLANK_BYTES:
@@ -268,6 +295,7 @@ def dispatch_records(context, most):
             break
         store_ms = load_be64(time_at)
 
+        # Neighbours in the log are often of one topic: its name is compared before the table is asked.
         queue_id = load_be32(record + QUEUE_ID_AT)
         topic = last_topic
         if (
@@ -280,6 +308,7 @@ def dispatch_records(context, most):
                 stopped = c.UNKNOWN_QUEUE
                 break
             last_topic = topic
+        # A topic that was deleted and made again begins with unit 0: records of its earlier life are passed.
         is_deleted = base + at < get(topic, c.T_DELETED_BEFORE)
         queue = find_queue(topic, queue_id)
         if queue == 0 and not is_deleted:
@@ -289,6 +318,8 @@ def dispatch_records(context, most):
             properties, properties_length
         )
         if is_queued(sys_flag) and not is_deleted:
+            # The record says which unit it is. The unit is written only as the next one of its queue: one
+            # below exists, one above would leave a hole that readers take for the queue's end.
             unit = load_be64(record + QUEUE_OFFSET_AT)
             following = get(queue, c.Q_DISPATCHED)
             if unit > following:
@@ -300,6 +331,8 @@ def dispatch_records(context, most):
                     put(context, c.STOPPED_QUEUE, queue)
                     stopped = c.QUEUE_FILE_END
                     break
+                # Consumers' filters compare this hash. In the topic of delayed messages the time at which
+                # one is due takes its place, as in Apache's store.
                 tags_code = java_hash(0, tags, tags_length) if tags != 0 else 0
                 if get(topic, c.T_DELAYED) == 1:
                     due_ms = delivery_ms(context, properties, properties_length, store_ms)
@@ -310,10 +343,11 @@ def dispatch_records(context, most):
                             stopped = c.DELAYED_RECORD
                             break
                         tags_code = get(context, c.TAGS_CODE)
+                # KEEPS_UNITS is set in recovery: a unit that names another record is reported, not replaced.
                 target = get(queue, c.Q_FILE_ADDRESS) + (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
                 if (
                     get(context, c.KEEPS_UNITS) == 1
-                    and load_be32(target + 8) != 0
+                    and load_be32(target + UNIT_SIZE_AT) != 0
                     and load_be64(target) != base + at
                 ):
                     put(context, c.STOPPED_QUEUE, queue)
@@ -321,12 +355,14 @@ def dispatch_records(context, most):
                     break
                 # The size is written last: a reader takes a unit without a size for no unit.
                 store_be64(target, base + at)
-                store_be64(target + 12, tags_code)
-                store_be32(target + 8, total)
+                store_be64(target + UNIT_TAGS_AT, tags_code)
+                store_be32(target + UNIT_SIZE_AT, total)
                 put(queue, c.Q_DISPATCHED, unit + 1)
                 put(queue, c.Q_LOG_END, base + at + total)
                 put(queue, c.Q_LAST_MS, store_ms)
                 put(queue, c.Q_BYTES, get(queue, c.Q_BYTES) + total)
+                # A pull waits here: the queue is noted once for each call, and the loop reads for the pull
+                # in its next turn. Without room in the list Q_ARRIVED stays 0 and a later record notes it.
                 if get(queue, c.Q_WATCHED) == 1 and get(queue, c.Q_ARRIVED) == 0:
                     arrivals = get(context, c.ARRIVAL_COUNT)
                     if arrivals < get(context, c.ARRIVAL_ROOM):
@@ -355,15 +391,17 @@ def dispatch_records(context, most):
                 ):
                     stopped = c.INDEX_FULL
                     break
-            queued_keys -= max_keys(properties_length)
+            queued_keys -= max_keys(properties_length)  # what append reserved for this record
         at += total
         count += 1
+        # An entry is linked some records after it was added: its slot, prefetched then, has come meanwhile.
         ready = get(context, c.INDEX_COUNT) - _LINK_AFTER
         if linked < ready:
             link_entries(context, linked, ready)
             linked = ready
         put(context, c.DISPATCH_AT, at)
         put(context, c.LAST_DISPATCHED_MS, store_ms)
+    # Once for all records of the call. An entry is valid when the header counts it.
     added = get(context, c.INDEX_COUNT) - entries_before
     if added > 0:
         link_entries(context, linked, get(context, c.INDEX_COUNT))

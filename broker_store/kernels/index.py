@@ -142,8 +142,8 @@ def add_entry(address, slots, number, hashed, log_offset, seconds):
     entry. No reader follows a slot to an entry that the header does not count yet.
     """
     slot = remainder(hashed, slots)
-    prefetch_to_write(address + HEADER_BYTES + slot * 4)
-    entry = address + HEADER_BYTES + slots * 4 + number * ENTRY_BYTES
+    prefetch_to_write(address + HEADER_BYTES + slot * SLOT_BYTES)
+    entry = address + HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
     store_be32(entry, hashed)
     store_be64(entry + ENTRY_LOG_OFFSET_AT, log_offset)
     store_be32(entry + ENTRY_SECONDS_AT, seconds)
@@ -154,7 +154,7 @@ def add_entry(address, slots, number, hashed, log_offset, seconds):
 def link_entries(context, first, end):
     """Link entries `first` to `end` - 1, which `add_entry` wrote, in their order."""
     address = get(context, c.INDEX_ADDRESS)
-    entries = address + HEADER_BYTES + get(context, c.INDEX_SLOTS) * 4
+    entries = address + HEADER_BYTES + get(context, c.INDEX_SLOTS) * SLOT_BYTES
     used = 0
     for number in range(first, end):
         entry = entries + number * ENTRY_BYTES
@@ -186,11 +186,11 @@ def link_slots(address, slots, first, count):
     A full rebuild starts with `first` = 1 on zeroed slots.
     """
     used = 0
-    entries = address + HEADER_BYTES + slots * 4
+    entries = address + HEADER_BYTES + slots * SLOT_BYTES
     for number in range(first, count):
         entry = entries + number * ENTRY_BYTES
         hashed = load_be32(entry)
-        slot = address + HEADER_BYTES + (hashed % slots) * 4
+        slot = address + HEADER_BYTES + (hashed % slots) * SLOT_BYTES
         previous = load_be32(slot)
         if previous <= 0 or previous >= number:
             previous = 0
@@ -209,9 +209,9 @@ def slots_used(address, slots, count):
     reached, each is in its place. Nothing is written: pages that are correct stay clean.
     """
     used = reached = 0
-    entries = address + HEADER_BYTES + slots * 4
+    entries = address + HEADER_BYTES + slots * SLOT_BYTES
     for slot in range(slots):
-        number = load_be32(address + HEADER_BYTES + slot * 4)
+        number = load_be32(address + HEADER_BYTES + slot * SLOT_BYTES)
         if number == 0:
             continue
         used += 1

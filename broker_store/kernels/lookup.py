@@ -43,6 +43,7 @@ from broker_store.kernels.offsets import (
     HEADER_BYTES,
     HEADER_COUNT_AT,
     HEADER_END_TIME_AT,
+    SLOT_BYTES,
     UNIT_BYTES,
     UNIT_SIZE_AT,
     UNIT_TAGS_AT,
@@ -88,12 +89,12 @@ def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
     known = get(get(lookup, c.K_RESIDENCY), file_number)
     begin = load_be64(address)
     count = min(load_be32(address + HEADER_COUNT_AT), get(lookup, c.K_ENTRIES))
-    slot_at = HEADER_BYTES + (hashed % slots) * 4
+    slot_at = HEADER_BYTES + (hashed % slots) * SLOT_BYTES
     if not _may_touch(context, known, file_number, slot_at, 4):
         return -1
     number = load_be32(address + slot_at)
     while 0 < number < count and found < most:
-        entry_at = HEADER_BYTES + slots * 4 + number * ENTRY_BYTES
+        entry_at = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
         if not _may_touch(context, known, file_number, entry_at, ENTRY_BYTES):
             return -1
         entry = address + entry_at

@@ -4,6 +4,20 @@ them.
 First the plan: which records, within which limits. It makes sure that reading them does not wait for the
 disk, and that records of an earlier run are as they were stored. Then one bytes object is made for all of
 them and each is copied once; neighbours in the log are copied together.
+
+    queue file   ... │ unit │ unit │ unit │ unit │ ...           unit: log offset, size, tags code
+                        │      │      │      └───────────────────────┐
+                        │      │      └ its tag is not wanted: passed │
+    log          ...  │ record record │   other queues' records   │ record │ ...
+                      └───────┬───────┘                           └───┬────┘
+    R_RUNS             run 1: address, bytes                        run 2          the plan
+                              └───────────────────┬───────────────────┘
+    answer                             record record record                        one copy each
+
+The loop runs this kernel, so it touches no page that may be on the disk only. What this run wrote is in
+memory: log offsets from R_HOT_FROM on, units from Q_HOT on. For other pages the residency bytes say whether
+they were in memory in this round (kernels/residency.py). A page that is not known to be stops the plan with
+READ_ASK. Python asks the system and calls again, or has a thread read by position (engine/read/cold.py).
 """
 
 from __future__ import annotations
@@ -59,6 +73,7 @@ def limits(context, log_offset):
     """
     writer, distant = get(context, c.R_WRITER), get(context, c.R_DISTANT)
     wrote = get(writer, c.LOG_BASE) + get(writer, c.LOG_AT)
+    # While the log is shorter than that distance all of it may be in memory.
     if wrote - get(writer, c.LOG_FIRST) > distant and wrote - log_offset > distant:
         return get(context, c.R_DISTANT_COUNT), get(context, c.R_DISTANT_BYTES)
     return get(context, c.R_NEAR_COUNT), get(context, c.R_NEAR_BYTES)
@@ -73,6 +88,7 @@ def _agrees(known, file_size, place, address, size, log_offset, queue, number, t
     """
     topic = get(queue, c.Q_TOPIC)
     name, length = get(topic, c.T_NAME), get(topic, c.T_LENGTH)
+    # Queues whose units name records of another topic cannot be compared by topic and place (is_light).
     is_own = not is_light(name, length)
     if is_checked(known, file_size, place):
         return not is_own or states_place(address, get(queue, c.Q_ID), number)
@@ -94,6 +110,7 @@ def _hides_damage(context, queue, number, log_offset, size, tags_code):
     Each record is checked once, and only where it is known to be in memory: the pages of skipped records are
     not asked about.
     """
+    # A changed tags code would hide a message from its consumer without a trace; this is where it is found.
     writer = get(context, c.R_WRITER)
     log_first, file_size = get(writer, c.LOG_FIRST), get(writer, c.LOG_FILE_BYTES)
     if log_offset >= get(context, c.R_HOT_FROM) or log_offset < log_first or size < MIN_RECORD:
@@ -140,11 +157,14 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     put(context, c.R_COUNT, 0)
     put(context, c.R_BYTES, 0)
     put(context, c.R_RUN_COUNT, 0)
+    # Python decides what a reader outside of the queue is answered: this is not an error for it.
     if offset < get(queue, c.Q_MINIMUM) or offset >= get(queue, c.Q_DISPATCHED):
         return c.READ_OUTSIDE
     units, first, end, units_known = units_holding(queue, offset)
     if units == 0:
         return c.READ_UNENTERED
+    # A filter that passes nearly nothing must not scan a whole queue in one turn of the loop. The caller goes
+    # on from R_OFFSET in a later read.
     scan_end = min(end, offset + max(max_count, get(context, c.R_MAX_UNITS)))
     log_first = get(writer, c.LOG_FIRST)
     confirmed = get(writer, c.CONFIRMED)
@@ -161,6 +181,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         if count >= max_count:
             stopped = c.READ_FULL
             break
+        # The unit's own page comes first: nothing of it is read before.
         at = (offset - first) * UNIT_BYTES
         if units_known != 0 and not is_in_memory(units_known, at, UNIT_BYTES, round_number):
             ask(context, c.ASK_UNITS, at, UNIT_BYTES)
@@ -177,6 +198,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
                 min(max_count, most, get(context, c.R_MAX_COUNT)),
                 min(max_bytes, most_bytes),
             )
+        # The first record is given however large it is: else a reader would never come past it.
         if count > 0 and used + size > max_bytes:
             stopped = c.READ_FULL
             break
@@ -188,9 +210,11 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
                 break
             offset += 1
             continue
+        # Below the log's first byte: retention took the file after the unit was written.
         if log_offset < log_first:
             stopped = c.READ_GONE
             break
+        # From here the unit's numbers become an address, so they are bounded by the log and by its file.
         if size < MIN_RECORD or log_offset + size > confirmed or size > max_record:
             stopped = c.READ_BAD_UNIT
             break
@@ -224,6 +248,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             ):
                 stopped = c.READ_DAMAGED
                 break
+        # Records of one queue often follow each other, as when one producer sends a batch: one run, one copy.
         if address == run_end:
             length_at = runs + 16 * run_count - 8
             store64(length_at, load64(length_at) + size)
@@ -244,6 +269,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
 
 @inlined
 def _copy_runs(context, target):
+    """Copy what R_RUNS names to `target`, which has room for R_BYTES."""
     runs = get(context, c.R_RUNS)
     for number in range(get(context, c.R_RUN_COUNT)):
         length = load64(runs + 16 * number + 8)
@@ -267,6 +293,7 @@ def read_queue(self, arguments, count):
     if has_failed():
         return 0
     stopped = _plan(context, queue, offset, max_count, max_bytes, tags, tag_count)
+    # With READ_ASK and READ_UNMAPPED the call is repeated after Python has helped: nothing is copied yet.
     is_answer = stopped != c.READ_ASK and stopped != c.READ_UNMAPPED
     body = new_bytes(0, get(context, c.R_BYTES) if is_answer else 0)
     if body != 0 and is_answer:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels.memory import inlined, load64, load_be32, remainder, store64
-from broker_store.kernels.offsets import ENTRY_BYTES, ENTRY_PREVIOUS_AT
+from broker_store.kernels.offsets import ENTRY_BYTES, ENTRY_PREVIOUS_AT, SLOT_BYTES
 
 _LENGTH = 0x7FFFFFFF
 _BROKEN = 0x80000000
@@ -49,7 +49,7 @@ def count_used(address, first, count, per_cell, entries, cells, words, limit, ne
         end = min(count, (cell + 1) * per_cell - first)
         used = 0
         for slot in range(at, end):
-            number = load_be32(address + slot * 4)
+            number = load_be32(address + slot * SLOT_BYTES)
             if 0 < number < entries:
                 used += 1
                 highest = max(highest, number)
@@ -107,7 +107,7 @@ def compare_slots(address, first, count, end, newer_end, table, words):
     """
     broken = newer = 0
     for slot in range(count):
-        number = load_be32(address + slot * 4)
+        number = load_be32(address + slot * SLOT_BYTES)
         place = table + 8 * (first + slot)
         word = load64(place)
         if number == word >> 32:

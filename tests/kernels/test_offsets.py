@@ -12,7 +12,7 @@ from broker_store.kernels import record_head
 
 KERNELS = sorted(Path(record_head.__file__).parent.glob("*.py"))
 # Names of what has a layout in formats/; texts and rows of int64 words have none.
-WITH_LAYOUT = {"record", "unit", "entry", "chain", "header"}
+WITH_LAYOUT = {"record", "unit", "target", "entry", "chain", "header"}
 MAGICS = {record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC}
 
 
