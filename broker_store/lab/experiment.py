@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.errors import MisuseError
+from broker_store.units import Small
 
 POINTS = {
     "before-copy": "before the message is copied into the log's map",
@@ -43,3 +44,38 @@ class Experiment:
                 raise MisuseError(f"{name} is {value!r:.40}, want one of {', '.join(allowed)}")
         if not 1 <= self.messages <= MAX_MESSAGES:
             raise MisuseError(f"messages is {self.messages}, want 1 to {MAX_MESSAGES}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostMessage:
+    """A message that was acknowledged and is not where it was stored."""
+
+    message: int  # its number in the lab
+    queue_id: Small
+    offset: int
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an experiment found; the first five are the experiment."""
+
+    point: str
+    flush: str
+    power_cut: str
+    messages: int
+    seed: int
+    killed: str  # where, as POINTS says it
+    killed_in: str | None  # the file that the writer was at, where the point has one
+    recovery: str  # the id of the record of the start after the kill
+    sent: int
+    acknowledged: int
+    there: int  # messages that can be read after the start
+    lost: int  # of the acknowledged
+    there_unacknowledged: int
+    kept_its_word: bool  # nothing is lost that the flush setting promises
+    sentence: str
+    check_ok: bool  # check_store finds the store sound
+    check_findings: int
+    lost_messages: list[LostMessage]  # the first of them
+    store: str  # its directory, from the data directory on

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from broker_store.check.report import CheckReport
 from broker_store.check.walk import check_store
 from broker_store.engine.start.report import RecoveryReport
 from broker_store.engine.start.start_records import StartRecords
@@ -29,7 +30,7 @@ from broker_store.engine.store import MessageStore
 from broker_store.errors import MisuseError
 from broker_store.formats import record
 from broker_store.lab.disk import cut_power
-from broker_store.lab.experiment import POINTS, Experiment
+from broker_store.lab.experiment import POINTS, Experiment, LostMessage, Outcome
 from broker_store.lab.writer import MARK, WRITE_SECONDS, body_of, settings
 from broker_store.messages import GetRequest, GetStatus
 
@@ -44,7 +45,7 @@ def run(
     experiment: Experiment,
     on_progress: Callable[[str], None] = lambda text: None,
     pause_s: float = 0.0,
-) -> dict:
+) -> Outcome:
     """Run an experiment and return its outcome. `pause_s` between the steps of recovery makes them
     visible."""
     directory = _make_room(data, name)
@@ -67,9 +68,9 @@ def run(
         store.close()
     on_progress("checking the store")
     checked = check_store(root, settings(root, experiment.flush))
-    return _outcome(experiment, reports, killed, found, store.report.as_dict()["id"], checked) | {
-        "store": f"{DIRECTORY}/{name}/store"
-    }
+    return _outcome(
+        experiment, reports, killed, found, store.report.as_dict()["id"], checked, f"{DIRECTORY}/{name}/store"
+    )
 
 
 def _make_room(data: Path, name: str) -> Path:
@@ -137,8 +138,14 @@ def _bodies(store: MessageStore) -> dict[str, tuple[int, int, int]]:
 
 
 def _outcome(
-    experiment: Experiment, reports: list[dict], killed: dict, found: dict, recovery: str, checked
-) -> dict:
+    experiment: Experiment,
+    reports: list[dict],
+    killed: dict,
+    found: dict,
+    recovery: str,
+    checked: CheckReport,
+    store: str,
+) -> Outcome:
     sent = [line["sent"] for line in reports if "sent" in line]
     stored = {line["stored"]: line for line in reports if "stored" in line}
     lost = [
@@ -148,30 +155,31 @@ def _outcome(
     ]
     extra = [number for number in sent if number not in stored and body_of(number) in found]
     may_lose = experiment.flush == "ASYNC_FLUSH" and experiment.power_cut != "no"
-    return {
+    return Outcome(
         **vars(experiment),
-        "killed": POINTS[experiment.point],
-        "killed_in": killed["killed"] or None,
-        "recovery": recovery,
-        "sent": len(sent),
-        "acknowledged": len(stored),
-        "there": len(found),
-        "lost": len(lost),
-        "there_unacknowledged": len(extra),
-        "kept_its_word": may_lose or not lost,
-        "sentence": _sentence(len(lost), len(extra), may_lose),
-        "check_ok": checked.ok,
-        "check_findings": len(checked.findings),
-        "lost_messages": [
-            {
-                "message": line["stored"],
-                "queue_id": line["queue_id"],
-                "offset": line["queue_offset"],
-                "log_offset": line["log_offset"],
-            }
+        killed=POINTS[experiment.point],
+        killed_in=killed["killed"] or None,
+        recovery=recovery,
+        sent=len(sent),
+        acknowledged=len(stored),
+        there=len(found),
+        lost=len(lost),
+        there_unacknowledged=len(extra),
+        kept_its_word=may_lose or not lost,
+        sentence=_sentence(len(lost), len(extra), may_lose),
+        check_ok=checked.ok,
+        check_findings=len(checked.findings),
+        lost_messages=[
+            LostMessage(
+                message=line["stored"],
+                queue_id=line["queue_id"],
+                offset=line["queue_offset"],
+                log_offset=line["log_offset"],
+            )
             for line in lost[:MAX_LOST_LISTED]
         ],
-    }
+        store=store,
+    )
 
 
 def _sentence(lost: int, extra: int, may_lose: bool) -> str:

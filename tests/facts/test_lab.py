@@ -16,14 +16,14 @@ from tests.support.hand_store import HandStore, message
 def test_async_flush_and_a_power_cut_lose_what_was_acknowledged_and_not_synced(tmp_path):
     said = []
     found = run(tmp_path, "first", Experiment("before-flush", power_cut="all", messages=40), said.append)
-    assert found["acknowledged"] == found["there"] + found["lost"] and found["lost"] > 0
-    assert found["kept_its_word"] and "the power cut took" in found["sentence"] and found["check_ok"]
-    assert [lost["message"] for lost in found["lost_messages"]][-1] == found["acknowledged"] - 1
+    assert found.acknowledged == found.there + found.lost and found.lost > 0
+    assert found.kept_its_word and "the power cut took" in found.sentence and found.check_ok
+    assert [lost.message for lost in found.lost_messages][-1] == found.acknowledged - 1
     assert (
         said[:3] == ["writing messages", "the power is cut", "starting again"]
         and "starting again: scan the log" in said
     )
-    record = recoveries.one(tmp_path / "recoveries", found["recovery"])
+    record = recoveries.one(tmp_path / "recoveries", found.recovery)
     assert (record["purpose"], record["kind"], record["store"]) == ("lab", "abnormal", "lab/first/store")
     assert {path.name for path in tmp_path.iterdir()} == {"lab", "recoveries"}
 
@@ -32,25 +32,25 @@ def test_sync_flush_loses_nothing_that_was_acknowledged_though_the_power_fails(t
     found = run(tmp_path, "second", Experiment("before-flush", "SYNC_FLUSH", "all", messages=30))
     # It is killed at the sync of the thirtieth message, where that comes after its put was noted, or of the
     # next one.
-    assert found["acknowledged"] in (29, 30) and (found["sent"], found["there"], found["lost"]) == (
-        found["acknowledged"] + 1,
-        found["acknowledged"],
+    assert found.acknowledged in (29, 30) and (found.sent, found.there, found.lost) == (
+        found.acknowledged + 1,
+        found.acknowledged,
         0,
     )
-    assert found["kept_its_word"] and found["check_ok"]
+    assert found.kept_its_word and found.check_ok
 
 
 def test_a_writer_that_is_killed_as_the_log_goes_on_in_the_next_file_loses_nothing(tmp_path):
     found = run(tmp_path, "third", Experiment("roll", messages=1))
-    assert found["killed_in"] == "00000000000000065536" and found["sent"] == found["acknowledged"] + 1 > 100
-    assert (found["there"], found["lost"], found["check_ok"], found["check_findings"]) == (
-        found["acknowledged"],
+    assert found.killed_in == "00000000000000065536" and found.sent == found.acknowledged + 1 > 100
+    assert (found.there, found.lost, found.check_ok, found.check_findings) == (
+        found.acknowledged,
         0,
         True,
         0,
     )
-    record = recoveries.one(tmp_path / "recoveries", found["recovery"])
-    assert record["state"] == "done" and any(tried["file"] == found["killed_in"] for tried in record["tried"])
+    record = recoveries.one(tmp_path / "recoveries", found.recovery)
+    assert record["state"] == "done" and any(tried["file"] == found.killed_in for tried in record["tried"])
 
 
 def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_path):

@@ -9,7 +9,8 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from broker_store.errors import BrokerStoreError
-from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS, Experiment
+from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS, Experiment, Outcome
+from broker_store.units import document_of
 from mqadmin.management.plain import PlainCommand
 
 PAUSE_S = 0.25  # between the steps of recovery, to be watched
@@ -71,9 +72,9 @@ class Command(PlainCommand):
         except (BrokerStoreError, FileExistsError) as error:
             raise CommandError(str(error)) from None
         if options["progress"]:
-            self.stdout.write(json.dumps({"result": found}))
+            self.stdout.write(json.dumps({"result": document_of(found)}))
         elif options["json"]:
-            self.stdout.write(json.dumps(found, indent=2))
+            self.stdout.write(json.dumps(document_of(found), indent=2))
         else:
             self._print(found, data)
 
@@ -81,25 +82,20 @@ class Command(PlainCommand):
         self.stdout.write(json.dumps({"progress": {"text": text}}))
         self.stdout.flush()
 
-    def _print(self, found: dict, data: Path) -> None:
+    def _print(self, found: Outcome, data: Path) -> None:
         say = self.stdout.write
+        killed_in = f" in {found.killed_in}" if found.killed_in else ""
+        say(f"Killed {found.killed}{killed_in} ({found.flush}, power cut: {found.power_cut}).")
         say(
-            f"Killed {found['killed']}{' in ' + found['killed_in'] if found['killed_in'] else ''} "
-            f"({found['flush']}, power cut: {found['power_cut']})."
+            f"{found.sent:,} sent, {found.acknowledged:,} acknowledged, {found.there:,} there, "
+            f"{found.lost:,} lost, {found.there_unacknowledged:,} there unacknowledged."
         )
-        say(
-            f"{found['sent']:,} sent, {found['acknowledged']:,} acknowledged, {found['there']:,} "
-            f"there, {found['lost']:,} lost, {found['there_unacknowledged']:,} there unacknowledged."
-        )
-        say(found["sentence"])
-        for lost in found["lost_messages"]:
+        say(found.sentence)
+        for lost in found.lost_messages:
             say(
-                f"  lost: message {lost['message']}, queue {lost['queue_id']} offset "
-                f"{lost['offset']}, log {lost['log_offset']:,}"
+                f"  lost: message {lost.message}, queue {lost.queue_id} offset {lost.offset}, "
+                f"log {lost.log_offset:,}"
             )
-        say(
-            f"check_store: {'sound' if found['check_ok'] else 'not sound'}, "
-            f"{found['check_findings']} findings."
-        )
-        say(f"Look at it: manage.py store recovery {found['recovery']} --data {data}")
-        say(f"            manage.py store files --store {data / found['store']}")
+        say(f"check_store: {'sound' if found.check_ok else 'not sound'}, {found.check_findings} findings.")
+        say(f"Look at it: manage.py store recovery {found.recovery} --data {data}")
+        say(f"            manage.py store files --store {data / found.store}")

@@ -3,6 +3,8 @@
 from django.core.management.base import CommandError
 
 from broker_store.broker.topics import MAX_QUEUES
+from broker_store.units import fact_of
+from mqadmin.facts.topics import Topic
 from mqadmin.management.base import BrokerCommand
 from mqadmin.process.rest_client import segment
 
@@ -50,15 +52,17 @@ class Command(BrokerCommand):
     def do_create(self, options) -> None:
         with self.broker() as broker:
             made = broker.post("/topics", {"name": options["topic"]} | self._settings(options))
-        self.show(made, f"Topic {made['name']} is there, with {made['write_queues']} queues.")
+        topic = fact_of(Topic, made)
+        self.show(made, f"Topic {topic.name} is there, with {topic.write_queues} queues.")
 
     def do_update(self, options) -> None:
         with self.broker() as broker:
             changed = broker.patch(f"/topics/{segment(options['topic'])}", self._settings(options))
+        topic = fact_of(Topic, changed)
         self.show(
             changed,
-            f"Topic {changed['name']}: {changed['read_queues']} queues to read, "
-            f"{changed['write_queues']} to write, permission {changed['perm']}.",
+            f"Topic {topic.name}: {topic.read_queues} queues to read, {topic.write_queues} to write, "
+            f"permission {topic.perm}.",
         )
 
     def do_delete(self, options) -> None:
