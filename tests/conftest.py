@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import left_behind
+from tests.support.costs import Costs
 
 # On a developer's machine a client or a browser may be missing; where CI is set `make deps` has fetched them,
 # and a skip hides a failure.
@@ -22,6 +23,15 @@ LONG = ("slow", "client", "browser")
 # Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests
 # too.
 DISK_LIMIT = 0.84
+
+
+def pytest_addoption(parser):
+    parser.addoption("--costs", action="store_true", help="show processor time by test and by file")
+
+
+def pytest_configure(config):
+    if config.getoption("--costs"):
+        config.pluginmanager.register(Costs())
 
 
 def pytest_sessionstart():
@@ -58,15 +68,18 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert not files, f"files were left in the temporary directory: {', '.join(files[:20])}"
 
 
-def pytest_collection_modifyitems(items):
-    """Marks what needs Spark, and puts long files before short ones, so that the processes that share the
-    files end together.
+def pytest_collection_modifyitems(config, items):
+    """Mark what needs Spark and most cases of long parametrisations. Where processes share the files, put long
+    files before short ones, so that the processes end together.
 
     Tests with a database stay first, in the order that pytest-django gave them.
     """
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
+    _mark_other_cases_slow(items)
+    if not hasattr(config, "workerinput"):
+        return  # one process: the order of the command, in which `make watch` has the nearest files first
     long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
     items.sort(
         key=lambda item: (
@@ -77,6 +90,22 @@ def pytest_collection_modifyitems(items):
             else 2
         )
     )
+
+
+def _mark_other_cases_slow(items):
+    """Mark as slow all cases of a test with the mark `quick(n)`, except `n` that are spread evenly over those
+    that are not slow by themselves."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_test in cases.values():
+        (number,) = of_test[0].get_closest_marker("quick").args
+        last = len(of_test) - 1
+        kept = {round(n * last / max(number - 1, 1)) for n in range(min(number, last + 1))}
+        for place, item in enumerate(of_test):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(hookwrapper=True)

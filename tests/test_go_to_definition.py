@@ -49,6 +49,7 @@ def index() -> dict:
     }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("file", "text", "defined_in"), [*A_SENT_MESSAGE, *A_PULL, *A_MESSAGE_BY_ITS_PLACE, *A_RECOVERY]
 )

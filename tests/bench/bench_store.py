@@ -433,8 +433,8 @@ class Bench:
         self.end(store)
 
     def check(self) -> None:
-        """Of a store that was left as kill -9 leaves it, so that recovery scans all of it; it is opened to be
-        looked at, so it stays so."""
+        """Of a store that was left as kill -9 leaves it, so that recovery scans all of it; it is opened
+        read-only, so it stays so."""
         settings = replace(self.store().settings, inspect=True)
         for number in range(self.number("repeats", 3) + 1):
             with MessageStore(settings) as store:

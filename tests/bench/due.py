@@ -1,8 +1,9 @@
 """How late messages come that wait for their time: `python -m tests.bench.due NAMESERVER KIND WAITING DUE`.
 
 KIND is `timer` (a time of its own, in Apache's timer wheel) or `level` (a delay level). WAITING messages wait
-for an hour, then DUE more are sent that all want to come in the same moment. How late each is, is told by the
-broker's own clock: the time it was stored for its consumers, less the time it was to come. One JSON line:
+for an hour, then DUE more are sent that all want to come in the same moment. The lateness of
+each is measured by the broker's clock: the time it was stored for its consumers, less the time it was due.
+One JSON line:
 
     soonest_ms, p50_ms, latest_ms    below 0 would be early; of a level the time of sending counts as its own
                                      delay

@@ -1,4 +1,4 @@
-"""A full index file of Apache's default size looked at from inside: `python -m tests.bench.index DIRECTORY
+"""Scans of a full index file of Apache's default size: `python -m tests.bench.index DIRECTORY
 slots|chains` prints a JSON line.
 
 The file is filled with random hashes and linked by the engine's own kernel, by a process of its own, whose

@@ -1,4 +1,4 @@
-"""Looks into a store, measured alone: `python -m tests.bench.inside DIRECTORY cache|layout [gib=10]
+"""Scans of a store, measured alone: `python -m tests.bench.inside DIRECTORY cache|layout [gib=10]
 [units=4000000]` prints a JSON line.
 
 The log is files of holes, which take no disk. `cache` reads them until all of it is in memory; `layout`

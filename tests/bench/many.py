@@ -1,4 +1,4 @@
-"""What a send waits while a broker with many topics is looked at: `python -m tests.bench.many NAMESERVER
+"""What a send waits while pages of a broker with many topics are read: `python -m tests.bench.many NAMESERVER
 BROKER_PORT WEB_PORT DATA SESSION SECONDS [WHAT...]`.
 
 `fill` writes the config files of a store that has TOPICS topics, GROUPS groups and as many offsets, before a

@@ -6,9 +6,9 @@ scan      [repeats=]   every record's narrow columns in local[2]: records a seco
 audit     [repeats=]   the audit job
 archive   out=         the whole store into Parquet
 
-The first scan and the first audit are not told: Java compiles while they run. A task's time is what Spark
+The first scan and the first audit are not shown: Java compiles while they run. A task's time is what Spark
 calls its run time. In it a Python worker and a thread of the JVM take turns or run beside each other; CPU
-time of either is told as a share of it, so that two cores make shares of up to 200 %.
+time of either is shown as a share of it, so that two cores make shares of up to 200 %.
 """
 
 from __future__ import annotations

@@ -622,7 +622,7 @@ SETTLE_S = 45
 
 
 def bench_many(run: Run) -> None:
-    """What a send waits while 100,000 topics are looked at. Ours alone: what is visited is our dashboard, and
+    """What a send waits while pages of 100,000 topics are read. Ours alone: what is visited is our dashboard, and
     Apache has no figure beside it."""
     run.still_ground()
     web_port = memory.free_port()
@@ -923,7 +923,7 @@ def bench_pipeline(run: Run) -> None:
     fresh("store"), fresh("archive")
 
 
-# ---- looks into a store
+# ---- scans of a store
 
 
 def bench_inside(run: Run) -> None:

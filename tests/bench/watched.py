@@ -10,7 +10,7 @@ the broker's machine.
 A round with and one without them, of which FIRST (with, without) comes first. Each sends at a fixed rate,
 over eight connections; after both come two as fast as 64 sends that wait for their answers allow. A time runs
 from just before a send is due to be written until its answer was read, so what holds up the broker holds up
-those behind it as well. Prints a JSON line for each of the two.
+those after it as well. Prints a JSON line for each of the two.
 """
 
 from __future__ import annotations

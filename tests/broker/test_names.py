@@ -12,6 +12,7 @@ def kind_of(name: str) -> str:
     return "retry" if name.startswith("%") else "normal"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("block", [2, 5, 512])
 def test_names_are_in_order_by_kind_whatever_comes_and_goes(block, monkeypatch):
     monkeypatch.setattr(names_module, "BLOCK", block)

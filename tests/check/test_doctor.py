@@ -83,6 +83,7 @@ def tree(root):
     }
 
 
+@pytest.mark.quick(22)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
     planted = FAULTS[fault](scene)
@@ -126,6 +127,7 @@ def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
                 assert copy == damaged[entry["file"]][at : at + entry["bytes"]], entry
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("variant", stores.variants())
 def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
     root = stores.unpack_variant(variant, tmp_path)
@@ -217,6 +219,7 @@ def test_many_faults_at_once_are_mended_together(scene):
     assert complaints(scene, Planted("", "", "", lost=frozenset(lost)), scene.root) == []
 
 
+@pytest.mark.slow
 def test_a_repair_that_is_killed_anywhere_is_ended_by_the_next(sound, tmp_path):
     root, before = sound
     names = (

@@ -183,6 +183,7 @@ FAULTS = {  # what is done, kind and grade of what must be found
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_damage_of_timer_files_is_named_and_mended_and_each_message_comes_once(fault, root):
     plant, kind, grade = FAULTS[fault]

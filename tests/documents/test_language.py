@@ -101,13 +101,15 @@ def found_in(name: str, source: str) -> list[str]:
 
 
 @functools.cache
-def places() -> dict[str, list[str]]:
-    """Return the forbidden uses of each file that has some, by its path."""
-    return {
-        name: uses
-        for file in files()
-        if (uses := found_in(name := str(file.relative_to(ROOT)), file.read_text()))
-    }
+def names() -> list[str]:
+    """Return the paths of all files, from the root of the repository on."""
+    return [str(file.relative_to(ROOT)) for file in files()]
+
+
+@functools.cache
+def places_in(name: str) -> list[str]:
+    """Return the forbidden uses in a file."""
+    return found_in(name, (ROOT / name).read_text())
 
 
 def listed() -> list[str]:
@@ -118,13 +120,18 @@ def _is_below(name: str, path: str) -> bool:
     return name == path or name.startswith(path.rstrip("/") + "/")
 
 
+def _has_places(path: str) -> bool:
+    """Return whether a file below the path has a forbidden use; the first one ends the search."""
+    return any(places_in(name) for name in names() if _is_below(name, path))
+
+
 def test_what_is_clean_stays_clean():
     paths = listed()
     wrong = [
         f"{name}:{use}"
-        for name, uses in places().items()
+        for name in names()
         if not any(_is_below(name, path) for path in paths)
-        for use in uses
+        for use in places_in(name)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -132,7 +139,7 @@ def test_what_is_clean_stays_clean():
 def test_the_list_of_paths_that_are_not_clean_gets_shorter():
     paths = listed()
     assert paths == sorted(set(paths))
-    clean = [path for path in paths if not any(_is_below(name, path) for name in places())]
+    clean = [path for path in paths if not _has_places(path)]
     assert not clean, f"clean now, so take out of {NOT_CLEAN.name}: {', '.join(clean)}"
 
 
@@ -153,4 +160,4 @@ def test_a_word_is_found_where_it_is_language(name, source, words):
 
 
 if __name__ == "__main__":
-    print("\n".join(path for path in listed() if any(_is_below(name, path) for name in places())))
+    print("\n".join(path for path in listed() if _has_places(path)))

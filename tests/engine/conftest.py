@@ -1,42 +1,26 @@
 """What tests of the engine share."""
 
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from broker_store.engine.store import MessageStore
+from tests.support.directories import tmp_path  # noqa: F401  (a fixture)
 from tests.support.hand_store import Clock, HandStore, findings, small_settings
 
-_ROOM = 4 << 30  # bytes
 _MOST_CHECKED = 3  # tests that lead hundreds of lives check each themselves
 
 
 @pytest.fixture
-def tmp_path(request):
-    """A directory in memory, where syncs cost nothing, unless there is no room or the test is of a real disk
-    (mark `on_disk`)."""
-    memory = Path("/dev/shm")
-    on_disk = (
-        request.node.get_closest_marker("on_disk")
-        or not os.access(memory, os.W_OK)
-        or shutil.disk_usage(memory).free < _ROOM
-    )
-    with tempfile.TemporaryDirectory(dir=None if on_disk else memory, prefix="broker-test-") as made:
-        yield Path(made)
-
-
-@pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path):  # noqa: F811
     """One that is gone before `what_is_left_is_sound` looks, for tests that leave a store damaged."""
     with tempfile.TemporaryDirectory(dir=tmp_path) as made:
         yield Path(made)
 
 
 @pytest.fixture(autouse=True)
-def what_is_left_is_sound(monkeypatch, tmp_path):
+def what_is_left_is_sound(monkeypatch, tmp_path):  # noqa: F811
     """The stores that a test closed last, in order, are checked when it ends: whatever it did, it leaves them
     whole.
 

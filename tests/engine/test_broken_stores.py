@@ -13,7 +13,7 @@ import pytest
 from tests.support.broken_stores import (
     APACHE,
     MAX_ORIGINALS,
-    MENDED,
+    REPAIRED,
     STATED,
     WAYS,
     Broken,
@@ -269,7 +269,7 @@ def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_st
     shutil.rmtree(tmp_path / "store")  # the log is still damaged
 
 
-@pytest.mark.parametrize("kind", MENDED)
+@pytest.mark.parametrize("kind", REPAIRED)
 def test_what_is_broken_after_a_repair_or_an_accepted_start_costs_no_message_and_no_offset(kind, tmp_path):
     """Blank units, placeholders and next offsets without files are as good as what was there first.
 

@@ -214,6 +214,7 @@ def test_every_byte_of_a_queue_unit_is_watched(clean):
     assert check_store(clean).ok
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_in_the_used_part_of_an_index_file_is_named(clean):
     path = sorted((clean / "index").iterdir())[1]
     used = IndexGeometry(500, 2000).file_bytes

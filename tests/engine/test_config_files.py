@@ -128,6 +128,7 @@ def test_a_missing_file_is_taken_from_its_backup(root, name):
     assert number == 5 and finding["what"].startswith("is missing; its .bak is taken")
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("backup", [None, b"", b"{", b"[]"])
 def test_when_both_are_bad_the_start_stops_and_changes_nothing(root, name, backup):
@@ -199,6 +200,7 @@ WRONG_SHAPES = [
 ]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("backup", [None, "bad", "good"])
 @pytest.mark.parametrize("name", FILES)
 def test_a_check_finds_wrong_what_a_start_refuses_and_nothing_else(root, name, backup):
@@ -341,6 +343,7 @@ def test_the_tombstones_of_deleted_topics_are_taken_from_their_backup_by_a_start
     store.close()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rules", RULES)
 def test_whatever_a_power_cut_leaves_of_a_replacement_one_of_the_two_texts_is_there(rules):
     """Each change is acknowledged when it is replaced: no later start may read an older text, or none."""

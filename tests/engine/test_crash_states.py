@@ -19,9 +19,7 @@ STATES_A_LIFE = 400
 STEPS = 60
 # (seed, steps, states): each of these once lost, altered or refused something.
 LIVES_THAT_FAILED = [(seed, 60, 120) for seed in (1, 2, 4, 5, 6, 8, 11, 14, 16, 17, 19)] + [
-    (2004, 90, 1500),
-    (2013, 90, 1500),
-    (3018, 90, 1500),
+    pytest.param(seed, 90, 1500, marks=pytest.mark.slow) for seed in (2004, 2013, 3018)
 ]
 # Seeds of lives whose queues lost a file among others: refused, or begun too late, so that acknowledged
 # messages were gone.
@@ -41,28 +39,32 @@ def test_what_is_safe_survives_every_state_a_power_cut_may_leave(rules, flush):
     print(f"{opened} states of {seed - 1000} lives, {flush}, {rules}")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("seed", LIVES_THAT_ROLLED)
 def test_files_of_a_queue_that_are_lost_one_by_one_take_no_message(seed, flush):
     explore(seed, flush, STEPS, 300, rules="posix", rolls=True)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize(("seed", "steps", "states"), LIVES_THAT_FAILED)
 def test_a_life_that_once_failed_does_not_again(seed, steps, states, flush):
     explore(seed, flush, steps, states)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_cut_in_the_middle_of_an_index_rebuild_leaves_an_index_that_is_whole_or_made_again(flush):
-    for seed in range(9000, 9006):
-        explore(seed, flush, 40, 300, rebuilds=True)
+@pytest.mark.parametrize("seed", range(9000, 9006))
+def test_a_cut_in_the_middle_of_an_index_rebuild_leaves_an_index_that_is_whole_or_made_again(seed, flush):
+    explore(seed, flush, 40, 300, rebuilds=True)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_after_a_failed_sync_a_power_cut_takes_nothing_that_was_called_safe(flush):
-    for failing in range(16, 140, 9):
-        explore(7000 + failing % 4, flush, 50, 40, failing_sync=failing)
+@pytest.mark.parametrize("failing", range(16, 140, 9))
+def test_after_a_failed_sync_a_power_cut_takes_nothing_that_was_called_safe(failing, flush):
+    explore(7000 + failing % 4, flush, 50, 40, failing_sync=failing)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -76,6 +78,7 @@ def test_the_same_seed_leads_the_same_life(seed):
     assert trace() == trace()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rules", RULES)
 def test_a_state_is_made_again_from_what_a_violation_prints(rules):
     life, again = (Exploration(3, "SYNC_FLUSH", 30, 0, rules, rolls=True).live() for _ in range(2))

@@ -211,6 +211,7 @@ class LongLife(Life):
                     del bodies[offset]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize(
     "name",

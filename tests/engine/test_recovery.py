@@ -137,6 +137,7 @@ def derived(store):
     return queues, [path.read_bytes() for path in sorted((store.root / "index").iterdir())]
 
 
+@pytest.mark.quick(15)
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_byte_of_a_queue_or_of_the_index_a_crash_changed_is_made_right(open_store, seed):
     store, rng = open_store(), random.Random(seed)

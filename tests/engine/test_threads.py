@@ -20,6 +20,7 @@ class TightDisk(Disk):
         return Usage(1000, 130)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
     rng = random.Random(5)

@@ -42,9 +42,9 @@ def test_of_many_groups_some_are_measured_and_stand_for_all():
 
 def test_a_rush_that_ends_does_not_leave_the_next_groups_unmeasured():
     path = WritePath(lambda: 0)
-    groups(path, 1_000_000)
+    groups(path, 100_000)
     path.tick(1_000)
-    assert path.every > 10_000
+    assert path.every > 1_000
     path.tick(2_000)
     assert groups(path, 3) == 3
 

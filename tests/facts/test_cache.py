@@ -18,6 +18,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.units import fields_of
 from tests.support import plain_layout, stores
 
+pytestmark = pytest.mark.on_disk
 PAGE = 4096
 
 

@@ -1,4 +1,4 @@
-"""Apache's own DefaultMessageStore (5.5.0) takes each store that the doctor mended, and finds in it all that
+"""Apache's own DefaultMessageStore (5.5.0) takes each store that the doctor repaired, and finds in it all that
 could be read before."""
 
 import hashlib

@@ -85,7 +85,7 @@ async def test_what_waits_appears_at_its_time_and_what_is_recalled_never(apache)
 
 
 async def what_waits_appears_at_its_time(nameserver):
-    """By delay level, by a time from now and at a moment; none early, and the last tells that the recalled
+    """By delay level, by a time from now and at a moment; none early, and the last shows that the recalled
     one's time is over."""
     inbox = Inbox()
     async with (
@@ -250,7 +250,7 @@ async def test_our_broker_registers_with_apaches_name_server_and_leaves_it(apach
                 while "ours" not in (await admin.cluster_info()).brokers:
                     await asyncio.sleep(0.05)
             await admin.create_topic("OnOurs", broker_name="ours")
-            # A broker tells the name server after it has answered. A send that comes before makes the topic
+            # A broker reports to the name server after it has answered. A send that comes before makes the topic
             # on Apache's broker.
             async with asyncio.timeout(20):
                 while not await _is_routed(admin, "OnOurs"):

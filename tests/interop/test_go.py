@@ -9,7 +9,7 @@ MESSAGES = 10_000
 def test_ten_thousand_messages_reach_two_consumers_of_one_group(go, broker):
     *topics, group = names(go, "orders", "payments", "events", "readers")
     address = f"127.0.0.1:{broker.broker_port}"
-    # A consumer looks for a new topic's route only each 30 s
+    # A consumer asks for a new topic's route only each 30 s
     go.admin(*(f"create_topic\t{topic}\t{address}" for topic in topics))
     consumers = [go.start("consume", group=group, topics=",".join(topics)) for _ in range(2)]
     try:

@@ -18,7 +18,7 @@ MESSAGES = 10_000
 
 def test_ten_thousand_messages_reach_two_consumers_of_one_group_once(java):
     *topics, group = names(java, "orders", "payments", "events", "readers")
-    # A consumer looks for a new topic's route only each 30 s
+    # A consumer asks for a new topic's route only each 30 s
     java.admin(*(f"create_topic\t{topic}\t8\t8\t6" for topic in topics))
     consumers = [java.start("consume", group=group, topics=",".join(topics)) for _ in range(2)]
     try:
@@ -85,7 +85,7 @@ def test_a_batch_is_stored_as_its_messages(java):
 
 def test_oneway_messages_arrive(java):
     (topic,) = names(java, "oneway")
-    acknowledged(java.run("send", topics=topic, n=1))  # the topic is there before nobody waits for an answer
+    acknowledged(java.run("send", topics=topic, n=1))  # creates the topic: a oneway send gets no answer
     java.run("send", topics=topic, n=100, mode="oneway", run="o")
     pulled = [line for line in java.run("pull", topics=topic) if "key" in line]
     assert {line["key"] for line in pulled} == {f"okey{i}" for i in range(100)} | {"rkey0"}
@@ -136,7 +136,7 @@ def test_each_broadcasting_consumer_gets_everything(java):
 def test_a_failed_message_comes_back_through_the_retry_topic(java):
     topic, group = names(java, "retried", "retry-readers")
     acknowledged(java.run("send", topics=topic, n=30))
-    # There before the consumer, which looks for new routes only each 30 s
+    # There before the consumer, which asks for new routes only each 30 s
     java.admin(f"create_topic\t%RETRY%{group}\t1\t1\t6")
     consumer = java.start("consume", group=group, topics=topic, fail_every=10, level=1)
     try:
@@ -184,7 +184,7 @@ def test_a_group_continues_where_it_stopped(java):
         consumer.kill()
     assert len(first) == 100
     # At least once: what 20 threads of the first consumer had in hand when it stopped may come again, and in
-    # each queue what lies behind the oldest of these, since one offset is committed. The rest does not.
+    # each queue what comes after the oldest of these, since one offset is committed. The rest does not.
     assert len([line for line in second if line.get("key", "").startswith("akey")]) < 50
 
 

@@ -19,8 +19,8 @@ TOPICS = ("kinds-delayed", "kinds-timed", "kinds-transacted")
 
 
 def is_committed(message) -> bool:
-    """What becomes of a half follows from its number, whoever tells it: the producer at once, or its check
-    when it is asked."""
+    """What becomes of a half follows from its number, whichever reports it: the producer at once, or its
+    check when it is asked."""
     return int(message.keys[0].removeprefix("half-")) % 2 == 0
 
 

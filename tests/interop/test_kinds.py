@@ -32,7 +32,7 @@ def program(request, broker, tmp_path, monkeypatch):
 
 
 def administer(broker, *topics, queues=2):
-    """Make topics beforehand: consumers look for a new topic's route only each 30 s."""
+    """Make topics beforehand: consumers ask for a new topic's route only each 30 s."""
 
     async def make():
         async with Admin(broker.nameserver) as admin:
@@ -213,7 +213,7 @@ def test_a_broadcasting_consumer_goes_on_where_its_own_file_says_and_the_broker_
 
 
 async def mark_until(broker, topic, consumers) -> None:
-    """Send marks until each consumer, which begins behind what there is, has found its place and got one."""
+    """Send marks until each consumer, which begins after what there is, has found its place and got one."""
     async with Producer(broker.nameserver, "marks") as producer:
         for consumer in consumers:
             deadline = time.monotonic() + 60

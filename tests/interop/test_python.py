@@ -159,7 +159,7 @@ async def test_traces_have_the_fields_of_javas(java_5):
     assert len(found["EndTransaction"][0]) == 13
     for kind in GROUPS_IN:
         assert {len(fields) for fields in found[kind]} == {len(found[kind][0])}, found[kind]
-    # What both clients did alike is told alike: topic, tag, key, broker, size, kind of message, success.
+    # What both clients did alike is reported alike: topic, tag, key, broker, size, kind of message, success.
     pubs = [fields for fields in found["Pub"] if fields[11] == "0"]
     assert len(pubs) == 2
     for column in (2, 4, 6, 7, 8, 9, 11, 13):

@@ -68,7 +68,7 @@ def test_python_asks_and_java_answers(java):
 
 @pytest.fixture
 def asked_topic(go):
-    """A topic that is there before clients look for its route, and a group."""
+    """A topic that is there before clients ask for its route, and a group."""
     topic, group = names(go, "prices", "quotes")
 
     async def make():

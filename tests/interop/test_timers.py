@@ -25,7 +25,7 @@ def stored(java, topic) -> dict[str, list[dict]]:
 
 
 def until_stored(java, topic, count, limit_s=60) -> dict[str, list[dict]]:
-    """What stands in a topic when it has so many keys; a consumer tells when that is."""
+    """What stands in a topic when it has so many keys; a consumer shows when that is."""
     reader = java.start("consume", group=f"{topic}-until-{now_ms()}", topics=topic)
     try:
         reader.until(lambda lines: len({line["key"] for line in lines if "key" in line}) >= count, limit_s)

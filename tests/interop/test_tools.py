@@ -15,7 +15,7 @@ HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A broker that looks for unsettled halves each second, so that the group of transactions has positions
+    """A broker that checks unsettled halves each second, so that the group of transactions has positions
     soon."""
     running = Broker(tmp_path_factory.mktemp("broker") / "data", {"transactionCheckInterval": 1000}).start()
     try:

@@ -9,8 +9,8 @@ from tests.interop import clients
 from tests.interop.brokers import THERE_AND_BACK, ApacheBroker, OurBroker
 from tests.interop.lines import names
 
-# A second instead of six and thirty; a client whose broker was away says who it is within thirty, and as long
-# nobody can be asked.
+# A second instead of six and thirty; a client whose broker was away says who it is within thirty, and no
+# producer can be asked before.
 SETTINGS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}
 SENT = 40
 KEPT = {f"rkey{number}" for number in range(SENT) if number % 4 in (0, 2)}
@@ -82,7 +82,7 @@ def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
 
 @pytest.mark.parametrize("brokers", THERE_AND_BACK)
 def test_halves_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_path):
-    # The first two ask nobody before they end; what both left is asked about by the third.
+    # The first two ask no producer before they end; what both left is asked about by the third.
     for kind, run in zip(brokers, "rs", strict=False):
         broker = broker_on(kind, transactionCheckInterval=600_000)
         java = clients.java_of(clients.JAVA_5, broker, tmp_path)

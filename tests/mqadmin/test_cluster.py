@@ -612,7 +612,8 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
 ):
     receipts = await _fill(cluster)
     places = [int(receipt["log_offset"]) for receipt in receipts]
-    last_ms = (await cluster.message(places[-1]))[0].store_timestamp
+    stored = [(await cluster.message(place))[0].store_timestamp for place in places]
+    last_ms = stored[-1]
     # Ten seconds from record to record, set back by 60 seconds at the tenth, and right again at the last.
     times = [last_ms - 10_000 * (30 - number) - (60_000 if number >= 10 else 0) for number in range(19)] + [
         last_ms
@@ -661,11 +662,11 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
 
     exported = exports.messages_of_topic(Door(), "orders", begin_ms, end_ms, 100)
     assert sorted(message["store_time_ms"] for message in exported) == wanted
-    # As they were, so that the store is left in order
+    # As they were, each: entries of the index have the second of their record, and a slow batch crosses one
     with open(process.store.log.files[0].path, "r+b") as log:
-        for place in places:
+        for place, store_ms in zip(places, stored, strict=True):
             log.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
-            log.write(last_ms.to_bytes(8, "big"))
+            log.write(store_ms.to_bytes(8, "big"))
 
 
 async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_limit(cluster):

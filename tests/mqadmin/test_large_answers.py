@@ -88,6 +88,7 @@ def session_of(user_of_role) -> str:
     return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["control characters", "no text", "two-byte characters"])
 async def test_no_turn_of_the_loop_is_long_while_the_largest_answers_of_rest_are_given(
     served, monkeypatch, kind

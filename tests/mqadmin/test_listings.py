@@ -94,6 +94,7 @@ async def test_the_overview_measures_some_groups_at_a_time_and_finds_the_worst(h
     await in_short_turns(monkeypatch, measure_all, is_short)
 
 
+@pytest.mark.slow
 async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch):
     queues = [(f"t{number:05d}", queue_id) for number in range(QUEUES // 2) for queue_id in (0, 3)]
     with opened(tmp_path / "store") as store:

@@ -60,6 +60,7 @@ def test_nobody_sees_a_page_before_the_login(fake_cluster, client_of_role, page)
     assert answer["Location"].startswith("/login/?next=")
 
 
+@pytest.mark.quick(44)
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 @pytest.mark.parametrize("page", PAGES)
 def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.directories import tmp_path  # noqa: F401  (a fixture)
+
 # Queries over a few thousand rows: compiling them, to Java or to machine code, would be most of the time.
 LIGHT = {
     "spark.sql.codegen.wholeStage": "false",

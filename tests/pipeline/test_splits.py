@@ -17,6 +17,7 @@ from broker_store.engine.start.ends import EndsFile
 from broker_store.errors import MisuseError, NotFoundError, StoreError
 from broker_store.formats import record
 from broker_store.messages import Message
+from broker_store.pipeline import splits
 from broker_store.pipeline.options import read_options
 from broker_store.pipeline.splits import check_topics, splits_of
 from tests.pipeline import plain
@@ -74,13 +75,14 @@ def test_partitions_are_small_and_even_and_follow_one_another(tmp_path):
     assert max(len(pickle.dumps(split)) for split in splits) < 1_000
 
 
-def test_a_partition_size_that_makes_too_many_stretches_is_refused_with_one_that_does_not(store):
+def test_a_partition_size_that_makes_too_many_stretches_is_refused_with_one_that_does_not(store, monkeypatch):
+    monkeypatch.setattr(splits, "MAX_STRETCHES", 1_000)
     with pytest.raises(
-        MisuseError, match=r"partition_bytes is 1: .* at most 100,000 partitions; give at least \d+"
+        MisuseError, match=r"partition_bytes is 1: .* at most 1,000 partitions; give at least \d+"
     ) as refused:
         splits_of(store, partition_bytes=1)
     least = int(str(refused.value).rsplit(" ", 1)[1])
-    assert least > 1 and 1 < len(splits_of(store, partition_bytes=least)) <= 100_000
+    assert least > 1 and 1 < len(splits_of(store, partition_bytes=least)) <= 1_000
     with pytest.raises(MisuseError):
         splits_of(store, partition_bytes=least - 1)
 

@@ -472,6 +472,7 @@ async def test_numbers_at_the_ends_of_their_type_are_borne(code):
             await cases.send(cases.fields | {field.wire_name: number})
 
 
+@pytest.mark.quick(15)
 @EACH
 async def test_a_name_that_is_a_path_is_refused_and_hostile_text_harms_nothing(code):
     cases = Cases(code)

@@ -205,6 +205,7 @@ READS_A_BODY = sorted(
 )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("code", READS_A_BODY, ids=lambda code: code.name)
 async def test_no_body_keeps_the_loop_for_long(harness, code, monkeypatch):
     before = picture(harness)
@@ -236,6 +237,7 @@ ODD_HEARTBEATS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ODD_HEARTBEATS)
 async def test_an_odd_heartbeat_is_answered_and_makes_nothing(name, caplog):
     harness = Harness()

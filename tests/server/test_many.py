@@ -213,6 +213,7 @@ async def test_a_pull_whose_offset_finds_no_room_goes_on(monkeypatch):
     assert refusals["too many offsets"]["limit"] == 0
 
 
+@pytest.mark.slow
 def test_a_store_with_more_than_may_be_made_is_opened_with_all_of_them():
     """With 100,000 topics the name server of the broker's process refused their registration, and with that
     the start failed."""
@@ -297,6 +298,7 @@ def is_short(longest) -> bool:
     return longest.ms < max(MAX_TURN_MS, longest.all_ms / 8)
 
 
+@pytest.mark.slow
 async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables, monkeypatch):
     harness = await loaded(tables)
     assert len(harness.parts.topics) > TOPICS

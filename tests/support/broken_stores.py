@@ -12,7 +12,7 @@ files. Then one of these must hold of each message that the store had:
 * whole: it is served at its queue offset, byte for byte, and found by its keys, or a lookup says that it may
   miss some;
 * refused: the start (or the repair) ends with a sentence, and every readable message is still in the files;
-* named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may
+* named: it was not readable, and the reader gets an error or the placeholder that bridges it. A start may
   also cut the log's end after a crash; then its report says where, names the whole messages that go with it,
   and what it cut is in lost+found. Where nothing was left of the log's end, as after a power cut, the report
   says which units of queues went with it. Without a record of ends a log whose first files are lost is one
@@ -22,7 +22,7 @@ Of every second store the last start is known. Where the machine was not restart
 good; where it was, and the last start was one with SYNC_FLUSH, a start cuts no record to which a unit leads.
 
 The plan of a repair need not name a message before the first file of the log where the record of ends is gone
-too: retention leaves such a store, and no file tells the two apart. The check counts them.
+too: retention leaves such a store, and no file shows which it was. The check counts them.
 
 The audit finds errors where `check_store` does, and only there.
 
@@ -74,8 +74,8 @@ from tests.support.stores import StoreSizes
 QUEUES = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0), ("quiet", 0))
 SMALL = StoreSizes(16384, 400, 16, 64)  # as in small_settings
 APACHE = "clean-small"  # written and closed by Apache's broker
-MENDED = ("repaired", "accepted")  # closed, broken, mended in this way, and closed again
-MENDED_FROM = 20_000_000  # seeds below it keep the stores that tests name
+REPAIRED = ("repaired", "accepted")  # closed, broken, repaired in this way, and closed again
+REPAIRED_FROM = 20_000_000  # seeds below it keep the stores that tests name
 MOVED_FROM = 30_000_000  # the same of seeds below it, in which no file is moved over another
 # Seeds below it have no record of the last start; of those from it on every second one of ours
 RECORDED_FROM = 33_000_000
@@ -105,7 +105,7 @@ class Original:
     raw: dict[int, bytes]
     next_offsets: dict[tuple[str, int], int]
     sizes: StoreSizes = SMALL
-    # Records that it had before it was mended, or has changed: these may be served or not
+    # Records that it had before it was repaired, or has changed: these may be served or not
     earlier: frozenset[bytes] = frozenset()
 
     def settings(self, root: Path) -> StoreSettings:
@@ -197,7 +197,7 @@ class Broken:
 
     @functools.cached_property
     def known_end(self) -> int:
-        """Log offset behind all that records, units and the record of ends say to have been there."""
+        """Log offset after all that records, units and the record of ends say to have been there."""
         return max(
             [
                 self.ends.position,
@@ -470,13 +470,13 @@ def change_what_a_record_states(broken: Broken) -> str:
 @functools.cache
 def make_original(name: str, seed: int) -> Original:
     """A store of some hundred messages in small files, closed (`clean`), killed (`killed`) or one of
-    MENDED."""
+    REPAIRED."""
     with tempfile.TemporaryDirectory() as directory:
         if name == APACHE:
             root = stores.unpack(APACHE, Path(directory))
             places = [row["physicalOffset"] for row in stores.messages(APACHE)]
             return _original(root, name, places, stores.SIZES[APACHE])
-        if name in MENDED:
+        if name in REPAIRED:
             return _mended_original(Path(directory), name, random.Random(seed))
         return _make_original(Path(directory) / "store", name, random.Random(seed))
 
@@ -750,7 +750,7 @@ def _reported_cut(store: HandStore, with_index: bool) -> int | None:
     """Log offset at which the start says that it cut the log, or queues whose end it no longer had; None if
     it kept all of it.
 
-    `with_index`: or the index. After a repair a start may still make the index anew, which loses nothing.
+    `with_index`: or the index. After a repair a start may still build the index again, which loses nothing.
     """
     facts = store.report.as_dict()
     cut = facts["cut"]["commitlog"]
@@ -764,8 +764,8 @@ def _reported_cut(store: HandStore, with_index: bool) -> int | None:
 class Named:
     """Log offsets below and from which a start says that messages are lost, or may be.
 
-    `left_out`: log offsets of records that it does not believe, and says so. `passed`: damaged parts [low,
-    high) of the log behind which it goes on; of their messages those count that nothing else says to have
+    `left_out`: log offsets of records that it does not trust, and says so. `passed`: damaged parts [low,
+    high) of the log after which it goes on; of their messages those count that nothing else says to have
     been there. `with_begin`: of a begin that is lost for certain the messages by (topic, queue id), as
     (first, last); None where it is not certain.
     """
@@ -775,7 +775,7 @@ class Named:
     with_begin: dict[tuple[str, int], tuple[int, int]] | None
     left_out: frozenset[int]
     passed: tuple[tuple[int, int], ...]
-    # As a whole, which was accepted: of messages that nothing else says to have been there nobody can know
+    # As a whole, which was accepted: messages that nothing else names cannot be known
     is_log_gone: bool
     # (topic, queue id, first, last) of the whole messages that went with the log's end
     cut: tuple[tuple[str, int, int, int], ...]
@@ -1091,10 +1091,10 @@ def _demand_all_somewhere(root: Path, broken: Broken) -> None:
 
 def _original_of(seed: int) -> tuple[str, int]:
     """(kind, seed) of the store that a case breaks: one of ten is Apache's, three of ten were killed, and of
-    later seeds two of ten mended."""
+    later seeds two of ten repaired."""
     kind = seed % 10
-    if seed >= MENDED_FROM and kind in (7, 8):
-        return MENDED[kind - 7], seed // 10 % MAX_ORIGINALS
+    if seed >= REPAIRED_FROM and kind in (7, 8):
+        return REPAIRED[kind - 7], seed // 10 % MAX_ORIGINALS
     return (APACHE, 0) if kind == 9 else ("killed" if kind < 3 else "clean", seed // 10 % MAX_ORIGINALS)
 
 
@@ -1173,7 +1173,7 @@ def main() -> int:
     parser.add_argument(
         "--kind",
         default="",
-        choices=("", "clean", "killed", APACHE, *MENDED),
+        choices=("", "clean", "killed", APACHE, *REPAIRED),
         help="of the stores; all without it",
     )
     parser.add_argument(

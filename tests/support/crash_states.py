@@ -10,6 +10,7 @@ from seed, point and choice (`tests/support/explore_crashes.py`).
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import struct
@@ -31,7 +32,7 @@ from tests.support.reference import hash_of, index_keys, tags_code
 from tests.support.simulated_disk import PAGE, CrashPoint, SimulatedDisk, apply_change
 
 SECTOR = 512
-CHOICES_A_POINT = 10  # fewer points are looked at rather than fewer states of each
+CHOICES_A_POINT = 10  # fewer points are opened rather than fewer states of each
 ROOT = Path("/data/store")
 _UNIT = struct.Struct(">qiq")
 
@@ -260,7 +261,7 @@ class Life:
         self.safe = {written for written in self.safe if not which(written)}
 
     def rebuild(self) -> None:
-        """The index is built anew and put in the place of the old one, or given up on the way."""
+        """The index is built again and put in the place of the old one, or given up on the way."""
         if self.flush_type == "SYNC_FLUSH":
             self.flush()
         with patch.object(rebuilding, "Worker", HandWorker):
@@ -433,6 +434,12 @@ def random_choices(point: CrashPoint, rng: random.Random, count: int) -> Iterato
         yield Choice(tuple(chosen), names, tuple(lengths))
 
 
+@functools.cache
+def _parents(path: Path) -> tuple[Path, ...]:
+    """The directories above a path, the nearest first; lives use the same few hundred paths."""
+    return tuple(path.parents)
+
+
 def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], set[Path]]:
     """The files and directories of a choice."""
     names, directories = dict(point.names), set(point.directories)
@@ -440,7 +447,7 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
         if change.kind != LENGTH and change.number in choice.names.done:
             apply_change(change, change.file, names, directories)
     # A directory whose own name is lost is out of reach, with all that was synced in it.
-    directories = {each for each in directories if directories.issuperset(each.parents)}
+    directories = {each for each in directories if directories.issuperset(_parents(each))}
     parts: dict[int, dict[int, bytes]] = {}
     shorter = dict(choice.lengths)
     for number, page, versions in choice.pages:
@@ -454,7 +461,7 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
         parts.setdefault(number, {})[page] = chosen
     contents = {}
     for path, number in names.items():
-        if path.parent not in directories:
+        if _parents(path)[0] not in directories:
             continue
         content = b"" if number in choice.names.empty else point.files[number].content
         if content and number in parts:
@@ -632,7 +639,7 @@ def _difference(before: dict, after: dict) -> list[str]:
 
 @dataclass(frozen=True)
 class Exploration:
-    """A life, and how its points are looked at; everything that decides which states are opened."""
+    """A life, and how its points are opened; everything that decides which states are opened."""
 
     seed: int
     flush: str

@@ -219,7 +219,7 @@ CHECKS = {
 
 
 def check_result(findings: tuple[Finding, ...]) -> dict:
-    """What the command check_store --plan tells of such findings."""
+    """What the command check_store --plan prints of such findings."""
     report = CheckReport(list(findings), CHECK_COUNTS, {finding.kind: 1 for finding in findings})
     told = findings_of(report, Path("/store"), unclean=True)
     actions = [

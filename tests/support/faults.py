@@ -186,7 +186,7 @@ def flipped_bit_in_a_flag_of_ipv6(scene: Scene) -> Planted:
 
 
 def _contradiction(scene: Scene, at: int, bit: int = 0) -> Planted:
-    """A header that states another place in a queue: the record is sound, only its neighbours tell."""
+    """A header that states another place in a queue: the record is sound, only its neighbours show it."""
     found = scene.record()
     file, offset = scene.log_place(found.log_offset)
     scene.flip(file, offset + at, bit)
@@ -441,7 +441,7 @@ def log_file_missing_in_the_middle(scene: Scene) -> Planted:
 
 @fault
 def first_log_file_missing(scene: Scene) -> Planted:
-    """Nothing tells it from one that became too old, but that units and entries know of it."""
+    """It differs from a file that became too old only in units and entries that name its messages."""
     size = scene.sizes.mapped_file_size_commit_log
     scene.delete(f"commitlog/{0:020}")
     return Planted(
@@ -695,7 +695,7 @@ def foreign_directory_beside_the_queues(scene: Scene) -> Planted:
 
 
 def _entry(scene: Scene, file: str, number: int, **changes: int) -> int:
-    """Write an entry anew; returns where it lies."""
+    """Write an entry again; returns where it lies."""
     at = scene.geometry.entry_at(number)
     entry = index_file.decode_entry(scene.read(file, at, index_file.ENTRY.size))
     scene.write(file, at, index_file.encode_entry(entry._replace(**changes)))

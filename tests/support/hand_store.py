@@ -87,7 +87,7 @@ def message(
 
 
 class HandStore(MessageStore):
-    """Opened and started, with workers that run when told."""
+    """Opened and started, with workers that run when the test steps them."""
 
     def __init__(self, settings: StoreSettings, clock: Clock | None = None, disk: Disk | None = None, **more):
         self.clock = clock or Clock()

@@ -1,4 +1,4 @@
-"""A cluster in which everything that somebody outside may write is one of the payloads, wherever a page shows
+"""A cluster in which everything that a client may write is one of the payloads, wherever a page shows
 it."""
 
 from __future__ import annotations

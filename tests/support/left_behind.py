@@ -1,4 +1,4 @@
-"""What a run of the tests leaves behind it: processes that are still alive, files in the temporary directory.
+"""What is left after a run of the tests: processes that are still alive, files in the temporary directory.
 
 A process is known by a word of its environment, which all that it starts inherits, also what has no parent
 any more. pytest puts the name of the running test there as well, so that one that is left names the test that
@@ -17,7 +17,7 @@ from pathlib import Path
 MARK = "BROKER_TESTS_RUN"
 END_SECONDS = 15.0  # for processes that were asked to end to be gone: a JVM or a Chromium on a busy machine
 STEP_SECONDS = 0.05
-# What lives as long as the run: closed at its end, before the temporary directory is looked at.
+# What lives as long as the run: closed at its end, before the temporary directory is checked.
 AT_END = ExitStack()
 
 
@@ -39,8 +39,8 @@ def mark_of_this_process() -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. One that ended stays in the table until whoever started it asks how; that one
-    does not run."""
+    """Whether a process runs. One that ended stays in the table until its parent waits for it; that one does
+    not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

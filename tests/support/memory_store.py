@@ -76,7 +76,7 @@ class MemoryStore:
         self.begin()
 
     def begin(self) -> None:
-        """As a store that starts: nobody watches, and the timer files are as the disk has them."""
+        """As a store that starts: there are no watchers, and the timer files are as the disk has them."""
         self._watched.clear()
         self.timer_files = TimerFiles(self.timer_disk, ROOT, 65536, lambda: self.confirmed)
         self.timer_files.open(self.wrote, self.record_at)

@@ -22,7 +22,7 @@ of the others may be there.
                                                    empty or not
 
 posix is the least that is promised. In xfs and btrfs a name may be there whose length is not. btrfs writes
-what is synced into a log of its own, and all else by whole transactions, one behind the other.
+what is synced into a log of its own, and all else by whole transactions, one after the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What somebody would write into a message to have it run elsewhere: in a browser, a spreadsheet, a terminal,
+"""What an attacker would write into a message to have it run elsewhere: in a browser, a spreadsheet, a terminal,
 a template.
 
-Those for a browser all try the same two things, a dialog and `window.owned`, so that one look tells whether
+Those for a browser all try the same two things, a dialog and `window.owned`, so that one check shows whether
 any of them ran. None holds a control character that properties use as a separator.
 """
 

@@ -15,7 +15,7 @@ NUMBERS = {"b": 1, "h": 2, "i": 4, "I": 4, "q": 8}
 
 
 class Reading:
-    """Fields one behind the other in `data`, whose first byte is position `base`."""
+    """Fields one after the other in `data`, whose first byte is position `base`."""
 
     def __init__(self, data: bytes, at: int, base: int = 0):
         self.data, self.at, self.base, self.fields = data, at, base, []

@@ -68,7 +68,7 @@ def first_stored_ms(raw: bytes) -> int | None:
 
 
 def read_records(raw: bytes) -> tuple[int, bool]:
-    """(bytes of good records, whether a blank closes the file behind them)."""
+    """(bytes of good records, whether a blank closes the file after them)."""
     at = 0
     while at + 8 <= len(raw):
         size, magic = struct.unpack(">iI", raw[at : at + 8])

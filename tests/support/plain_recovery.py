@@ -27,7 +27,7 @@ class Plain:
     stamps: Checkpoint | None
     tried: list[tuple[str, int | None, bool]]  # file, store time of its first record, taken
     start: str
-    end: int  # log offset behind the last good record
+    end: int  # log offset after the last good record
     messages: int  # good records from the start file on
     bytes: int  # of what was read from the start file on, blanks not counted
     crc_failed: bool

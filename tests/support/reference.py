@@ -1,6 +1,6 @@
 """The slow obvious store: what the engine and its kernels must equal.
 
-It reads a whole directory into lists and answers by looking at every element, straight from
+It reads a whole directory into lists and answers by reading every element, straight from
 docs/spec/store-format.md and docs/spec/store-behaviour.md. It shares the formats with the engine and nothing
 else.
 """
@@ -17,7 +17,7 @@ from broker_store.formats.queue_unit import QueueUnit
 from broker_store.formats.record import StoredMessage
 from tests.support.stores import StoreSizes
 
-MAX_SCAN_UNITS = 800  # units one read looks at
+MAX_SCAN_UNITS = 800  # units one read scans
 MAX_COUNT_IN_MEMORY = 32
 MAX_BYTES_IN_MEMORY = 256 * 1024
 
@@ -302,7 +302,7 @@ class ReferenceStore:
         return sorted(offset for offset in found if offset in self.records)
 
     def queue_bytes(self, topic: str, queue_id: int) -> bytes:
-        """What the files of the queue must hold, from the records alone, zero behind the last unit of the
+        """What the files of the queue must hold, from the records alone, zero after the last unit of the
         last file."""
         units = queues_from_log(list(self.records.values())).get((topic, queue_id), [])
         content = b"".join(queue_unit.encode(*unit) for unit in units)

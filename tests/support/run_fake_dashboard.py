@@ -1,4 +1,4 @@
-"""Serve the dashboard over invented, moving data: to look at pages before, or without, a broker.
+"""Serve the dashboard over invented, moving data: to see pages before, or without, a broker.
 
     BROKER_DATA_DIR=build/fake python -m tests.support.run_fake_dashboard [port] [state]
 

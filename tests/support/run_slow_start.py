@@ -1,5 +1,5 @@
-"""A dashboard over a store that is being started, as slowly as somebody says: for tests that watch recovery
-in a browser.
+"""A dashboard over a store that is being started one step at a time: for tests that watch recovery in a
+browser.
 
     BROKER_DATA_DIR=... python -m tests.support.run_slow_start
 

@@ -109,7 +109,7 @@ def log_bytes(root: Path) -> list[tuple[int, bytes]]:
 
 
 def good_records(name: str, root: Path) -> list[record.StoredMessage]:
-    """Every record of `name` that is sound where it lies, also behind damaged ones: what the archive says is
+    """Every record of `name` that is sound where it lies, also after damaged ones: what the archive says is
     there and can be decoded."""
     files, file_bytes = dict(log_bytes(root)), SIZES[name].mapped_file_size_commit_log
     found = []

@@ -81,7 +81,7 @@ class Studio:
         context.close()
 
     def check(self, browser) -> None:
-        """Have the doctor look at the store, and wait for its word."""
+        """Start the doctor's check of the store, and wait for its result."""
         context = browser.new_context(storage_state=self.state)
         page = context.new_page()
         page.goto(f"{self.address}/store/doctor/")
