@@ -22,8 +22,9 @@ def read_stamps(disk: Disk, root: Path) -> tuple[bytes | None, Checkpoint]:
         content = disk.read_file(root / FILE_NAME)
     except StoreError:
         content = b""
-    is_whole = content is not None and len(content) >= checkpoint.LAYOUT.size
-    return content, checkpoint.decode(content) if is_whole else Checkpoint()
+    if content is None or len(content) < checkpoint.LAYOUT.size:
+        return content, Checkpoint()
+    return content, checkpoint.decode(content)
 
 
 class CheckpointCheck:

@@ -21,6 +21,7 @@ from broker_store.check.log import Log
 from broker_store.check.report import ERROR, WARNING
 from broker_store.check.store import CheckedStore
 from broker_store.formats import index_file
+from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
@@ -58,7 +59,9 @@ class IndexCheck:
 
     def __init__(self, store: CheckedStore, log: Log, index: IndexFiles):
         self._store, self._report, self._disk, self._log = store, store.report, store.disk, log
-        self._index, self._files, self._geometry = index, index.files, index.geometry
+        self._index, self._files = index, index.files
+        # Without a file there is none, and nothing is computed with it
+        self._geometry = index.geometry or IndexGeometry(0, 0)
         self._file = self._entry = 0  # the cursor: file number, next entry number
         self._chunks: deque[_Chunk] = deque()  # read, and not all of them taken
         self._words = np.zeros(compare.E_WORDS, dtype=np.int64)

@@ -117,8 +117,8 @@ class IndexFiles:
         for path, size, header in sorted(files, key=lambda file: -sizes[file.bytes]):
             if header.count > index_file.FIRST_ENTRY:
                 with self._disk.open_reader(path) as reader:
-                    if (geometry := find_geometry(reader, size, header)) is not None:
-                        return geometry
+                    if (found := find_geometry(reader, size, header)) is not None:
+                        return found
         if any(file.header.count > index_file.FIRST_ENTRY for file in files):
             return None
         return next(_usual_geometries(sizes.most_common(1)[0][0]), None)
@@ -137,11 +137,13 @@ class IndexFiles:
         return False
 
     def entries_ends(self, file: IndexFile) -> tuple[int, int]:
-        """Log offsets that the first and the last entry of a file name."""
+        """Return the log offsets that the first and the last entry of a file state."""
+        geometry = self.geometry
+        assert geometry is not None  # there is one where there is a sound file
         with self._disk.open_reader(file.path) as reader:
             first, last = (
                 index_file.decode_entry(
-                    reader.read(self.geometry.entry_at(number), index_file.ENTRY.size)
+                    reader.read(geometry.entry_at(number), index_file.ENTRY.size)
                 ).log_offset
                 for number in (index_file.FIRST_ENTRY, file.header.count - 1)
             )

@@ -65,6 +65,12 @@ class Log:
         """The file in which a log offset lies."""
         return next((file for file in self.files if file.base <= log_offset < file.end), None)
 
+    def file_holding(self, log_offset: int) -> StoreFile:
+        """Return the file of a log offset which the log has."""
+        file = self.file_at(log_offset)
+        assert file is not None
+        return file
+
     def is_end(self, log_offset: int) -> bool:
         """Whether nothing lies at a log offset: zeros, or the end of the last file."""
         file = self.file_at(log_offset)

@@ -191,7 +191,7 @@ class _Finder:
         if queue is not None:
             covered = queue.end if queue.covered_from is None else queue.covered_from
             spans += self._lost_units(queue, queue.first, covered)
-            if queue.covered_from is not None:
+            if queue.covered_from is not None and queue.next is not None:
                 spans += self._lost_units(queue, queue.next, queue.end)
                 for first, end in gaps:
                     # A record that states a wrong number makes gaps too: there the units lead to records that
@@ -254,12 +254,11 @@ class _Finder:
         if queue is None or queue.covered_from is None or (ends.log_minimum, self._check.log.start) != (0, 0):
             return False
         newest = self._recorded.get(queue.key)
-        before = (
-            queue.units(queue.covered_from - 1, 1) if queue.first < queue.covered_from <= queue.end else ()
-        )
-        return (newest is None or newest.log_end > 0) and not (
-            len(before) and before["size"][0] == PRE_BLANK_SIZE
-        )
+        if newest is not None and newest.log_end <= 0:
+            return False
+        if not queue.first < queue.covered_from <= queue.end:
+            return True
+        return bool(queue.units(queue.covered_from - 1, 1)["size"][0] != PRE_BLANK_SIZE)
 
     def _unnamed_after(self) -> tuple[int, bool]:
         """Bytes between the end of the log and the last unit or entry after it that no unit names, and

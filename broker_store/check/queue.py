@@ -17,7 +17,7 @@ UNITS_AT_ONCE = 1 << 16  # read where they are compared with no record
 UNITS_AT_THE_END = 1 << 12  # read at once to find the last of a queue
 MAX_DAMAGED_UNITS = 1 << 20  # of a run; more are taken not to be lost with one damaged part
 _FIRST_UNITS = 1024  # read at once to find the first of a queue
-_TAGS_AT = UNIT.fields["tags_code"][1]
+_TAGS_AT = queue_unit.LAYOUT.offset["tags_code"]
 
 
 class Gap(NamedTuple):

@@ -112,7 +112,7 @@ class QueueEndsCheck:
                 )
         for low, high in units.runs(np.flatnonzero(elsewhere) + first):
             offset = int(offsets[low - first])
-            file = self._log.file_at(offset)
+            file = self._log.file_holding(offset)
             what = rules.offsets_in_no_record(low, high, str(queue))
             self._report.add(
                 ERROR, rules.QUEUE_OFFSET, str(file.path), offset - file.base, what, queue=queue.key

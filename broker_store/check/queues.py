@@ -81,7 +81,9 @@ class UnitsCheck:
         Queues that compiled code cannot judge (deliveries, deleted topics, numbers that were not expected)
         are compared one by one then.
         """
-        plain, others, at, place = [], [], 0, self._groups.ctypes.data
+        plain: list[tuple[Queue, list[int]]] = []
+        others: list[tuple[Queue, list[int]]] = []
+        at, place = 0, self._groups.ctypes.data
         for group in groups.tolist():
             row = rows[group[compare.G_FIRST_ROW]]
             queue = self._queue_of(row, data)
@@ -182,7 +184,8 @@ class UnitsCheck:
         if queue.covered_from is None:
             recorded = self._ends.next_offset(*queue.key)
             queue.covered_from = queue.next = first_number(queue, numbers, int(offsets[0]), recorded)
-        expected = np.concatenate(([queue.next], numbers[:-1] + 1))
+        assert queue.next is not None  # it is set together with `covered_from`
+        expected = np.concatenate((np.array([queue.next]), numbers[:-1] + 1))
         for place in np.flatnonzero(numbers != expected):
             wanted, found, offset = int(expected[place]), int(numbers[place]), int(offsets[place])
             if found < wanted:

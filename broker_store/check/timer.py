@@ -90,9 +90,9 @@ class TimerFilesCheck:
         if not sound_units(units, file.base):
             return
         log_offset = int(units["log_offset"][0])
-        number = self._number_of(log_offset)
+        number = _number_of(self._queue, log_offset)
         if (
-            number > self._number_of(self._log.start)
+            number > _number_of(self._queue, self._log.start)
             and int(self._queue.units(number, 1)["log_offset"][0]) == log_offset
         ):
             what = (
@@ -164,7 +164,7 @@ class TimerFilesCheck:
         queue = self._queue
         if named.all() or queue is None or queue.key in self._report.bad_queues:
             return np.ones(len(offsets), dtype=bool)
-        number, highest = self._number_of(int(offsets[~named].min())), int(offsets[~named].max())
+        number, highest = _number_of(queue, int(offsets[~named].min())), int(offsets[~named].max())
         while number < queue.end:
             units = queue.units(number, min(UNITS_AT_ONCE, queue.end - number))
             known, lengths = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
@@ -174,18 +174,6 @@ class TimerFilesCheck:
                 break
             number += len(units)
         return named
-
-    def _number_of(self, log_offset: int) -> int:
-        """The first unit of the timer topic's queue at or after a place in the log."""
-        low, high = self._queue.first, self._queue.end
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (
-                (middle + 1, high)
-                if int(self._queue.units(middle, 1)["log_offset"][0]) < log_offset
-                else (low, middle)
-            )
-        return low
 
     def _check_chains(self, file: StoreFile, at: int, units: np.ndarray) -> None:
         """Each unit names the one before it of its second."""
@@ -312,6 +300,7 @@ class TimerFilesCheck:
             self._bad_slots += 1
             if unit is not None and not unit.rolls and self._asked_ms(unit) == time_s * PRECISION_MS:
                 file = self._file_at(last)
+                assert file is not None  # the unit was read there
                 what = f"is of second {unit.slot_ms // PRECISION_MS}, its message and the wheel say {time_s}"
                 self._report.add(ERROR, "timer-unit", str(file.path), last - file.base, what)
             else:
@@ -340,6 +329,18 @@ class TimerFilesCheck:
         found = self._log.record_at(unit.log_offset, unit.size)
         asked = found.properties.get(properties.TIMER_OUT_MS, "") if found is not None else ""
         return int(asked) if asked.isascii() and asked.isdigit() else None
+
+
+def _number_of(queue: Queue, log_offset: int) -> int:
+    """Return the number of the queue's first unit of a record at or after a log offset."""
+    low, high = queue.first, queue.end
+    while low < high:
+        middle = (low + high) // 2
+        if int(queue.units(middle, 1)["log_offset"][0]) < log_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _seconds_of(units: np.ndarray) -> np.ndarray:

@@ -292,7 +292,7 @@ class StoreCheck:
         messages += self.ends.missing_messages(self.queues)
         started_ms = self._last_start.started_ms
         if started_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
-            what = store_gone(started_ms)
+            what: str | None = store_gone(started_ms)
         else:
             _, stamps = read_stamps(self.disk, self.root)
             what = missing_log(

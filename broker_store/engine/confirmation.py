@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.log.write_path import WritePath
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.store_state import StoreState
 from broker_store.errors import StoreError
@@ -29,7 +29,7 @@ class Confirmation:
         self,
         context: WriterContext,
         queues: ConsumeQueues,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         write_path: WritePath,
         state: StoreState,
         *,

@@ -29,12 +29,12 @@ INDEX_KEYS_DONE counts the entries that it has in the file before. So nothing is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.mapped_file import MappedFile
-from broker_store.engine.queue.consume_queue import MAX_QUEUE_ID, ConsumeQueue
+from broker_store.engine.queue.consume_queue import MAX_QUEUE_ID
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError, FormatError, NameError_
 from broker_store.formats import names, queue_unit, record
@@ -46,15 +46,25 @@ _CHUNK = 65536  # records a call of the catch-up kernel
 _DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD, c.OTHER_UNIT)
 
 
-class QueueTable(Protocol):
-    """What dispatch asks of the table of queues."""
+class DispatchedQueue(Protocol):
+    """What dispatch asks of a queue."""
 
-    def by_row(self, address: int) -> ConsumeQueue: ...
+    def advance(self) -> None: ...
+
+
+Q = TypeVar("Q", bound=DispatchedQueue)
+Q_co = TypeVar("Q_co", bound=DispatchedQueue, covariant=True)
+
+
+class QueueTable(Protocol[Q_co]):
+    """What dispatch asks of the table of queues. A rehearsal has a table of its own (start/rehearsal.py)."""
+
+    def by_row(self, address: int) -> Q_co: ...
 
     def open(self, topic: str, queue_id: int) -> object: ...
 
 
-class Dispatcher:
+class Dispatcher(Generic[Q]):
     """Moves `dispatched` towards `confirmed`.
 
     Loop thread only, or the thread of a start, before the loop uses the store. So no field has a lock. The
@@ -66,7 +76,7 @@ class Dispatcher:
         self,
         context: WriterContext,
         log: CommitLog,
-        queues: QueueTable,
+        queues: QueueTable[Q],
         index: HashIndex,
         delay_levels_ms: tuple[int, ...],
     ):
@@ -75,7 +85,7 @@ class Dispatcher:
         self._delays = Words(max(1, len(delay_levels_ms)))
         self._delays.array[: len(delay_levels_ms)] = delay_levels_ms
         context.view[c.DELAYS], context.view[c.DELAY_COUNT] = self._delays.address, len(delay_levels_ms)
-        self._file: MappedFile | None = None  # that DISPATCH_* describe
+        self._file: MappedFile  # that DISPATCH_* describe, from `start_at` on
 
     @property
     def dispatched(self) -> int:
@@ -112,10 +122,10 @@ class Dispatcher:
 
     def catch_up(
         self,
-        on_hole: Callable[[ConsumeQueue, int], None],
+        on_hole: Callable[[Q, int], None],
         on_progress: Callable[[int], None],
         on_bad: Callable[[int], int | None],
-        on_other: Callable[[ConsumeQueue, int], None] | None = None,
+        on_other: Callable[[Q, int], None] | None = None,
     ) -> None:
         """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue,
         unit)`.
@@ -153,11 +163,11 @@ class Dispatcher:
             return False
         return 0 <= found.queue_id <= MAX_QUEUE_ID
 
-    def _go_on(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:
+    def _go_on(self, stopped: int, on_hole: Callable[[Q, int], None] | None) -> None:
         view = self._context.view
         at = view[c.STOPPED_AT]
         if stopped == c.LOG_FILE_END:
-            self._enter(self._log.file_at(self._file.end), 0)
+            self._enter(self._log.file_holding(self._file.end), 0)
         elif stopped == c.QUEUE_FILE_END:
             self._queues.by_row(view[c.STOPPED_QUEUE]).advance()
         elif stopped == c.INDEX_FULL:

@@ -60,8 +60,8 @@ def likely_size(
         if agreeing > len(bases) or (agreeing == len(bases) and lengths[noted]):
             return noted
     held = sum(lengths[size] for size in lengths if size)
-    for size, files in lengths.most_common(1):
-        if size >= least and size % unit == 0 and files >= MIN_MAJORITY and 2 * files > held:
+    for size, count in lengths.most_common(1):
+        if size >= least and size % unit == 0 and count >= MIN_MAJORITY and 2 * count > held:
             return size
     sizes = [size for size in votes if size >= least and size % unit == 0]
     return max(sizes, key=lambda size: (_agreeing(size, bases), votes[size], size), default=None)

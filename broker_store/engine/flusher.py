@@ -63,8 +63,10 @@ class CheckpointFile:
     def load(self) -> None:
         """Read the stamps; a missing or short file counts as zero stamps (docs/durability.md section 5)."""
         raw = self._disk.read_file(self._path)
-        self.found = raw is not None and len(raw) >= checkpoint.LAYOUT.size
-        self.stamps = checkpoint.decode(raw) if self.found else Checkpoint()
+        if raw is None or len(raw) < checkpoint.LAYOUT.size:
+            self.found, self.stamps = False, Checkpoint()
+        else:
+            self.found, self.stamps = True, checkpoint.decode(raw)
 
     def write(self, stamps: Checkpoint) -> None:
         """Write the stamps and sync them. Raises SyncError."""

@@ -112,14 +112,22 @@ def read_live_page(disk: Disk, path: Path) -> LivePosition | None:
             raw = reader.read(0, _FIELDS.size)
             if len(raw) < _FIELDS.size:
                 return None
-            values = _FIELDS.unpack(raw)
+            magic, before, pid, updated_ms, *positions, state, step_done, step_of = _FIELDS.unpack(raw)
             (after,) = struct.unpack("=q", reader.read(8, 8))
-            if (
-                values[0] == _MAGIC
-                and values[1] == after
-                and after % 2 == 0
-                and 0 <= values[10] < len(STATES)
-            ):
-                found = LivePosition(*values[2:10], STATES[values[10]], values[11], values[12])
+            if magic == _MAGIC and before == after and after % 2 == 0 and 0 <= state < len(STATES):
+                minimum, wrote, confirmed, dispatched, flushed, checkpointed = positions
+                found = LivePosition(
+                    pid,
+                    updated_ms,
+                    minimum,
+                    wrote,
+                    confirmed,
+                    dispatched,
+                    flushed,
+                    checkpointed,
+                    STATES[state],
+                    step_done,
+                    step_of,
+                )
                 return found if found.is_alive else None
     return None

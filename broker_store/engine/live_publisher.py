@@ -10,6 +10,7 @@ from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.flusher import RoundFlusher
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.store_state import StoreState
 from broker_store.errors import StoreError
 
@@ -22,7 +23,7 @@ class LivePublisher:
         disk: Disk,
         path: Path | None,
         log: CommitLog,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         round_flusher: RoundFlusher,
         state: StoreState,
         confirmation: Confirmation,

@@ -75,8 +75,9 @@ class MappedFile:
         return self.region
 
     def release_map(self) -> Region:
-        """Know of the map no more; the caller ends it when there is time."""
+        """Return the map of a mapped file and keep no reference to it; the caller closes it later."""
         region, self.region, self._residency = self.region, None, None
+        assert region is not None
         return region
 
     def unmap(self) -> None:

@@ -18,7 +18,7 @@ from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.read.reads import Reads
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
@@ -50,7 +50,7 @@ class StoreStatus:
         log: CommitLog,
         queues: ConsumeQueues,
         index: HashIndex,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         appender: Appender,
         reads: Reads,
         checkpoint: CheckpointFile,

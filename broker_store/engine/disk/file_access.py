@@ -17,7 +17,7 @@ class Reader:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return exactly `length` bytes, fewer only at the end of the file."""
-        parts = []
+        parts: list[bytes] = []
         try:
             while length > 0:
                 part = os.pread(self._descriptor, length, offset)

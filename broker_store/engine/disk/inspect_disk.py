@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.disk.lock import StoreLock
+from broker_store.engine.disk.lock import InspectLock, StoreLock
 from broker_store.engine.disk.region import Region
 from broker_store.engine.disk.system import (
     MAP_ANONYMOUS,
@@ -72,19 +72,6 @@ class InspectReader(Reader):
     @property
     def size(self) -> int:
         return self._region.size
-
-
-class _NoLock:
-    """The lock of an inspection, which takes none. `is_held_by_another`: another process has the store."""
-
-    def __init__(self, is_held_by_another: bool):
-        self.is_held_by_another = is_held_by_another
-
-    def demand_in_place(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
 
 
 class InspectDisk(Disk):
@@ -160,11 +147,11 @@ class InspectDisk(Disk):
     def copy_range(self, source: Region, offset: int, length: int, target: Path) -> None:
         pass
 
-    def lock(self, path: Path) -> _NoLock:
+    def lock(self, path: Path) -> InspectLock:
         self.demand_directory(path.parent)
         if not self.exists(path.parent):
             raise StoreError(f"{path.parent} is no store directory: there is nothing to inspect")
-        return _NoLock(StoreLock.is_held(path))
+        return InspectLock(path, StoreLock.is_held(path))
 
     def __del__(self):
         for region in self._regions.values():

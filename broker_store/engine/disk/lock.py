@@ -20,6 +20,7 @@ class StoreLock:
     and a registry refuses a second store on the same directory in this process before the file is touched.
     """
 
+    is_held_by_another = False  # while this process has it; an inspection takes none (`InspectLock`)
     _held: set[str] = set()
 
     def __init__(self, path: Path):
@@ -97,6 +98,14 @@ class StoreLock:
             os.close(self._descriptor)
             self._descriptor = -1
             StoreLock._held.discard(self._key)
+
+
+class InspectLock(StoreLock):
+    """The lock of an inspection, which takes none. `is_held_by_another`: another process has the store."""
+
+    def __init__(self, path: Path, is_held_by_another: bool):
+        self.path, self.is_held_by_another = path, is_held_by_another
+        self._descriptor = -1
 
 
 def holder_of_removed(path: Path) -> int | None:

@@ -181,15 +181,17 @@ class HashIndex:
         view = self._context.view
         if self.current is None:
             self._next_file()
+        current = self.current
+        assert current is not None  # as `_next_file` made it
         while True:
             self.refresh_room()
             missing = keys - view[c.KEY_ROOM]
             if missing <= 0:
                 return
             stride = max(missing, ENTRY_STRIDE // ENTRY.size)
-            if self.current.allocated_entries < self.geometry.entries:
-                self.current.give_entries(self.current.allocated_entries + stride)
-                view[c.INDEX_ALLOCATED] = self.current.allocated_entries
+            if current.allocated_entries < self.geometry.entries:
+                current.give_entries(current.allocated_entries + stride)
+                view[c.INDEX_ALLOCATED] = current.allocated_entries
             elif self.spares and self.spares[-1].allocated_entries < self.geometry.entries:
                 self.spares[-1].give_entries(self.spares[-1].allocated_entries + stride)
             else:

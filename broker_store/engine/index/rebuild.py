@@ -11,9 +11,13 @@ renames none, which the next start builds again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.region import Region
 from broker_store.engine.index.hash_index import HashIndex
+from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import WriterContext
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import record
@@ -34,12 +38,12 @@ class IndexRebuild:
     def __init__(
         self,
         disk: Disk,
-        root,
+        root: Path,
         geometry: IndexGeometry,
-        log,
+        log: CommitLog,
         dispatched: Callable[[], int],
         max_record: int,
-        clock,
+        clock: Callable[[], int],
     ):
         self._disk, self._root, self._log, self._dispatched = disk, root, log, dispatched
         self._context = WriterContext()
@@ -52,8 +56,9 @@ class IndexRebuild:
         self._start = log.minimum
         self.position = self._start
         self._cancelled = False
-        self._file = None
-        self._region = None
+        # The file of `position`, and our map of it
+        self._file: MappedFile | None = None
+        self._region: Region | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -85,53 +90,59 @@ class IndexRebuild:
 
     def _advance(self, to: int) -> None:
         view = self._context.view
-        self._enter()
+        file, region = self._enter()
         view[c.CONFIRMED] = to
         stopped = catch_up(self._context.address, _CHUNK)
         self.position = view[c.DISPATCH_BASE] + view[c.DISPATCH_AT]
         if stopped == c.LOG_FILE_END:
-            self.position = self._file.end
+            self.position = file.end
         elif stopped == c.INDEX_FULL:
             self.index.next_file()
         elif stopped == c.UNKNOWN_QUEUE:
-            self._context.topic(self._topic_at(view[c.STOPPED_AT] - self._file.base)).row[
-                c.T_DELETED_BEFORE
-            ] = _EVERYTHING
+            topic = self._topic_at(file, region, view[c.STOPPED_AT] - file.base)
+            self._context.topic(topic).row[c.T_DELETED_BEFORE] = _EVERYTHING
         elif stopped not in (c.DONE, c.EXHAUSTED):
-            raise self._bad_record(view[c.STOPPED_AT] - self._file.base)
+            raise self._bad_record(file, view[c.STOPPED_AT] - file.base)
 
-    def _topic_at(self, at: int) -> str:
-        """Raises DamagedStoreError."""
-        size = record.read_head(self._region.read(at, record.BLANK_BYTES)).total_size
+    def _topic_at(self, file: MappedFile, region: Region, at: int) -> str:
+        """Return the topic of the record at byte `at` of a file. Raises DamagedStoreError."""
+        size = record.read_head(region.read(at, record.BLANK_BYTES)).total_size
         try:
-            return record.decode(self._region.read(at, size), check_crc=False).topic
+            return record.decode(region.read(at, size), check_crc=False).topic
         except FormatError as error:
-            raise self._bad_record(at) from error
+            raise self._bad_record(file, at) from error
 
-    def _bad_record(self, at: int) -> DamagedStoreError:
+    def _bad_record(self, file: MappedFile, at: int) -> DamagedStoreError:
         return DamagedStoreError(
             "no good record begins here, so the index cannot be made from the log",
-            file=str(self._file.path),
+            file=str(file.path),
             offset=at,
             advice=f"`manage.py check_store {self._root}` shows all of it, and with --apply bridges it.",
         )
 
-    def _enter(self) -> None:
-        """Map the file of `position` for ourselves: the engine's own map of it may go at any time."""
-        if self._file is not None and self._file.base <= self.position < self._file.end:
-            return
+    def _enter(self) -> tuple[MappedFile, Region]:
+        """Return the file of `position`, and a map of it of our own: the engine's map of it may go at any
+        time."""
+        if (
+            self._file is not None
+            and self._region is not None
+            and self._file.base <= self.position < self._file.end
+        ):
+            return self._file, self._region
         file = self._log.file_at(self.position)
         if file is None:
             raise StoreError(
                 f"the log file of position {self.position} is gone: it became too old while it was read"
             )
         self._close_region()
-        self._file, self._region = file, self._disk.open_region(file.path, writable=False).at_least(file.size)
+        region = self._disk.open_region(file.path, writable=False).at_least(file.size)
+        self._file, self._region = file, region
         view = self._context.view
-        view[c.DISPATCH_ADDRESS] = self._region.address
+        view[c.DISPATCH_ADDRESS] = region.address
         view[c.DISPATCH_BASE] = file.base
         view[c.DISPATCH_SIZE] = file.size
         view[c.DISPATCH_AT] = self.position - file.base
+        return file, region
 
     def finish(self, old: HashIndex) -> None:
         """Loop: do what is left and put the new files in the place of `old`'s. Raises StoreError."""
@@ -168,7 +179,7 @@ class IndexRebuild:
             self._file = self._region = None
 
 
-def remove_directory(disk: Disk, path) -> None:
+def remove_directory(disk: Disk, path: Path) -> None:
     """A directory of files, with what is in it; nothing when it is not there."""
     if disk.is_directory(path):
         for name in disk.list_names(path):

@@ -15,6 +15,7 @@ from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.rebuild import IndexRebuild
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.store_state import StoreState
@@ -32,7 +33,7 @@ class IndexRebuilding:
         root: Path,
         log: CommitLog,
         index: HashIndex,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         context: WriterContext,
         ends: EndsFile,
         state: StoreState,

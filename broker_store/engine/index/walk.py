@@ -35,10 +35,12 @@ class IndexWalk:
         """Return (log offsets, newest file first and newest entry first; store time and log offset of the
         last entry of all): zeros when none was found."""
         newest = self._all()
-        return (self._found, newest.end_timestamp, newest.end_offset) if self._found else ([], 0, 0)
+        if newest is None or not self._found:
+            return [], 0, 0
+        return self._found, newest.end_timestamp, newest.end_offset
 
     def _all(self) -> IndexHeader | None:
-        """Walk the files, newest first; return the newest one's header."""
+        """Walk the files, newest first; return the newest one's header, None without a file."""
         newest = None
         for file, reader in self._files:
             header = index_file.decode_header(reader.read(0, HEADER.size))

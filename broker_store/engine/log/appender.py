@@ -195,6 +195,7 @@ class Appender:
         if status:
             return PutResult(STATUS[status])
         file = self._log.file_at(log_offset)
+        assert file is not None  # the batch was appended there
         if records > len(self._offsets.array):
             self._offsets = Words(records)
         record_offsets(file.address + log_offset - file.base, size, log_offset, self._offsets.address)
@@ -220,11 +221,10 @@ class Appender:
         times = None if written_ms is None else np.array(written_ms, dtype=np.int64)
         if times is not None and len(self._room) < len(records) + count * MAX_ADDED_BYTES:
             self._room = np.empty(len(records) + count * MAX_ADDED_BYTES, dtype=np.uint8)
-        self._append_group(
-            WaitedRecords(
-                records, count, self._context.topics[topic].row.address, times, self._room, forbidden
-            )
+        waited = WaitedRecords(
+            records, count, self._context.topics[topic].row.address, times, self._room, forbidden
         )
+        self._append_group((), waited=waited)
         rows = self._rows[:count]
         if not self._view[c.REFUSED_ROWS]:
             statuses = [OK] * count
@@ -272,8 +272,11 @@ class Appender:
                 lap.dispatch_s = seconds() - lap.appended_s
         return given
 
-    def _append_group(self, messages: tuple[Message, ...] | WaitedRecords, is_batch: int = 0) -> int:
-        """Run the kernel until all of `messages` are in or refused; return their store time in ms."""
+    def _append_group(
+        self, messages: tuple[Message, ...], is_batch: int = 0, waited: WaitedRecords | None = None
+    ) -> int:
+        """Run the kernel until all of `messages`, or of `waited`, are in or refused; return their store time
+        in ms."""
         view = self._view
         now_ms = self._clock()
         if now_ms < self.last_ms:
@@ -282,15 +285,15 @@ class Appender:
             now_ms = self.last_ms
         stopped = (
             append_group(self._address, messages, now_ms, is_batch)
-            if messages.__class__ is tuple
-            else messages.append(self._address, now_ms)
+            if waited is None
+            else waited.append(self._address, now_ms)
         )
         while stopped:
             if stopped >= c.LOG_FILE_END:
                 self._host.settle(stopped)
                 break
             if stopped >= c.QUEUE_NOT_OPEN:
-                self._help_describe(stopped, messages)
+                self._help_describe(stopped, messages, waited)
             else:
                 self._make_room(stopped, messages)
             stopped = append_on(self._address)
@@ -301,7 +304,8 @@ class Appender:
             self.busy_until_ms, self.busy_took_ms = now_ms + 2 * took_ms, took_ms
             self._host.set_flag("page_cache_busy", f"an append took {took_ms} ms")
         if view[c.REFUSED_ROWS]:
-            for status in self._rows[: len(messages), c.D_STATUS].tolist():
+            count = len(messages) if waited is None else len(waited)
+            for status in self._rows[:count, c.D_STATUS].tolist():
                 if status and status != PUT_OFF_ROW:
                     self._count_refusal(STATUS[status])
         at = view[c.LOG_AT]
@@ -318,12 +322,14 @@ class Appender:
 
     # What the kernel stops for --------------------------------------------------------------------
 
-    def _help_describe(self, stopped: int, messages: tuple[Message, ...] | WaitedRecords) -> None:
+    def _help_describe(
+        self, stopped: int, messages: tuple[Message, ...], waited: WaitedRecords | None
+    ) -> None:
         """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
         number = self._view[c.DESCRIBED]
         try:
-            if messages.__class__ is not tuple:
-                fits = self._open_real_queue(self._rows[number], messages.forbidden)
+            if waited is not None:
+                fits = self._open_real_queue(self._rows[number], waited.forbidden)
             elif stopped == c.QUEUE_NOT_OPEN:
                 fits = self._open_queue(messages[number].topic, messages[number].queue_id)
             else:
@@ -333,7 +339,7 @@ class Appender:
         if not fits:
             self._rows[number, c.D_STATUS] = REFUSED + PutStatus.MESSAGE_ILLEGAL
             self._view[c.DESCRIBED] = number + 1
-            if messages.__class__ is not tuple:
+            if waited is not None:
                 self._view[c.WAITED_AT] += int(self._rows[number, c.D_SIZE])
 
     def _open_real_queue(self, row: np.ndarray, forbidden: Collection[str]) -> bool:
@@ -358,7 +364,7 @@ class Appender:
         self._context.topics[topic].row[c.T_TAKES] = 1
         return True
 
-    def _make_room(self, stopped: int, messages: tuple[Message, ...] | WaitedRecords) -> None:
+    def _make_room(self, stopped: int, messages: tuple[Message, ...]) -> None:
         """Give the row that stopped the kernel what it lacks, or refuse it."""
         view = self._view
         number = view[c.DESCRIPTOR_DONE]
@@ -408,7 +414,7 @@ class Appender:
         self._view[c.REFUSED_ROWS] += 1
         self._view[c.DESCRIPTOR_DONE] = number + 1
 
-    def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | WaitedRecords) -> int:
+    def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...]) -> int:
         """Return how many index entries the row's records will get, counted as dispatch will count them."""
         if not row[c.D_BATCH]:
             return HashIndex.keys_of(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.retention import Retention
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.worker import Worker
@@ -22,7 +22,7 @@ class AppenderHost:
         store: str,
         log: CommitLog,
         queues: ConsumeQueues,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         retention: Retention,
         state: StoreState,
         confirmation: Confirmation,

@@ -53,8 +53,9 @@ class CommitLog:
         self.files: list[MappedFile] = []
         # Files that retention had begun to remove when the broker ended; found by `load`
         self.expired: list[Path] = []
-        # The file that is written. Written by the loop; the preallocator compares it under `_guard`
-        self.current: MappedFile | None = None
+        # The file that is written, from `start_writing` on. Written by the loop; the preallocator compares it
+        # under `_guard`
+        self.current: MappedFile
         # The next file. Set by the preallocator and taken by the loop, both under `_guard`
         self.prepared: MappedFile | None = None
         # Guards `prepared` and the blocks of the current file. A writer that comes to the end of its file
@@ -125,6 +126,12 @@ class CommitLog:
         number = (offset - self.files[0].base) // self.file_size
         return self.files[number] if 0 <= number < len(self.files) else None
 
+    def file_holding(self, offset: int) -> MappedFile:
+        """Return the file that holds a log offset which the log has."""
+        file = self.file_at(offset)
+        assert file is not None
+        return file
+
     def start_writing(self, end: int) -> None:
         """Make ready to append at `end`; files wholly after it are gone already. The first file is made
         here."""
@@ -160,7 +167,7 @@ class CommitLog:
             # Its length before its name, and both before the file is used: a file of length 0, or none, can
             # then only be the last of the log. A directory's sync alone brings the length to the disk on
             # ext4, and not on XFS or btrfs.
-            file.region.sync(0, 1)
+            file.map().sync(0, 1)
             self.disk.sync_directory(self.directory)
         except BaseException:
             # A file without room would be found by the next start and by the next try.

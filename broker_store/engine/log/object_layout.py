@@ -40,7 +40,8 @@ def _word(address: int) -> int:
 def message_layout() -> Words:
     """The M_* words. Raises MisuseError on an interpreter whose objects lie otherwise."""
     layout = Words(c.M_WORDS)
-    probe = Message(**{name: object() for name in _FIELDS})
+    # Each field holds an object of its own, by whose address its place is found.
+    probe = Message(**{name: object() for name in _FIELDS})  # type: ignore[arg-type]  # see above
     places = {_word(id(probe) + at): at for at in range(2 * _WORD, Message.__basicsize__, _WORD)}
     for name, word in _FIELDS.items():
         at = places.get(id(getattr(probe, name)))

@@ -94,6 +94,12 @@ class ConsumeQueue:
         number = unit // self.units_a_file - self.files[0].base // self.file_size
         return self.files[number] if 0 <= number < len(self.files) else None
 
+    def file_holding(self, unit: int) -> MappedFile:
+        """Return the file of a unit for which there is one."""
+        file = self.file_of(unit)
+        assert file is not None
+        return file
+
     def start_at(self, unit: int) -> None:
         """The next unit is `unit`; files wholly behind it are gone."""
         row = self.row
@@ -101,9 +107,9 @@ class ConsumeQueue:
         self.flushed_units = unit
         for file in self.files:
             file.wrote = file.flushed = file.allocated = file.size
-        file = self.file_of(unit)
-        if file is not None:
-            file.wrote = file.flushed = file.allocated = unit * UNIT - file.base
+        last = self.file_of(unit)
+        if last is not None:
+            last.wrote = last.flushed = last.allocated = unit * UNIT - last.base
         row[c.Q_FILE_ADDRESS] = row[c.Q_FILE_FIRST] = row[c.Q_FILE_END] = 0
         row[c.Q_APPEND_LIMIT] = unit
         if not self.files:
@@ -165,7 +171,7 @@ class ConsumeQueue:
             # Only in recovery: in normal running append has given the room.
             self.row[c.Q_NEXT] = max(self.row[c.Q_NEXT], unit)
             self.give_room(1)
-        self._enter(self.file_of(unit))
+        self._enter(self.file_holding(unit))
 
     def begin_behind(self, unit: int) -> None:
         """The queue's first known unit is `unit`: fill its file up to there with pre-blank units
@@ -178,7 +184,7 @@ class ConsumeQueue:
             return
         self.row[c.Q_APPEND_LIMIT] = first  # what lies before `unit` in its file needs blocks too
         self.give_room(1)
-        file = self.file_of(unit)
+        file = self.file_holding(unit)
         file.map().write(0, queue_unit.PRE_BLANK * (unit - first))
         self._enter(file)
 
@@ -381,6 +387,10 @@ class ConsumeQueues:
 
     def ids_of(self, topic: str) -> list[int]:
         return sorted(self._ids.get(topic, ()))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic, by queue id."""
+        return [self._queues[topic, queue_id] for queue_id in self.ids_of(topic)]
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made when new (no file before its first unit). Raises NameError_ for a name that is no

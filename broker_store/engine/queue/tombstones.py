@@ -9,7 +9,7 @@ tombstone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from broker_store.engine.rows import WriterContext
 from broker_store.errors import DamagedStoreError, FormatError
@@ -107,7 +107,7 @@ def read_file(text: str) -> dict[str, int]:
     return table
 
 
-def beyond(before: dict[str, int], log_end: int) -> list[str]:
+def beyond(before: Mapping[str, int], log_end: int) -> list[str]:
     """As `Tombstones.doubts`, of the table of a file."""
     return [
         f"topic {topic} was deleted at {offset:,} by this file, beyond the log's end at {log_end:,}: "

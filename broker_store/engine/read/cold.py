@@ -115,32 +115,33 @@ class ColdReads:
             return False
         self._in_flight[request.group] = busy + 1
 
-        def finish(result: GetResult | None, error: BaseException | None, took_ms: float) -> None:
+        def finish(outcome: GetResult | StoreError, took_ms: float) -> None:
             left = self._in_flight[request.group] - 1
             if left:
                 self._in_flight[request.group] = left
             else:
                 del self._in_flight[request.group]
-            if error is not None:
+            if isinstance(outcome, StoreError):
                 # A file that retention or the topic's deletion took away meanwhile is no failure of the disk.
                 is_gone = queue.closed or request.offset < queue.minimum
                 status = GetStatus.OFFSET_FOUND_NULL if is_gone else GetStatus.READ_FAILED
                 if not is_gone:
-                    self._on_damage(f"a read failed: {error}", _NOWHERE)
-                result = GetResult(status, request.offset, queue.minimum, queue.maximum)
-            if result.count:
-                self.read_bytes += len(result.body)
+                    self._on_damage(f"a read failed: {outcome}", _NOWHERE)
+                outcome = GetResult(status, request.offset, queue.minimum, queue.maximum)
+            if outcome.count:
+                self.read_bytes += len(outcome.body)
                 self.read_ms += took_ms
-            done(result)
+            done(outcome)
 
         def work() -> None:
             began = time.perf_counter()
+            outcome: GetResult | StoreError
             try:
-                result, error = self.read(queue, limited(queue, request), confirmed, suspect), None
-            except StoreError as found:
-                result, error = None, found
+                outcome = self.read(queue, limited(queue, request), confirmed, suspect)
+            except StoreError as error:
+                outcome = error
             took_ms = (time.perf_counter() - began) * 1000
-            self._wake(lambda: finish(result, error, took_ms))
+            self._wake(lambda: finish(outcome, took_ms))
 
         self._pool.submit(work)
         return True

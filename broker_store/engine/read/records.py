@@ -124,7 +124,9 @@ class RecordReads:
             return None
         return raw
 
-    def record_by_id(self, log_offset: int) -> bytes | str | None | Future[bytes | str | None]:
+    def record_by_id(
+        self, log_offset: int
+    ) -> bytes | str | None | Future[bytes | None] | Future[bytes | str | None]:
         """Return the record at a log offset, how it is damaged as a sentence, or None when none begins there.
         For the loop: what is old comes from a thread."""
         if log_offset >= self._words[c.R_HOT_FROM]:

@@ -43,6 +43,7 @@ class ReadStops:
         words = self._words
         number = words[c.R_ASK_FILE]
         file = queue.read_file if number == c.ASK_UNITS else self._log.files[number]
+        assert file is not None  # the kernel has read units in it
         if stopped == c.READ_UNMAPPED:
             return self._map(file)
         return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
@@ -62,7 +63,9 @@ class ReadStops:
         if stopped == c.LOOKUP_UNENTERED_UNITS:
             return self._enter(self._queues.by_row(number), place)
         if stopped == c.LOOKUP_ASK_UNITS:
-            return self._queues.by_row(number).read_file.residency.ask(place, size, words[c.R_ROUND])
+            entered = self._queues.by_row(number).read_file
+            assert entered is not None  # the kernel has read units in it
+            return entered.residency.ask(place, size, words[c.R_ROUND])
         file = self._log.files[number]
         if stopped == c.LOOKUP_UNMAPPED:
             return self._map(file)

@@ -59,11 +59,10 @@ class TimeSearch:
         if queue is None:
             return 0
         if upper:
-            parts = reversed(self._parts(queue, time_ms + 1))
             return next(
                 (
                     found - 1
-                    for low, high in parts
+                    for low, high in reversed(self._parts(queue, time_ms + 1))
                     if (found := self._first_at(queue, low, high, time_ms + 1)) > low
                 ),
                 queue.minimum,

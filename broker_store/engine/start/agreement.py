@@ -32,7 +32,7 @@ class Agreement:
         context: WriterContext,
         queues: ConsumeQueues,
         index: HashIndex,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         place: IndexPlace | None,
         is_buried: Callable[[int, str, ConsumeQueue | None, int], bool],
     ):

@@ -32,7 +32,7 @@ class Bridge:
     def following(self, offset: int) -> int | None:
         """Return where the log goes on after the bad record at `offset`: in its file, or in the next; None at
         the end of the log."""
-        file = self.log.file_at(offset)
+        file = self.log.file_holding(offset)
         found = next((at for at in self._candidates(offset) if self.begins_record(at)), file.end)
         if self.log.file_at(found) is None:
             return None
@@ -43,7 +43,7 @@ class Bridge:
     def _candidates(self, offset: int) -> Iterator[int]:
         """Places after `offset` where a magic number stands as in a record or a blank, to the end of the
         file."""
-        file = self.log.file_at(offset)
+        file = self.log.file_holding(offset)
         magics = [
             magic.to_bytes(4, "big", signed=True) for magic in (*record.TOPIC_LENGTH, record.BLANK_MAGIC)
         ]
@@ -76,7 +76,7 @@ class Bridge:
             return False
         for number in range(queue.maximum, unit):
             _step(queue)
-            file = queue.file_of(number)
+            file = queue.file_holding(number)
             file.map().write(number * UNIT - file.base, queue_unit.encode(place, _LOST_SIZE, 0))
             place += _LOST_SIZE
         queue.row[c.Q_NEXT] = max(queue.row[c.Q_NEXT], unit)
@@ -86,6 +86,7 @@ class Bridge:
     def keep(self, queue: ConsumeQueue, unit: int) -> None:
         """Go on with `unit` after units of lost messages that an earlier start wrote."""
         last = queue.unit_in_files(unit - 1)
+        assert last is not None  # `are_lost` found it
         while queue.maximum < unit:
             _step(queue)
         queue.row[c.Q_NEXT] = max(queue.row[c.Q_NEXT], unit)

@@ -33,9 +33,7 @@ def open_recorded(parts: RecoveryParts, topics: KnownTopics) -> None:
         before = parts.context.topics[topic].row[c.T_DELETED_BEFORE] if topic in parts.context.topics else 0
         if 0 < log_end <= before:
             parts.ends.drop(topic, queue_id)
-        elif topics.is_deleted(topic) and not any(
-            parts.queues.find(topic, number).files for number in parts.queues.ids_of(topic)
-        ):
+        elif topics.is_deleted(topic) and not any(one.files for one in parts.queues.of_topic(topic)):
             parts.ends.drop(topic, queue_id)
             deleted.add(topic)
         elif parts.queues.find(topic, queue_id) is None:
@@ -73,15 +71,10 @@ def judge_record(
             return False
         if not parts.units.states_unit(queue, unit):
             return False
-        if any(
-            parts.units.leads_to(parts.queues.find(topic, number), offset)
-            for number in parts.queues.ids_of(topic)
-        ):
+        queues = parts.queues.of_topic(topic)
+        if any(parts.units.leads_to(one, offset) for one in queues):
             return False  # the topic's own unit leads to it: what it states of its number is damaged
-        begins = [
-            parts.units.first_of_life(parts.queues.find(topic, number))
-            for number in parts.queues.ids_of(topic)
-        ]
+        begins = [parts.units.first_of_life(one) for one in queues]
         if any(0 <= begin <= offset for begin in begins):
             # A topic is deleted with all its queues, and this one was there before and after
             return False

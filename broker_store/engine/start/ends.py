@@ -88,7 +88,7 @@ class IndexEnd(NamedTuple):
     that of its slots, 0 while they change and the store was not closed since; `file_bytes` is its length."""
 
     name: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     end_offset: int
     sum: int
     entries: int

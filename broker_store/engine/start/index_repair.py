@@ -115,6 +115,7 @@ def repair_index(
         compared = names[place.file] if names else 0
         if (
             parts.was_clean
+            and newest is not None
             and is_whole
             and not settled
             and agreed.log_offset == end

@@ -62,8 +62,9 @@ def _load_record(parts: RecoveryParts, state: RecoveryState) -> None:
             else f"{noun or 'it holds no whole block'}, so how far queues and index reach is read "
             f"from their files"
         )
-        if parts.is_record_gone:
-            report.finding("warning", ends_gone(parts.last_start.started_ms), FILE_NAME)
+        started_ms = parts.last_start.started_ms
+        if parts.is_record_gone and started_ms is not None:
+            report.finding("warning", ends_gone(started_ms), FILE_NAME)
         if parts.ends.is_there and noun:
             report.finding("warning", noun, FILE_NAME, parts.ends.good_bytes)
 

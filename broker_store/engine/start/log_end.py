@@ -67,7 +67,7 @@ def judge_end(
     if may_end_here and behind is None:
         if not parts.records.is_data(file, at) or parts.records.came_meanwhile(file, at):
             return "nothing follows: the ordinary end"
-        parts.report.stopped["verdict"] = "cut: not known to be on the disk"
+        parts.report.judge_stop("cut: not known to be on the disk")
         parts.report.finding(
             "warning",
             f"{reason}; what follows is not known to have been on the disk, and is cut",
@@ -91,13 +91,13 @@ def judge_end(
         )
     what = f"{reason}, but {why}; cutting here would lose what follows, up to {lost:,} bytes"
     if parts.settings.accept_damage:
-        parts.report.stopped["verdict"] = "damage, accepted"
+        parts.report.judge_stop("damage, accepted")
         parts.report.finding("error", what + "; accepted", file.path.name, at)
         # What a broker of ours closed or recorded was dispatched, so numbers beyond were given. A crashed
         # store of Apache's ends here, as there.
         state.is_end_lost = parts.was_clean or parts.ends.is_there
         return "damage, accepted"
-    parts.report.stopped["verdict"] = "damage: the start stops"
+    parts.report.judge_stop("damage: the start stops")
     parts.report.finding("error", what, file.path.name, at)
     raise DamagedStoreError(
         what,
@@ -146,8 +146,14 @@ def lower_stamps(parts: RecoveryParts, state: RecoveryState) -> bool:
     stamps, newest = parts.checkpoint.stamps, state.last_store_ms
     if max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp, stamps.index_msg_timestamp) <= newest:
         return False
-    lowered = (min(stamp, newest) for stamp in stamps[:3])
-    parts.checkpoint.write(Checkpoint(*lowered, stamps.master_flushed_offset, stamps.confirm_phy_offset))
+    lowered = Checkpoint(
+        min(stamps.physic_msg_timestamp, newest),
+        min(stamps.logics_msg_timestamp, newest),
+        min(stamps.index_msg_timestamp, newest),
+        stamps.master_flushed_offset,
+        stamps.confirm_phy_offset,
+    )
+    parts.checkpoint.write(lowered)
     return True
 
 
@@ -160,7 +166,7 @@ def cut_log(parts: RecoveryParts, end: int) -> None:
     named = _find_cut_messages(parts, end)
     file = parts.log.file_at(end)
     _cut_log(parts, end)
-    if (named.whole or named.looked_to is not None) and not report.came_meanwhile:
+    if file is not None and (named.whole or named.looked_to is not None) and not report.came_meanwhile:
         report.cut["messages"] = named.as_dict()
         is_done = not parts.disk.is_inspecting
         then = "kept in lost+found" if is_done else "a start cuts them, and keeps them in lost+found"
@@ -198,9 +204,9 @@ def _cut_log(parts: RecoveryParts, end: int) -> None:
         files = parts.log.files
         removed = 0
         while files and files[-1].base > end:
-            file = files.pop()
-            file.unmap()
-            parts.kept.keep_away(file.path)
+            later = files.pop()
+            later.unmap()
+            parts.kept.keep_away(later.path)
             removed += 1
         parts.report.cut["commitlog"] |= {"files": removed, "from": end}
         file = parts.log.file_at(end)

@@ -95,6 +95,12 @@ class LogRecords:
         except FormatError:
             return None
 
+    def known_record_at(self, offset: int) -> record.StoredMessage:
+        """Return the record at a log offset where a kernel has found one."""
+        found = self.record_at(offset)
+        assert found is not None
+        return found
+
     def whole_record_at(self, offset: int) -> record.StoredMessage | None:
         """Return the record at a log offset if the CRC of its body is right, else None."""
         found = self.record_at(offset)

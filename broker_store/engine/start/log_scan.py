@@ -132,7 +132,7 @@ def compare_before(
     with parts.report.step("compare queues and index with the log before that file") as step:
         files = parts.log.files
         step.of_bytes = start.base - begin
-        for file in files[files.index(parts.log.file_at(begin)) : files.index(start)]:
+        for file in files[files.index(parts.log.file_holding(begin)) : files.index(start)]:
             words = parts.records.scan_words(file)
             # Believed, since it was synced: neither the CRC nor zeros in the properties are checked here. A
             # read checks them.
@@ -263,7 +263,8 @@ def _believe_units(
     behind, _ = parts.units.units_below(
         queue, [file for file in queue.files if file.end > first * UNIT], following
     )
-    if first < behind <= queue.maximum and queue.unit(first).log_offset >= bad:
+    unit = queue.unit(first) if first < behind <= queue.maximum else None
+    if unit is not None and unit.log_offset >= bad:
         before = state.believed.get(queue)
         state.believed[queue] = Believed(
             before.first if before is not None and before.after == first else first, behind, following

@@ -149,7 +149,9 @@ class QueueUnits:
         """Return whether the record that unit `number` points to says the same of itself: its queue, its
         number and its size."""
         unit = queue.unit_in_files(number)
-        found = None if unit is None else self._records.record_at(unit.log_offset)
+        if unit is None:
+            return False
+        found = self._records.record_at(unit.log_offset)
         return found is not None and (found.topic, found.queue_id, found.queue_offset, found.size) == (
             queue.topic,
             queue.queue_id,

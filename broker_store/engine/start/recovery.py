@@ -116,7 +116,7 @@ class Recovery:
         log: CommitLog,
         queues: ConsumeQueues,
         index: HashIndex,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[ConsumeQueue],
         checkpoint_file: CheckpointFile,
         ends: EndsFile,
         tombstones: Tombstones,

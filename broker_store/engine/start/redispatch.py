@@ -85,11 +85,11 @@ class Redispatch:
             view[c.CONFIRMED] = self._end if self._left_out is None else self._left_out
             on_units = self._on_other if parts.settings.accept_damage else None
             parts.dispatcher.catch_up(self._on_hole, on_progress, self._on_bad, on_units)
-            while view[c.CONFIRMED] < self._end:
-                found = parts.records.record_at(self._left_out)
-                self._pass_record(
-                    parts.queues.find(found.topic, found.queue_id), found.queue_offset, self._left_out
-                )
+            while self._left_out is not None and view[c.CONFIRMED] < self._end:
+                found = parts.records.known_record_at(self._left_out)
+                queue = parts.queues.find(found.topic, found.queue_id)
+                assert queue is not None  # as `record_to_leave_out` found it
+                self._pass_record(queue, found.queue_offset, self._left_out)
                 view[c.CONFIRMED] = self._end
                 parts.dispatcher.catch_up(self._on_hole, on_progress, self._on_bad, on_units)
             for topic, number, behind in self._left_out_records:
@@ -150,7 +150,7 @@ class Redispatch:
         if is_elsewhere(self._parts, queue, unit, at):
             self._pass_record(queue, unit, at)
         else:  # the unit is damaged: cleared, it is written when dispatch goes on with this record
-            file = queue.file_of(unit)
+            file = queue.file_holding(unit)
             file.map().write(unit * UNIT - file.base, bytes(UNIT))
 
     def _on_bad(self, offset: int) -> int | None:
@@ -162,7 +162,7 @@ class Redispatch:
         known = len(bridge.passed)
         following = bridge.following(offset)
         if len(bridge.passed) > known:
-            file = parts.log.file_at(offset)
+            file = parts.log.file_holding(offset)
             what = (
                 f"no good record begins here; accepted: queues and index go on with the record at "
                 f"{following:,} of the log"
@@ -211,7 +211,7 @@ class Redispatch:
             if unit != queue.maximum
             else "as the record does that the queue's unit leads to"
         )
-        found = self._parts.records.record_at(at)
+        found = self._parts.records.known_record_at(at)
         self._parts.dispatcher.start_at(self._leave_out(found, at, why))
 
     def _leave_out(self, found: record.StoredMessage, at: int, why: str) -> int:
@@ -220,7 +220,7 @@ class Redispatch:
         behind = at + found.size
         if not parts.settings.accept_damage or (at, behind) in bridge.passed:
             return behind  # it was accepted by an earlier start, or is reported
-        file = parts.log.file_at(at)
+        file = parts.log.file_holding(at)
         bridge.passed.append((at, behind))
         self._left_out_records.append((found.topic, found.queue_offset, behind))
         what = (

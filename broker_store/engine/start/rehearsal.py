@@ -74,7 +74,8 @@ class RehearsedQueue:
         self.row[c.Q_FILE_ADDRESS] = self.scratch.address
         self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = unit, unit + _SCRATCH_UNITS
 
-    advance = enter_scratch
+    def advance(self) -> None:
+        self.enter_scratch()
 
     @property
     def end(self) -> QueueEnd:
@@ -216,22 +217,22 @@ def rehearse(
         )
     # Dispatch fills queues from the log. Units that it does not reach are those that step 8 would miss.
     for (topic, queue_id), rows in parts.ends.queues.items():
-        queue, following = parts.queues.find(topic, queue_id), parts.ends.next_offset(topic, queue_id)
+        recorded, following = parts.queues.find(topic, queue_id), parts.ends.next_offset(topic, queue_id)
         if (
-            queue is None
-            or queue not in ends
+            recorded is None
+            or recorded not in ends
             or BOUND in rows
-            or ends[queue].following >= following
-            or are_lost(queue, ends[queue].following, following)
+            or ends[recorded].following >= following
+            or are_lost(recorded, ends[recorded].following, following)
         ):
             continue
         if (
             max(row.log_end for row in rows.values()) > parts.log.minimum
-            or ends[queue].log_end > parts.log.minimum
+            or ends[recorded].log_end > parts.log.minimum
         ):
             raise missing_units(
-                queue,
-                ends[queue].following,
+                recorded,
+                ends[recorded].following,
                 following,
                 parts.root,
                 "put placeholders there, which say so to who reads them",

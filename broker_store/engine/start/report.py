@@ -199,7 +199,7 @@ class RecoveryReport:
             return
         *_, joined, entry = self.steps
         if joined.name == entry.name:
-            joined.duration_ms += entry.duration_ms
+            joined.duration_ms = (joined.duration_ms or 0.0) + (entry.duration_ms or 0.0)
             joined.bytes, joined.messages, joined.times = (
                 joined.bytes + entry.bytes,
                 joined.messages + entry.messages,
@@ -216,6 +216,11 @@ class RecoveryReport:
         else:
             self.findings_left_out += 1
         self.changed()
+
+    def judge_stop(self, verdict: str) -> None:
+        """Set the verdict on where the scan stopped, which `stopped` describes by then."""
+        assert self.stopped is not None
+        self.stopped["verdict"] = verdict
 
     def try_file(self, file: str, base: int, first_ms: int | None, taken: bool, why: str) -> None:
         """A log file that was looked at to begin with, newest first."""

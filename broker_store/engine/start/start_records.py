@@ -199,12 +199,9 @@ def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:
     """The records of starts of a broker that opened `store`, newest first."""
     for name in reversed(names(disk, directory)):
         found = parsed(disk.read_file(directory / name) or b"")
-        is_whole = found is not None and isinstance(found.get("started_ms"), int)
-        if is_whole and (found["state"], found.get("purpose"), found.get("store")) == (
-            "done",
-            "start",
-            store,
-        ):
+        if found is None or not isinstance(found.get("started_ms"), int):
+            continue
+        if (found["state"], found.get("purpose"), found.get("store")) == ("done", "start", store):
             yield found
 
 

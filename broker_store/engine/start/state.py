@@ -70,7 +70,7 @@ class Disowned:
 
     def error(self, queue: ConsumeQueue, log: CommitLog, root: Path) -> DamagedStoreError:
         """Return the error of a start that does not accept it."""
-        file = log.file_at(self.log_offset)
+        file = log.file_holding(self.log_offset)
         return DamagedStoreError(
             self.what(queue) + ": one of both is damaged",
             file=str(file.path),
@@ -92,7 +92,7 @@ class RecoveryParts:
     log: CommitLog
     queues: ConsumeQueues
     index: HashIndex
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher[ConsumeQueue]
     checkpoint: CheckpointFile
     ends: EndsFile  # the record of ends: how far each queue reached when it was last synced
     tombstones: Tombstones  # below which log offset records of a deleted topic count as gone

@@ -79,14 +79,14 @@ def after_lost(parts: RecoveryParts, offset: int) -> int | None:
 def after_misnumbered(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) -> int | None:
     """Return where the record at `at` ends, whose place is damaged; None when it is believed. Raises
     DamagedStoreError unless that is accepted, or was."""
-    behind = at + parts.records.record_at(at).size
+    behind = at + parts.records.known_record_at(at).size
     if after_lost(parts, at) is not None:
         return behind
     if not _is_misnumbered(parts, queue, unit, at):
         return None
     if parts.settings.accept_damage:
         return behind
-    own, file = parts.units.number_by_units(queue, at), parts.log.file_at(at)
+    own, file = parts.units.number_by_units(queue, at), parts.log.file_holding(at)
     why = "so many records have no room before it"
     if _has_room(parts, queue, unit, at):
         why = (
@@ -121,9 +121,8 @@ def _is_misnumbered(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: in
         stated = None if near is None or near.size < MIN_RECORD else parts.records.record_at(near.log_offset)
         if stated is not None and (stated.topic, stated.queue_id) == (queue.topic, queue.queue_id):
             return stated.queue_offset == number
-    return (
-        parts.records.next_stated(queue, at + parts.records.record_at(at).size) != unit + 1
-    )  # neither unit says it
+    # Neither unit says it
+    return parts.records.next_stated(queue, at + parts.records.known_record_at(at).size) != unit + 1
 
 
 def _has_room(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) -> bool:
@@ -147,7 +146,7 @@ def is_contradicted(
     queue that nothing else knows, in a log that has lost nothing. Later records are read as far as
     `records_from` reads.
     """
-    number = parts.records.next_stated(queue, at + parts.records.record_at(at).size)
+    number = parts.records.next_stated(queue, at + parts.records.known_record_at(at).size)
     if number is not None:
         return following <= number <= unit
     is_known = following or queue.files or (queue.topic, queue.queue_id) in parts.ends.queues
@@ -170,7 +169,9 @@ def record_to_leave_out(parts: RecoveryParts, agreed: int) -> int | None:
     """Return `agreed` if the record there states the place of another one, and that is accepted, or was; else
     None."""
     found = parts.records.record_at(agreed)
-    queue = parts.queues.find(found.topic, found.queue_id) if found is not None and found.is_queued else None
+    if found is None or not found.is_queued:
+        return None
+    queue = parts.queues.find(found.topic, found.queue_id)
     if queue is None or not is_elsewhere(parts, queue, found.queue_offset, agreed):
         return None
     return agreed if parts.settings.accept_damage or after_lost(parts, agreed) is not None else None

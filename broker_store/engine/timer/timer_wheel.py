@@ -87,7 +87,7 @@ class TimerWheel:
 
     def _write(self, at: int, data: bytes) -> None:
         self._allocate(at)
-        self._region.write(at, data)
+        self._map().write(at, data)
         self._is_changed = True
 
     def make_room(self, time_s: int) -> None:
@@ -132,7 +132,7 @@ class TimerWheel:
 
     def sync(self) -> None:
         """Bring what changed to the disk. One thread at a time. Raises SyncError."""
-        if self._is_changed:
+        if self._is_changed and self._region is not None:
             self._is_changed = False
             self._region.sync(0, self._size)
 
