@@ -18,11 +18,11 @@ from pathlib import Path
 from broker_store.broker.history import SAMPLE_MS, History
 from broker_store.config.load import Settings, properties_of
 from broker_store.config.name_server import NameServerSettings
-from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.lock import StoreLock
-from broker_store.engine.samples import SampleFiles
 from broker_store.engine.start.start_records import StartRecords
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError

@@ -21,8 +21,8 @@ from pathlib import Path
 from broker_store.config.load import Settings, load_settings
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.disk.lock import StoreLock
-from broker_store.engine.file_sizes import FileSizes
 from broker_store.errors import ConfigError, StoreError, StoreLockedError
 
 RUN_FILE = "broker.json"

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
-from broker_store.engine import samples
-from broker_store.engine.samples import Sample
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import Sample
 from broker_store.errors import BrokerStoreError
 from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.rest.problems import Problem

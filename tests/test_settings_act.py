@@ -16,7 +16,7 @@ from broker_store import assembly
 from broker_store.config.load import acting_settings, load_settings
 from broker_store.config.name_server import NameServerSettings
 from broker_store.engine.disk.disk import Disk, Usage
-from broker_store.engine.retention import Retention
+from broker_store.engine.retention.retention import Retention
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus

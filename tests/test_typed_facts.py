@@ -16,9 +16,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 ROOMS = ("broker_store/facts", "mqadmin")
 # Modules that give and take no fact as a dict.
 DONE = (
-    "broker_store/engine/file_facts.py",
+    "broker_store/engine/status/file_facts.py",
     "broker_store/engine/index/hash_index.py",
-    "broker_store/engine/store_facts.py",
+    "broker_store/engine/status/store_facts.py",
     "broker_store/facts/timeline.py",
     "broker_store/facts/write_path.py",
     "mqadmin/api/groups.py",

@@ -1,9 +1,9 @@
 """What the broker keeps of its past: samples of its store and its groups, and events of groups.
 
 A worker's step takes a sample every SAMPLE_MS. The last ones stay in memory. Every minute one is written to
-the files of `engine/samples.py`, with the resets and the changes of members that were noted meanwhile. Only
-the notes are made on the loop. A sample that cannot be written is skipped, and `failed` has the reason; the
-next one is tried again.
+the files of `engine/status/samples.py`, with the resets and the changes of members that were noted
+meanwhile. Only the notes are made on the loop. A sample that cannot be written is skipped, and `failed` has
+the reason; the next one is tried again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from broker_store.broker.clients import Clients
 from broker_store.broker.offsets import Offsets
-from broker_store.engine import samples
-from broker_store.engine.file_facts import bytes_by_kind
-from broker_store.engine.samples import Sample, SampleFiles
+from broker_store.engine.status import samples
+from broker_store.engine.status.file_facts import bytes_by_kind
+from broker_store.engine.status.samples import Sample, SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import StoreError
 

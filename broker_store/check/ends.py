@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.mapped_file import is_expired_name
+from broker_store.engine.disk.mapped_file import is_expired_name
 from broker_store.engine.start.ends import BOUND, FILE_NAME, EndsFile, FileEnd
 from broker_store.engine.start.log_begin import MissingBegin, missing_begin
 from broker_store.engine.start.start_records import ends_gone

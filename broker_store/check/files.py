@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker_store.check.report import ERROR, WARNING, CheckReport
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_sizes import NamedFile, likely_size
+from broker_store.engine.disk.file_sizes import NamedFile, likely_size
 from broker_store.errors import StoreError
 
 NAME_DIGITS = 20

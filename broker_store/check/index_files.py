@@ -12,7 +12,7 @@ from broker_store.check.files import FileLists
 from broker_store.check.report import ERROR
 from broker_store.check.store import CheckedStore
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 

@@ -34,8 +34,8 @@ from broker_store.check.store import CheckedStore
 from broker_store.check.units import UNIT
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.disk.mapped_file import file_name
 from broker_store.engine.log.record_room import MAX_RECORD
-from broker_store.engine.mapped_file import file_name
 from broker_store.errors import StoreError
 from broker_store.formats import checkpoint, queue_unit, record
 

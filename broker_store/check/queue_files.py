@@ -10,7 +10,7 @@ from broker_store.check.places import PlaceCheck
 from broker_store.check.queue import Queue
 from broker_store.check.report import ERROR
 from broker_store.check.store import CheckedStore
-from broker_store.engine.file_sizes import likely_size
+from broker_store.engine.disk.file_sizes import likely_size
 from broker_store.errors import NameError_
 from broker_store.formats import names, queue_unit
 

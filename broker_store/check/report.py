@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 MOST_TOLD_OF_A_KIND = 100

@@ -53,12 +53,12 @@ from broker_store.config.store import MIN_LOG_FILE_BYTES
 from broker_store.engine import config_files
 from broker_store.engine.config_files import ConfigReader
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_facts import LOST_AND_FOUND
-from broker_store.engine.file_sizes import FileSizes, likely_size
+from broker_store.engine.disk.file_sizes import FileSizes, likely_size
 from broker_store.engine.queue.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.queue.tombstones import read_file as read_tombstone_file
 from broker_store.engine.start.log_begin import holds_nothing, missing_log
 from broker_store.engine.start.start_records import LastStart, store_gone
+from broker_store.engine.status.file_facts import LOST_AND_FOUND
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import queue_unit
 from broker_store.formats.timer_log import TIMER_TOPIC

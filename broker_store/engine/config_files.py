@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.status.file_facts import kept_directory
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import config_json
 

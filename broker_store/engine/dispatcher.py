@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import MAX_QUEUE_ID
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError, FormatError, NameError_

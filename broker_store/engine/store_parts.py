@@ -14,34 +14,34 @@ from dataclasses import fields
 from pathlib import Path
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine.cleaning import Cleaning
 from broker_store.engine.config_files import ConfigFiles
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.damage import FoundDamage
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.file_sizes import FileSizes
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.rebuilding import IndexRebuilding
-from broker_store.engine.live_publisher import LivePublisher
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.appender_host import AppenderHost
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes
 from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.queue.consume_queue import ConsumeQueues
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.read.reads import Reads
-from broker_store.engine.retention import Retention
+from broker_store.engine.retention.cleaning import Cleaning
+from broker_store.engine.retention.retention import Retention
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.start.report import RecoveryReport
 from broker_store.engine.start.unproved import Unproved
-from broker_store.engine.status import StoreStatus
+from broker_store.engine.status.live_publisher import LivePublisher
+from broker_store.engine.status.status import StoreStatus
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats.index_file import IndexGeometry

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from broker_store.engine.cleaning import Cleaning
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.read.reads import Reads
-from broker_store.engine.status import StoreStatus
+from broker_store.engine.retention.cleaning import Cleaning
+from broker_store.engine.status.status import StoreStatus
 from broker_store.engine.timer.timer_files import TimerFiles
 
 

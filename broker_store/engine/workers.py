@@ -3,7 +3,7 @@
     log-flusher      syncs the log: nudged by each put with SYNC_FLUSH, else by time
     round-flusher    syncs queues and index, then the record of ends and the checkpoint
     preallocator     makes room in the log and the next index file ahead of the writer
-    retention        disk use, the lock, names that were removed (engine/cleaning.py)
+    retention        disk use, the lock, names that were removed (engine/retention/cleaning.py)
     prover           compares files that a start did not read with their sums, once
     timer-flusher    syncs the timer's wheel and log
 

@@ -20,15 +20,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine import samples
 from broker_store.engine.disk.disk import Usage
-from broker_store.engine.file_facts import bytes_by_kind
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes
-from broker_store.engine.retention import expires_ms, next_cleaning_ms
-from broker_store.engine.samples import Sample
+from broker_store.engine.retention.retention import expires_ms, next_cleaning_ms
 from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.status import samples
+from broker_store.engine.status.file_facts import bytes_by_kind
+from broker_store.engine.status.samples import Sample
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.positions import LogFile, Positions, Queue

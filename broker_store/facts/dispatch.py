@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_store.engine.flusher import MAX_ROUND_MS
+from broker_store.engine.status.store_facts import LogPositions, Snapshot, Stamps
 from broker_store.engine.store import MessageStore
-from broker_store.engine.store_facts import LogPositions, Snapshot, Stamps
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.neighbours import record_before

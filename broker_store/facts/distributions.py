@@ -1,10 +1,11 @@
-"""Distributions of what was measured, in numbers: the last minute's and the run's (engine/histograms.py)."""
+"""Distributions of what was measured, in numbers: the last minute's and the run's
+(engine/status/histograms.py)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_store.engine.histograms import Histograms, Line
+from broker_store.engine.status.histograms import Histograms, Line
 from broker_store.units import Small
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.store_facts import LogPositions
+from broker_store.engine.status.store_facts import LogPositions
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file, properties, record

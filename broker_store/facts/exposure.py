@@ -15,7 +15,7 @@ from pathlib import Path
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
 from broker_store.engine.start.start_records import names, parsed
-from broker_store.engine.store_facts import Snapshot
+from broker_store.engine.status.store_facts import Snapshot
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import record

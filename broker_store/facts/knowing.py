@@ -4,7 +4,7 @@ it.
 The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` is that of a directory that nobody
 runs, or of which nothing else is known; the dashboard has one that asks its broker. None is "not known".
 
-    positions()             LogPositions of engine/store_facts.py
+    positions()             LogPositions of engine/status/store_facts.py
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
     knows_groups            whether it is known at all where groups stand: a store may come without its
                             config/
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.store_facts import LogPositions
+from broker_store.engine.status.store_facts import LogPositions
 from broker_store.errors import FormatError
 from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before

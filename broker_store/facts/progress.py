@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker_store.engine.samples import Sample
+from broker_store.engine.status.samples import Sample
 
 SPEED_MS = 5 * 60_000  # the stretch before now that counts as "at present"
 LEAST_MS = 15_000  # two samples closer together tell no speed

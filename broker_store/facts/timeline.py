@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broker_store.engine import samples
-from broker_store.engine.samples import Sample
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import Sample
 from broker_store.facts.disk import HOUR_MS, DiskView, Offsets, Rules
 from broker_store.facts.positions import LogFile, Positions, Queue
 from broker_store.facts.progress import ReadSamples, is_gap, no_samples, recent, speed

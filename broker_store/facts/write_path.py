@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_store.engine.histograms import Histograms, Line
 from broker_store.engine.log import write_path as measured
 from broker_store.engine.log.write_path import WritePath
+from broker_store.engine.status.histograms import Histograms, Line
 from broker_store.facts.distributions import Distribution, distribution
 from broker_store.units import Moment
 

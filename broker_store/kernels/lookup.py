@@ -1,9 +1,9 @@
 """Key lookup: walk the index for a topic's key and copy the records that its entries name.
 
 Header, slot, entries and records may lie in any page of files that together are larger than memory, so a page
-is touched only when it is known to be in memory (engine/residency.py). At the first other page the lookup
-stops; Python asks about the page, and the lookup starts again. Hash collisions stay in the result: the caller
-compares the keys.
+is touched only when it is known to be in memory (engine/disk/residency.py). At the first other page the
+lookup stops; Python asks about the page, and the lookup starts again. Hash collisions stay in the result: the
+caller compares the keys.
 
 A record of an earlier run is compared with its queue's unit when it is first read, as a read of its queue
 does (kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then finds out what

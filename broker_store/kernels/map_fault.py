@@ -11,8 +11,8 @@ allocated before:
     row     | 0 first address | 8 address after the last | 16 length of the text | 24 the text, and room to
             complete it
 
-`engine/map_table.py` writes the table and installs the handler. It writes a row's addresses last and clears
-them first, so the handler needs no lock: what it finds there is whole.
+`engine/disk/map_table.py` writes the table and installs the handler. It writes a row's addresses last and
+clears them first, so the handler needs no lock: what it finds there is whole.
 """
 
 from __future__ import annotations

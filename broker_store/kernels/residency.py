@@ -1,5 +1,5 @@
-"""The residency bytes of a mapped file (engine/residency.py), as kernels read them: pages in memory, sound
-records.
+"""The residency bytes of a mapped file (engine/disk/residency.py), as kernels read them: pages in memory,
+sound records.
 
     for each block of 256 KiB:  int64 the round in which it was asked about | a byte for each page, lowest
                                 bit 1: in memory at that time

@@ -43,7 +43,7 @@ from broker_store.check import entries, rules, units
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import splits

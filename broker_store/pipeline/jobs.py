@@ -24,7 +24,7 @@ from broker_store.pipeline.splits import log_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from broker_store.engine.file_sizes import FileSizes
+    from broker_store.engine.disk.file_sizes import FileSizes
     from broker_store.engine.start.start_records import LastStart
 
 NAMES = ("audit", "statistics", "lineage", "archive")

@@ -21,11 +21,11 @@ from typing import Any
 from broker_store.check.records import states_place
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.live_page import LivePosition, read_live_page
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes
 from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.status.live_page import LivePosition, read_live_page
 from broker_store.errors import FormatError, MisuseError, NotFoundError, StoreError
 from broker_store.formats import config_json, queue_unit, record
 from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds

@@ -25,7 +25,7 @@ from broker_store.broker.transactions import Transactions
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
-from broker_store.engine.samples import SampleFiles
+from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.change_records import ChangeRecords

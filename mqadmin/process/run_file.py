@@ -11,14 +11,14 @@ from dataclasses import fields
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_sizes import FileSizes
-from broker_store.engine.live_page import LivePosition, read_live_page
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.start_records import (
     LastStart,
     last_start,
     levels_of_last_start,
     sizes_of_last_start,
 )
+from broker_store.engine.status.live_page import LivePosition, read_live_page
 
 
 def read(data: Path) -> dict | None:

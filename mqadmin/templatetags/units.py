@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from django import template
 from django.utils.html import format_html
 
-from broker_store.engine.store_facts import LogPositions
+from broker_store.engine.status.store_facts import LogPositions
 from mqadmin.views.sources import SOURCES
 
 register = template.Library()

@@ -12,9 +12,9 @@ from broker_store.broker.clients import Clients
 from broker_store.broker.history import FINE_MS, SAMPLE_MS, WRITE_MS, History
 from broker_store.broker.offsets import Offsets
 from broker_store.config.load import load_settings
-from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.samples import SampleFiles, maximum_of, minimum_of, position_of
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import SampleFiles, maximum_of, minimum_of, position_of
 from broker_store.errors import DiskFullError
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from tests.support.failing_disk import FailingDisk

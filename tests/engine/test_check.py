@@ -11,7 +11,7 @@ from broker_store.check import slices as check_slices
 from broker_store.check.report import CheckReport
 from broker_store.check.walk import check_store
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.errors import StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.engine.file_sizes import NamedFile, likely_size
+from broker_store.engine.disk.file_sizes import NamedFile, likely_size
 
 
 def files(*pairs):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker_store.engine.histograms import BUCKETS, KEPT_SECONDS, Histograms, bucket_of, lowest_of
+from broker_store.engine.status.histograms import BUCKETS, KEPT_SECONDS, Histograms, bucket_of, lowest_of
 
 NUMBERS = random.Random(11)
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.live_page import LivePage, read_live_page
+from broker_store.engine.status.live_page import LivePage, read_live_page
 from tests.support.hand_store import HandStore, message, small_settings
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.map_table import MAPS
+from broker_store.engine.disk.map_table import MAPS
 from broker_store.errors import DamagedStoreError
 from broker_store.kernels import map_fault
 from broker_store.messages import GetRequest, GetStatus

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine.disk.disk import Disk, Usage
-from broker_store.engine.map_table import MAPS
+from broker_store.engine.disk.map_table import MAPS
 from broker_store.errors import StoreError
 from broker_store.messages import GetRequest, GetStatus, PutStatus
 from tests.support.hand_store import START_MS, message

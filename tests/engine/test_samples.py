@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.samples import Sample, SampleFiles
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import Sample, SampleFiles
 from broker_store.errors import DiskFullError, StoreError
 from tests.support.failing_disk import FailingDisk
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker_store.engine import samples
 from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
-from broker_store.engine.samples import Sample
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import Sample
 from broker_store.facts import disk as disk_view
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk import DAY_MS, HORIZON_MS, HOUR_MS, MINUTE_MS, DiskView, Rules, offsets_of

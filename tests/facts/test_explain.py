@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_store.engine.store_facts import LogPositions
+from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.explain import FOR_EVER_MS, explain
 from broker_store.formats import index_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_store.engine.samples import Sample, maximum_of, position_of
+from broker_store.engine.status.samples import Sample, maximum_of, position_of
 from broker_store.facts.disk import HOUR_MS, MINUTE_MS
 from broker_store.facts.progress import SPEED_MS, recent, speed
 from broker_store.facts.timeline import MOST_POINTS, Cliff

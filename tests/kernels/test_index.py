@@ -69,7 +69,7 @@ def follow(memory, key, begin_ms, end_ms, room):
 
 
 class Known:
-    """What is known about the pages of a file, as engine/residency.py keeps it."""
+    """What is known about the pages of a file, as engine/disk/residency.py keeps it."""
 
     ROUND = 7
 

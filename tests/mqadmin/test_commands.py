@@ -18,8 +18,8 @@ from django.db import DataError, IntegrityError, OperationalError
 from broker_store.check.repair.apply import Repair
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.live_page import LivePage
 from broker_store.engine.start.start_records import StartRecords
+from broker_store.engine.status.live_page import LivePage
 from broker_store.messages import Message
 from mqadmin import audit
 from mqadmin.cluster.current import install_cluster

@@ -14,7 +14,7 @@ from broker_store.broker.flow import RECENT_MS, Refusals
 from broker_store.broker.history import SAMPLE_MS, History
 from broker_store.broker.pauses import Pause
 from broker_store.broker.topics import TopicConfig
-from broker_store.engine.samples import Sample, SampleFiles, maximum_of, position_of
+from broker_store.engine.status.samples import Sample, SampleFiles, maximum_of, position_of
 from broker_store.errors import StoreError
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem

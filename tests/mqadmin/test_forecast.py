@@ -17,7 +17,7 @@ from broker_store.broker.history import History
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.samples import SampleFiles
+from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory

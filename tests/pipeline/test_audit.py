@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 
 from broker_store.check.walk import check_store
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.live_page import LivePage
+from broker_store.engine.status.live_page import LivePage
 from broker_store.formats import index_file, queue_unit
 from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.messages import Message

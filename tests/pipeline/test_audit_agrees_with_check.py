@@ -12,7 +12,7 @@ from broker_store.check import units
 from broker_store.check.doctor import MEANINGS
 from broker_store.check.walk import StoreCheck, check_store
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import record
 from broker_store.pipeline import audit, splits

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="Arrow comes with the Spark block of requirements.txt")
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.live_page import LivePage
+from broker_store.engine.status.live_page import LivePage
 from broker_store.errors import StoreError
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import derived

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.live_page import LivePage
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import encode as encode_times
 from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.status.live_page import LivePage
 from broker_store.errors import MisuseError, NotFoundError, StoreError
 from broker_store.formats import record
 from broker_store.messages import Message

@@ -3,7 +3,7 @@ Spark."""
 
 from pathlib import Path
 
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.start_records import LastStart
 from broker_store.formats import queue_unit
 from broker_store.pipeline import audit

@@ -56,7 +56,7 @@ from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import ERROR
 from broker_store.check.walk import StoreCheck
 from broker_store.config.store import StoreSettings
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.index import rebuilding
 from broker_store.engine.queue.consume_queue import UNIT
 from broker_store.engine.start.ends import EndsFile

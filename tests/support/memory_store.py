@@ -15,7 +15,14 @@ from pathlib import Path
 
 from broker_store.engine.log.appender import NewFiles
 from broker_store.engine.log.write_path import WritePath
-from broker_store.engine.store_facts import Behind, DiskSpace, LogPositions, LostAndFound, Snapshot, Totals
+from broker_store.engine.status.store_facts import (
+    Behind,
+    DiskSpace,
+    LogPositions,
+    LostAndFound,
+    Snapshot,
+    Totals,
+)
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash

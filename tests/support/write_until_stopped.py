@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from broker_store.engine.live_page import LivePage
+from broker_store.engine.status.live_page import LivePage
 from broker_store.messages import GetRequest
 from tests.support.hand_store import HandStore, message, small_settings
 

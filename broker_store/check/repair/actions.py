@@ -10,8 +10,8 @@ from typing import ClassVar
 from broker_store.check.losses import Losses
 from broker_store.check.repair.pieces import Piece
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_facts import LOST_AND_FOUND
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
+from broker_store.engine.status.file_facts import LOST_AND_FOUND
 from broker_store.formats.checkpoint import Checkpoint
 
 

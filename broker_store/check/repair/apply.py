@@ -15,11 +15,11 @@ from broker_store.check.repair.pieces import Piece, encode_piece
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.lock import StoreLock
+from broker_store.engine.disk.mapped_file import file_name
 from broker_store.engine.disk.region import Region
-from broker_store.engine.file_facts import LOST_AND_FOUND
-from broker_store.engine.mapped_file import file_name
 from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.status.file_facts import LOST_AND_FOUND
 from broker_store.engine.store import MessageStore
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.errors import DamagedStoreError, StoreError

@@ -9,7 +9,7 @@ from broker_store.check.repair.actions import Move, move_away
 from broker_store.check.repair.names import NamePlan
 from broker_store.check.report import ERROR
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.mapped_file import is_file_name
+from broker_store.engine.disk.mapped_file import is_file_name
 from broker_store.formats import index_file
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 

@@ -14,7 +14,7 @@ from broker_store.check.repair.actions import Action, Bridge, Create, Cut, SetLe
 from broker_store.check.repair.free_room import Homeless, put_where_free
 from broker_store.check.repair.pieces import Place, laid_out, least_size
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.mapped_file import file_name
+from broker_store.engine.disk.mapped_file import file_name
 
 MAX_MISSING = 1 << 20  # messages that get placeholders though no unit names them
 _NEVER = 1 << 62

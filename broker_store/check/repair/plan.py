@@ -28,10 +28,10 @@ from broker_store.check.repair.timer import TimerPlan
 from broker_store.check.report import NOTE
 from broker_store.check.walk import StoreCheck, WantedSizes
 from broker_store.engine.config_files import DIRECTORY as CONFIG
-from broker_store.engine.file_facts import LOST_AND_FOUND
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.start.ends import FILE_NAME as ENDS
+from broker_store.engine.status.file_facts import LOST_AND_FOUND
 from broker_store.errors import MisuseError
 from broker_store.formats import checkpoint, record
 from broker_store.formats.checkpoint import Checkpoint

@@ -72,7 +72,7 @@ def mapped(size: int, protection: int, flags: int, descriptor: int) -> int:
 
 
 def mapped_files() -> int:
-    from broker_store.engine.map_table import MAPS
+    from broker_store.engine.disk.map_table import MAPS
 
     return len(MAPS)
 
@@ -87,17 +87,17 @@ def max_maps() -> int:
 
 
 def entered(path: Path, address: int, size: int) -> int:
-    """Enter the map in the table of the handler of SIGBUS (`engine/map_table.py`); return its address."""
+    """Enter the map in the table of the handler of SIGBUS (`map_table.py`); return its address."""
     # Imported with the first map: this module takes the store's lock before Numba is imported, which takes
     # seconds.
-    from broker_store.engine.map_table import MAPS
+    from broker_store.engine.disk.map_table import MAPS
 
     MAPS.enter(path, address, size)
     return address
 
 
 def unmap(address: int, size: int) -> None:
-    from broker_store.engine.map_table import MAPS
+    from broker_store.engine.disk.map_table import MAPS
 
     MAPS.take_out(address)
     LIBC.munmap(address, size)

@@ -8,7 +8,7 @@ from pathlib import Path
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.region import Region
-from broker_store.engine.residency import Residency
+from broker_store.engine.disk.residency import Residency
 from broker_store.engine.rows import Words
 from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry, IndexHeader

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.disk.region import Region
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import WriterContext
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import record

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.rebuild import IndexRebuild
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import EndsFile

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
-from broker_store.engine.retention import Retention
+from broker_store.engine.retention.retention import Retention
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.worker import Worker
 from broker_store.errors import DiskFullError, StoreError

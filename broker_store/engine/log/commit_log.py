@@ -20,8 +20,8 @@ from collections import deque
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.mapped_file import MappedFile, is_expired_name, load_up_to_hole
 from broker_store.engine.disk.region import Region
-from broker_store.engine.mapped_file import MappedFile, is_expired_name, load_up_to_hole
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.formats import record
 from broker_store.kernels import context as c

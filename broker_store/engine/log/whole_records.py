@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.disk.region import Region
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words
 from broker_store.errors import FormatError
 from broker_store.formats import record

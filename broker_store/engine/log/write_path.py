@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker_store.engine.histograms import Histograms
+from broker_store.engine.status.histograms import Histograms
 
 # Of a group of sends, in the order of its way.
 GATHER, APPEND, DISPATCH, FLUSH, ANSWER, WHOLE = range(6)

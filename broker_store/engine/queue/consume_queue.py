@@ -15,7 +15,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.mapped_file import QUEUE_SIZE, Hole, MappedFile, load_up_to_hole
+from broker_store.engine.disk.mapped_file import QUEUE_SIZE, Hole, MappedFile, load_up_to_hole
 from broker_store.engine.rows import Row, WriterContext
 from broker_store.engine.start.ends import FileEnd
 from broker_store.errors import DamagedStoreError, StoreError

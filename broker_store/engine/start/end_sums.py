@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from broker_store.engine.disk.file_access import Reader
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.index.files import IndexFile
 from broker_store.engine.index.hash_index import HashIndex
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.start.ends import BOUND, FIRST_SUM, FileEnd, IndexEnd, QueueChange
 from broker_store.errors import StoreError

@@ -8,9 +8,9 @@ index files   [ 1 ][ 2 ][ 3 ]
 
 from __future__ import annotations
 
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.index.places import IndexPlace, place_at_end, place_before, place_of, whole_place_of
 from broker_store.engine.index.relink import cut_index, is_linked, settle_passed
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.start.agreement import Agreement
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader

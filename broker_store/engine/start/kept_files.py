@@ -6,9 +6,9 @@ from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.region import Region
-from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.log.whole_records import data_end_from
 from broker_store.engine.start.report import RecoveryReport
+from broker_store.engine.status.file_facts import kept_directory
 
 
 class KeptFiles:

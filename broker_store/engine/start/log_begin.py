@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.mapped_file import file_name
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.mapped_file import file_name
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.rows import Words
 from broker_store.engine.start.ends import BOUND, EndsFile

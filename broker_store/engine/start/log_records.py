@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker_store.config.store import StoreSettings
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.whole_records import is_whole
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.rows import Words
 from broker_store.engine.start.bridge import Bridge

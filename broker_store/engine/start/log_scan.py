@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.index.places import IndexPlace
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.rows import Words
 from broker_store.engine.start.agreement import Agreement

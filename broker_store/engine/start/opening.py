@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.engine.disk.lock import StoreLock
-from broker_store.engine.file_facts import LOST_AND_FOUND, kept_facts
 from broker_store.engine.index.rebuild import FRESH, OLD, remove_directory
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.queue.consume_queue import ConsumeQueue
@@ -27,6 +26,7 @@ from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.log_begin import holds_nothing
 from broker_store.engine.start.recovery import Recovery
 from broker_store.engine.start.start_records import LastStart, StartRecords, store_gone
+from broker_store.engine.status.file_facts import LOST_AND_FOUND, kept_facts
 from broker_store.engine.store_parts import StoreParts
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import properties, timer_check, timer_log

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_store.engine.disk.disk import Disk
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.record_room import MAX_RECORD
-from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.rows import Words
 from broker_store.engine.start.ends import EndsFile

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from broker_store.engine.store_facts import LostAndFound
+from broker_store.engine.status.store_facts import LostAndFound
 from broker_store.units import fields_of
 
 MAX_STEPS = 200  # more of one name in a row, such as scanned files, are told as one

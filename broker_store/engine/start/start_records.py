@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from broker_store import processes
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.report import RecoveryReport, time_text
 from broker_store.errors import StoreError
 

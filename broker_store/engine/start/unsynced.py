@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.start.start_records import SYNC_FLUSH
 from broker_store.engine.start.state import RecoveryParts

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.mapped_file import MappedFile, load_sequence
+from broker_store.engine.disk.mapped_file import MappedFile, load_sequence
 from broker_store.formats import timer_log
 from broker_store.formats.timer_log import TimerUnit
 

@@ -11,7 +11,7 @@ here keeps a picture: what is returned was measured at that moment, and None mea
 Shapes (times are ms since 1970, sizes bytes, rates per second):
 
     state(), overview()  see facts/overview.py
-    store()      Snapshot of engine/store_facts.py
+    store()      Snapshot of engine/status/store_facts.py
     condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind",
                  "sentence", "number", "page", "of"}]}
     topic_counts()  {kind: number}; group_counts() the same
@@ -48,7 +48,14 @@ from typing import Any
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TopicConfig
-from broker_store.engine.store_facts import Behind, IndexFileFacts, LogPositions, Snapshot, StoreFile, Totals
+from broker_store.engine.status.store_facts import (
+    Behind,
+    IndexFileFacts,
+    LogPositions,
+    Snapshot,
+    StoreFile,
+    Totals,
+)
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes import MAX_BYTES, Place, Viewer

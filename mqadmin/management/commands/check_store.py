@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.check.report import WORDS_OF_COUNTS
 from broker_store.config.store import delay_levels_ms
-from broker_store.engine.file_sizes import FileSizes
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin.management.plain import PlainCommand
 from mqadmin.process import run_file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.samples import MOST_SERIES
+from broker_store.engine.status.samples import MOST_SERIES
 from broker_store.facts.timeline import GroupTimeline, QueueTimeline
 from broker_store.units import fields_of
 

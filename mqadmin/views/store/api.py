@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from broker_store.engine.store_facts import Snapshot, StoreFile
+from broker_store.engine.status.store_facts import Snapshot, StoreFile
 from broker_store.formats.names import check_topic
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need

@@ -6,7 +6,7 @@ import asyncio
 
 from django.urls import path
 
-from broker_store.engine.store_facts import StoreFile
+from broker_store.engine.status.store_facts import StoreFile
 from broker_store.errors import StoreClosedError
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster

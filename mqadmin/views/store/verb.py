@@ -2,7 +2,7 @@
 
 import time
 
-from broker_store.engine.store_facts import StoreFile
+from broker_store.engine.status.store_facts import StoreFile
 from broker_store.facts.directory import StoreDirectory
 
 COLUMNS = {

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine import samples
-from broker_store.engine.samples import SampleFiles
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import SampleFiles
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk import HOUR_MS, DiskView, Rules, offsets_of

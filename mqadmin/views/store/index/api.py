@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Path, Router
 
-from broker_store.engine.store_facts import IndexFileFacts
+from broker_store.engine.status.store_facts import IndexFileFacts
 from broker_store.errors import NotFoundError
 from broker_store.formats import index_file
 from mqadmin.api import schemas

@@ -9,21 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine.cleaning import Cleaning
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.file_facts import hung_facts, index_file_facts, log_file_facts, queue_file_facts
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.read.reads import Reads
-from broker_store.engine.retention import Retention
+from broker_store.engine.retention.cleaning import Cleaning
+from broker_store.engine.retention.retention import Retention
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.report import RecoveryReport
-from broker_store.engine.store_facts import (
+from broker_store.engine.status.file_facts import (
+    hung_facts,
+    index_file_facts,
+    log_file_facts,
+    queue_file_facts,
+)
+from broker_store.engine.status.store_facts import (
     Behind,
     DiskSpace,
     Flush,

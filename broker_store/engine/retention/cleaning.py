@@ -3,7 +3,7 @@
     worker   `look`: the lock, the names of the log files, disk use ──► wake
     loop     flags; then delete, a file at a time, since the loop owns the tables
 
-`engine/retention.py` decides what goes and when.
+`engine/retention/retention.py` decides what goes and when.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import itertools
 from collections.abc import Callable
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.damage import FoundDamage
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.lock import StoreLock
+from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.flusher import RoundFlusher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueues
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.read.reads import Reads
-from broker_store.engine.retention import Decision, Retention
+from broker_store.engine.retention.retention import Decision, Retention
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.store_state import StoreState
 from broker_store.errors import StoreError, StoreLockedError, SyncError

@@ -1,16 +1,16 @@
-"""Keeps the live page of a store up to date (`engine/live_page.py`)."""
+"""Keeps the live page of a store up to date (`engine/status/live_page.py`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from broker_store.engine.confirmation import Confirmation
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.flusher import RoundFlusher
-from broker_store.engine.live_page import LivePage
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.status.live_page import LivePage
 from broker_store.engine.store_state import StoreState
 from broker_store.errors import StoreError
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.region import Region
-from broker_store.engine.residency import Residency
+from broker_store.engine.disk.residency import Residency
 from broker_store.errors import DamagedStoreError
 
 

@@ -1,0 +1,1 @@
+"""Which old files go, and how they are removed."""
