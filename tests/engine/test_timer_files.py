@@ -144,6 +144,41 @@ def test_numbers_wait_until_the_log_is_on_the_disk(world):
     assert timer_check.decode((world.root / "config" / "timercheck").read_bytes()) == world.files.check
 
 
+class Meanwhile(int):
+    """A log offset at whose comparison the loop does something else."""
+
+    def __new__(cls, value, act):
+        made = super().__new__(cls, value)
+        made.act = act
+        return made
+
+    def __le__(self, other):
+        self.act()
+        return int(self) <= other
+
+    def __gt__(self, other):
+        self.act()
+        return int(self) > other
+
+
+def test_numbers_that_are_dropped_while_the_worker_compares_them_let_no_later_ones_be_written(world):
+    world.add(*range(20))
+
+    def save(number, act=None):
+        at = number * SIZE
+        world.files.save(TimerCheck(1000, 0, number, number), at if act is None else Meanwhile(at, act))
+
+    save(1, act=lambda: save(17))
+    for number in range(2, 17):  # as many as may wait
+        save(number)
+    world.flushed = SIZE
+    world.files.step(0)
+    assert world.files.check.queue_offset == 1, "the commit log is on the disk up to message 1 only"
+    world.flushed = 17 * SIZE
+    world.files.step(0)
+    assert world.files.check.queue_offset == 17
+
+
 def test_units_whose_messages_the_log_lost_are_cut(world):
     world.add(1, 2, 3)
     world.save()

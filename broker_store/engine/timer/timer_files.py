@@ -75,8 +75,11 @@ class TimerFiles:
         self._wheel = TimerWheel(disk, root / timer_wheel.PATH, slots)
         # Of config/timercheck. Mapped and written by the worker
         self._region: Region | None = None
-        # Numbers that wait for the commit log, and up to where. The loop adds, the worker takes out; no lock
+        # Numbers that wait for the commit log, and up to where. The loop adds, and drops the oldest when
+        # there are too many; the worker takes out. No lock: the worker compares only what it has taken out,
+        # and after the loop has dropped one there are as many as before.
         self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MAX_WAITING)
+        self._taken: tuple[TimerCheck, int] | None = None  # worker only: taken out, and not on the disk yet
         # What a start found, then what was written last. Set by the start, then by the worker; the loop reads
         # it as one object
         self.check = TimerCheck()
@@ -254,8 +257,12 @@ class TimerFiles:
         """Write the newest numbers that may be written. Worker's thread. Raises SyncError."""
         flushed = self._flushed()
         check = None
-        while self._waiting and self._waiting[0][1] <= flushed:
-            check = self._waiting.popleft()[0]
+        while self._taken is not None or self._waiting:
+            taken, log_end = self._taken or self._waiting.popleft()
+            if log_end > flushed:
+                self._taken = taken, log_end
+                break
+            check, self._taken = taken, None
         if check is None:
             return False
         self._log.sync(check.log_flushed)
