@@ -82,17 +82,17 @@ class Log:
     # Single records -------------------------------------------------------------------------------
 
     def record_at(self, log_offset: int, size: int) -> record.StoredMessage | None:
-        """The good record of `size` bytes at a log offset; None when there is none."""
+        """Return the good record of exactly `size` bytes at a log offset; None when there is none."""
         file = self.file_at(log_offset)
         if file is None or not record.MIN_RECORD <= size <= MAX_RECORD:
             return None
         try:
             with self._store.disk.open_reader(file.path) as reader:
-                return record.decode(
-                    reader.read(log_offset - file.base, size), log_offset=log_offset, max_size=size
-                )
+                raw = reader.read(log_offset - file.base, size)
+            found = record.decode(raw, log_offset=log_offset, max_size=size)
         except (FormatError, StoreError):
             return None  # damage is reported where the log is walked
+        return found if found.size == size else None
 
     def record_from(self, log_offset: int) -> record.StoredMessage | None:
         """The good record that begins at a log offset, of the size that it states; None when there is

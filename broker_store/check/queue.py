@@ -16,7 +16,7 @@ from broker_store.formats import queue_unit
 UNITS_AT_ONCE = 1 << 16  # read where they are compared with no record
 UNITS_AT_THE_END = 1 << 12  # read at once to find the last of a queue
 MAX_DAMAGED_UNITS = 1 << 20  # of a run; more are taken not to be lost with one damaged part
-_FIRST_UNITS = 1024  # read at once to find the first of a queue
+FIRST_UNITS = 1024  # read at once to find the first of a queue
 _TAGS_AT = queue_unit.LAYOUT.offset["tags_code"]
 
 
@@ -111,8 +111,8 @@ class Queue:
 
     def first_unit(self) -> FirstUnit | None:
         """The queue's first unit of a message; None when it has none."""
-        for start in range(self.first, self.end, _FIRST_UNITS):
-            units = self.units(start, min(_FIRST_UNITS, self.end - start))
+        for start in range(self.first, self.end, FIRST_UNITS):
+            units = self.units(start, min(FIRST_UNITS, self.end - start))
             data = np.flatnonzero((units["size"] > 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE))
             if len(data):
                 unit = units[int(data[0])]

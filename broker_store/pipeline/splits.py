@@ -212,14 +212,16 @@ def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_
 def is_record_of(
     queue: Queue, number: int, unit: queue_unit.QueueUnit, files: Sequence[tuple[Path, int, int]], disk: Disk
 ) -> bool:
-    """True if the record that a unit points to is valid and states that queue and number."""
+    """True if the record that a unit points to is valid, has the unit's size, and states that queue and
+    number."""
     return states_place(record_at(unit, files, disk), queue.topic, queue.queue_id, number)
 
 
 def record_at(
     unit: queue_unit.QueueUnit, files: Sequence[tuple[Path, int, int]], disk: Disk
 ) -> record.StoredMessage | None:
-    """Return the valid record at a unit's log offset, whatever queue it states; None when there is none."""
+    """Return the valid record at a unit's log offset if it has the size that the unit states, whatever queue
+    the record states; else None."""
     for path, base, end in files:
         if (
             base <= unit.log_offset
@@ -227,13 +229,14 @@ def record_at(
             and record.MIN_RECORD <= unit.size <= MAX_RECORD
         ):
             try:
-                return record.decode(
+                found = record.decode(
                     _read(disk, path, unit.log_offset - base, unit.size),
                     log_offset=unit.log_offset,
                     max_size=MAX_RECORD,
                 )
             except FormatError:
                 return None
+            return found if found.size == unit.size else None
     return None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from broker_store.check import rules
 from broker_store.check import units as u
+from broker_store.check.queue import FIRST_UNITS
 from broker_store.check.units import MAX_CONTRADICTED, UNIT, values
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
@@ -187,11 +188,13 @@ class StretchUnits:
 
     def _begin_of_life(self, queue: _QueueUnits) -> tuple[int, int]:
         """Return (number, log offset) of the first unit if a record agrees with it, else (0, 0)."""
-        units = queue.read(queue.first, min(1024, queue.end - queue.first))
-        for place in np.flatnonzero(_is_data(units))[:1]:
-            number, unit = queue.first + int(place), queue_unit.QueueUnit(*values(units[place]))
-            if is_record_of(queue.queue, number, unit, self._findings.store.files, self._findings.disk):
-                return number, unit.log_offset
+        for first in range(queue.first, queue.end, FIRST_UNITS):
+            units = queue.read(first, min(FIRST_UNITS, queue.end - first))
+            for place in np.flatnonzero(_is_data(units))[:1]:
+                number, unit = first + int(place), queue_unit.QueueUnit(*values(units[place]))
+                if is_record_of(queue.queue, number, unit, self._findings.store.files, self._findings.disk):
+                    return number, unit.log_offset
+                return 0, 0
         return 0, 0
 
     def finish(self) -> None:
@@ -287,7 +290,7 @@ class StretchUnits:
         """True if a valid record of the unit's size is where it points to, and no unit leads to the place
         which that record states."""
         found = record_at(unit, self._findings.store.files, self._findings.disk)
-        if found is None or found.size != unit.size:
+        if found is None:
             return False
         return u.is_misplaced(found, (unit.log_offset, unit.size), self._unit_at)
 

@@ -14,7 +14,7 @@ from broker_store.check.walk import StoreCheck, check_store
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.start_records import LastStart
-from broker_store.formats import record
+from broker_store.formats import queue_unit, record
 from broker_store.pipeline import audit, splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from tests.engine.test_known_ends import filled, poke
@@ -207,6 +207,40 @@ def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_
     assert {(one["severity"], one["kind"]) for one in result["findings"]} - {("note", "log-start")} == {
         one for one in checked if one[1] not in NOT_COMPARED
     }
+
+
+def test_a_unit_leads_to_a_record_of_its_size_only(sound):
+    root, _ = sound
+    one, disk = plain.records(root)[3], Disk()
+    walk = StoreCheck(root)
+    walk.load()
+    for size, is_found in ((one.size - 1, False), (one.size, True), (one.size + 1, False)):
+        unit = queue_unit.QueueUnit(one.log_offset, size, 0)
+        of_audit = splits.record_at(unit, splits.log_files(root, disk), disk)
+        assert (walk.log.record_at(one.log_offset, size) is not None, of_audit is not None) == (
+            is_found,
+            is_found,
+        )
+
+
+def test_a_topic_made_again_whose_first_unit_follows_many_blanks_is_judged_alike(tmp_path):
+    """The audit searched the first 1,024 units only, and missed the units of the topic's earlier life."""
+    settings = small_settings(tmp_path / "store", mapped_file_size_consume_queue=40_000)
+    store = HandStore(settings).begin()
+    for life in range(2):
+        store.queue_table.open("T", 0).begin_behind(1500)
+        for number in range(3):
+            store.appender.put(message("T", 0, b"%d" % number, unique=f"u{life}{number}"))
+        if not life:
+            store.delete_topic("T")
+    store.close()
+    for path in (store.root / "config").glob("deletedTopics*"):
+        path.unlink()  # as Apache's broker deletes a topic: without a note
+    checked, result = StoreCheck(store.root, settings).run(), audited(store.root)
+    assert checked.counts["records_of_deleted_topics"] == 3
+    assert {one["kind"] for one in result["findings"]} - NOT_COMPARED == {
+        one.kind for one in checked.findings
+    } - NOT_COMPARED
 
 
 def test_units_told_by_one_task_are_taken_from_those_that_another_told():
