@@ -6,7 +6,7 @@
 `MessageStore` opens and closes the parts in order, and runs their workers. What a part does stands with it:
 
     appender, reads    write and read                    confirmation   what is acknowledged, and when
-    cleaning           old files go                      rebuilding     the index is built again
+    cleaning           removes old files                 rebuilding     the index is built again
     status             positions, flags, files           StoreState     states and flags
     start/opening.py   a start, with its recovery        store_parts    how the parts are made
 
@@ -23,15 +23,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine.config_files import DIRECTORY as CONFIG
-from broker_store.engine.config_files import read_sound
+from broker_store.engine import config_files
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.inspect_disk import InspectDisk
 from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.queue.topic_removal import remove_topic
+from broker_store.engine.retention.cleaning import Cleaning
 from broker_store.engine.start.opening import Opening
 from broker_store.engine.start.report import RecoveryReport
 from broker_store.engine.start.start_records import StartRecords
+from broker_store.engine.status.status import StoreStatus
 from broker_store.engine.store_parts import StoreParts
 from broker_store.engine.workers import StoreWorkers
 from broker_store.errors import MisuseError, StoreClosedError, StoreError
@@ -46,9 +47,8 @@ def wall_clock_ms() -> int:
 class MessageStore:
     """A store over `settings.store_path_root_dir`.
 
-    `clock` gives milliseconds since 1970. `wake(function)` runs a function on the loop's thread, from any
-    other; by default it waits there for the next `tick` (tests, tools). What the broker needs of it is
-    `engine.store_protocol.Store`.
+    `clock` gives milliseconds since 1970. `wake(function)` runs a function on the loop's thread, by default
+    in the next `tick` (tests, tools). What the broker needs of it is `engine.store_protocol.Store`.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class MessageStore:
         self.log, self.queue_table, self.index = parts.log, parts.queues, parts.index
         self.dispatcher, self.appender, self.reads = parts.dispatcher, parts.appender, parts.reads
         self.confirmation, self.write_path, self.times = parts.confirmation, parts.write_path, parts.times
-        self.rebuilding, self.cleaning, self.status = parts.rebuilding, parts.cleaning, parts.status
-        self.timer_files = parts.timer_files
+        self.rebuilding, self.timer_files = parts.rebuilding, parts.timer_files
+        self.cleaning = Cleaning(parts)
+        self.status = StoreStatus(parts, self.cleaning)
         self.rejects_sends: str | None = None  # the flag for which sends are refused before they are put
         # The thread that opens and closes.
         self._records = records  # of starts, None where none are kept
         self._lock = lock
-        self._workers = StoreWorkers(parts)
+        self._workers = StoreWorkers(parts, self.cleaning)
 
     # Start and stop
 
     def lock(self) -> StoreLock:
-        """Take the store for this process. Raises StoreLockedError within moments, before anything else is
-        done."""
+        """Take the store for this process, at once and before all else. Raises StoreLockedError."""
         if self._lock is None:
             self.disk.make_directory(self.root)
             self._lock = self.disk.lock(self.root / "lock")
@@ -276,7 +276,7 @@ class MessageStore:
 
     def note_of_config(self, name: str, what: str) -> None:
         """Add a warning about config/<name> to the report of the start."""
-        self.report.finding("warning", what, f"{CONFIG}/{name}")
+        self.report.finding("warning", what, f"{config_files.DIRECTORY}/{name}")
         self._write_start_record()
 
     def _write_start_record(self) -> None:
@@ -290,7 +290,7 @@ class MessageStore:
     def read_config(self, name: str) -> str | None:
         """Return the text of config/<name>, of its .bak when the file is missing, empty or torn, None when
         neither is there."""
-        return read_sound(self.disk, self.root, name)
+        return config_files.read_sound(self.disk, self.root, name)
 
     def write_config(self, name: str, data: bytes) -> None:
         """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""

@@ -1,7 +1,10 @@
 """The parts of a store, made once and in the order in which they need each other.
 
     disk, context ──► log, queues, index ──► dispatcher ──► state, confirmation ──► appender
-                                         ──► flushers, reads, rebuilding, cleaning ──► status, live page
+                                         ──► flushers, reads, rebuilding, live page
+
+What works on all of them (a start, the workers, cleaning, status) is given them as a whole, and is made by
+the store.
 
 A comment says which thread changes a part; without one it is the loop's. The words of `context` are shared
 with the kernels, which run in the thread of their caller.
@@ -33,7 +36,6 @@ from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.queue.consume_queue import ConsumeQueues
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.read.reads import Reads
-from broker_store.engine.retention.cleaning import Cleaning
 from broker_store.engine.retention.retention import Retention
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import FILE_NAME as ENDS
@@ -41,7 +43,6 @@ from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.start.report import RecoveryReport
 from broker_store.engine.start.unproved import Unproved
 from broker_store.engine.status.live_publisher import LivePublisher
-from broker_store.engine.status.status import StoreStatus
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats.index_file import IndexGeometry
@@ -73,6 +74,7 @@ class StoreParts:
         self.root = root = Path(settings.store_path_root_dir)
         self.disk = disk
         self.clock = clock
+        self.lock = lock
         is_sync = settings.flush_disk_type == "SYNC_FLUSH"
         log_path = Path(settings.store_path_commit_log or root / "commitlog")
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
@@ -149,7 +151,7 @@ class StoreParts:
         self.tombstones = Tombstones(load_config, write_config, context)
 
         # What is found while the store runs, and what follows.
-        damage = FoundDamage(self.ends, self.queues, self.state, wake)
+        self.damage = damage = FoundDamage(self.ends, self.queues, self.state, wake)
         self.reads = Reads(  # the loop, and threads for cold reads
             settings, disk, context, self.log, self.queues, self.index, self.times, wake, damage.found
         )
@@ -169,45 +171,6 @@ class StoreParts:
         )
         self.unproved = Unproved(  # the prover's thread
             self.queues, self.index, damage.queue_file_differs, self.rebuilding.file_differs
-        )
-        self.cleaning = Cleaning(
-            disk,
-            settings,
-            self.log,
-            self.queues,
-            self.index,
-            self.reads,
-            self.retention,
-            self.round_flusher,
-            self.ends,
-            self.tombstones,
-            damage,
-            self.state,
-            self.confirmation,
-            lock=lock,
-            clock=clock,
-            wake=wake,
-        )
-        self.status = StoreStatus(
-            disk,
-            root,
-            settings,
-            context,
-            self.log,
-            self.queues,
-            self.index,
-            self.dispatcher,
-            self.appender,
-            self.reads,
-            checkpoint,
-            self.log_flusher,
-            self.round_flusher,
-            self.retention,
-            self.cleaning,
-            self.state,
-            self.confirmation,
-            self.report,
-            clock=clock,
         )
         self.live = LivePublisher(
             Disk() if settings.inspect else disk,

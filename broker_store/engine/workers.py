@@ -13,6 +13,7 @@ error that was not foreseen.
 
 from __future__ import annotations
 
+from broker_store.engine.retention.cleaning import Cleaning
 from broker_store.engine.store_parts import StoreParts
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError, SyncError
@@ -23,8 +24,8 @@ MAX_FLUSH_WAIT_S = 0.5
 class StoreWorkers:
     """`start` and `stop` are for the thread that starts and closes the store."""
 
-    def __init__(self, parts: StoreParts):
-        self._parts = parts
+    def __init__(self, parts: StoreParts, cleaning: Cleaning):
+        self._parts, self._cleaning = parts, cleaning
         self.all: list[Worker] = []
 
     def start(self) -> None:
@@ -39,7 +40,7 @@ class StoreWorkers:
             flusher,
             Worker("round-flusher", parts.round_flusher.step, round_s, self._failed),
             preallocator,
-            Worker("retention", parts.cleaning.look, look_s, self._failed),
+            Worker("retention", self._cleaning.look, look_s, self._failed),
             Worker("prover", parts.unproved.step, 3600.0, self._failed, niceness=5),
             Worker("timer-flusher", parts.timer_files.step, timer_s, self._failed),
         ]

@@ -9,55 +9,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
-from broker_store.config.store import StoreSettings
-from broker_store.engine.damage import FoundDamage
-from broker_store.engine.disk.disk import Disk
-from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.disk.mapped_file import MappedFile
-from broker_store.engine.flusher import RoundFlusher
-from broker_store.engine.index.hash_index import HashIndex
-from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.log.confirmation import Confirmation
-from broker_store.engine.queue.consume_queue import ConsumeQueues
-from broker_store.engine.queue.tombstones import Tombstones
-from broker_store.engine.read.reads import Reads
-from broker_store.engine.retention.retention import Decision, Retention
-from broker_store.engine.start.ends import EndsFile
-from broker_store.engine.store_state import StoreState
+from broker_store.engine.retention.retention import Decision
+from broker_store.engine.store_parts import StoreParts
 from broker_store.errors import StoreError, StoreLockedError, SyncError
 
 
 class Cleaning:
     """Loop's thread, but for `look`."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        settings: StoreSettings,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: HashIndex,
-        reads: Reads,
-        retention: Retention,
-        round_flusher: RoundFlusher,
-        ends: EndsFile,
-        tombstones: Tombstones,
-        damage: FoundDamage,
-        state: StoreState,
-        confirmation: Confirmation,
-        *,
-        lock: Callable[[], StoreLock | None],
-        clock: Callable[[], int],
-        wake: Callable[[Callable[[], None]], None],
-    ):
-        self._disk, self._settings = disk, settings
-        self._log, self._queues, self._index, self._reads = log, queues, index, reads
-        self._retention, self._round_flusher = retention, round_flusher
-        self._ends, self._tombstones, self._damage = ends, tombstones, damage
-        self._state, self._confirmation = state, confirmation
-        self._lock, self._clock, self._wake = lock, clock, wake
+    def __init__(self, parts: StoreParts):
+        self._disk, self._settings = parts.disk, parts.settings
+        self._log, self._queues, self._index, self._reads = parts.log, parts.queues, parts.index, parts.reads
+        self._retention, self._round_flusher = parts.retention, parts.round_flusher
+        self._ends, self._tombstones, self._damage = parts.ends, parts.tombstones, parts.damage
+        self._state, self._confirmation = parts.state, parts.confirmation
+        self._lock, self._clock, self._wake = parts.lock, parts.clock, parts.wake
         # Bases of the log files that are old enough to go. The worker replaces it as a whole.
         self.expired: frozenset[int] = frozenset()
 

@@ -4,24 +4,9 @@ unless said otherwise."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-from broker_store.config.store import StoreSettings
-from broker_store.engine.disk.disk import Disk
-from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
-from broker_store.engine.index.hash_index import HashIndex
-from broker_store.engine.log.appender import Appender
-from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.log.confirmation import Confirmation
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
-from broker_store.engine.read.reads import Reads
 from broker_store.engine.retention.cleaning import Cleaning
-from broker_store.engine.retention.retention import Retention
-from broker_store.engine.rows import WriterContext
-from broker_store.engine.start.report import RecoveryReport
 from broker_store.engine.status.file_facts import (
     hung_facts,
     index_file_facts,
@@ -39,43 +24,27 @@ from broker_store.engine.status.store_facts import (
     Stamps,
     StoreFile,
 )
-from broker_store.engine.store_state import StoreState
+from broker_store.engine.store_parts import StoreParts
 from broker_store.kernels import context as c
 
 
 class StoreStatus:
     """Reads the parts of a store, and changes nothing."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        root: Path,
-        settings: StoreSettings,
-        context: WriterContext,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: HashIndex,
-        dispatcher: Dispatcher[ConsumeQueue],
-        appender: Appender,
-        reads: Reads,
-        checkpoint: CheckpointFile,
-        log_flusher: LogFlusher,
-        round_flusher: RoundFlusher,
-        retention: Retention,
-        cleaning: Cleaning,
-        state: StoreState,
-        confirmation: Confirmation,
-        report: RecoveryReport,
-        *,
-        clock: Callable[[], int],
-    ):
-        self._disk, self._root, self._settings = disk, root, settings
-        self._view = context.view
-        self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
-        self._appender, self._reads, self._checkpoint = appender, reads, checkpoint
-        self._log_flusher, self._round_flusher = log_flusher, round_flusher
-        self._retention, self._cleaning = retention, cleaning
-        self._state, self._confirmation, self._report, self._clock = state, confirmation, report, clock
+    def __init__(self, parts: StoreParts, cleaning: Cleaning):
+        self._cleaning = cleaning
+        self._disk, self._root, self._settings, self._clock = (
+            parts.disk,
+            parts.root,
+            parts.settings,
+            parts.clock,
+        )
+        self._view = parts.context.view
+        self._log, self._queues, self._index = parts.log, parts.queues, parts.index
+        self._dispatcher, self._appender, self._reads = parts.dispatcher, parts.appender, parts.reads
+        self._checkpoint, self._retention = parts.checkpoint, parts.retention
+        self._log_flusher, self._round_flusher = parts.log_flusher, parts.round_flusher
+        self._state, self._confirmation, self._report = parts.state, parts.confirmation, parts.report
 
     def positions(self) -> LogPositions:
         """Log offsets of now. None for what a store that is only inspected cannot know: how much of it is on
