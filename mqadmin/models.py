@@ -3,8 +3,8 @@
 from django.conf import settings
 from django.db import models
 
-from mqadmin.left_out import LeftOutLetters
-from mqadmin.schedules import PipelineSchedule
+from mqadmin.jobs.left_out import LeftOutLetters
+from mqadmin.jobs.schedules import PipelineSchedule
 from mqadmin.store_models import Group, Topic
 from mqadmin.web.tokens import ApiToken
 

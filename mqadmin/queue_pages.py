@@ -34,7 +34,9 @@ from rq.job import JobStatus
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group
 from broker_store.rest.problems import Problem
-from mqadmin import audit, jobs
+from mqadmin import audit
+from mqadmin.jobs import kinds, queue
+from mqadmin.jobs.worker import AllowedJob
 from mqadmin.views.asked import refusal_alone, refusals
 from mqadmin.web import roles
 from mqadmin.web.admin_site import OF_QUEUES, unavailable
@@ -169,15 +171,15 @@ def _change(view: View, name: str, request: HttpRequest, named: dict, record: di
         if name in START_AGAIN:
             if _is_under_way(job):
                 raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
-            jobs.room()
+            queue.room()
     return view(request, **named)
 
 
-def _is_under_way(job: jobs.AllowedJob) -> bool:
+def _is_under_way(job: AllowedJob) -> bool:
     return job.get_status(refresh=False) in (JobStatus.STARTED, JobStatus.QUEUED)
 
 
-def _stop(request: HttpRequest, queue_index: int, found: list[jobs.AllowedJob], record: dict) -> None:
+def _stop(request: HttpRequest, queue_index: int, found: list[AllowedJob], record: dict) -> None:
     """Tell the workers of running jobs to stop them. Raises Problem where none of the jobs runs."""
     queue, told = get_queue_by_index(queue_index), 0
     for job in found:
@@ -246,7 +248,7 @@ def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpRe
     return redirect("admin:django_rq_jobs", queue_index)
 
 
-def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict) -> list[jobs.AllowedJob]:
+def _startable(request: HttpRequest, found: list[AllowedJob], record: dict) -> list[AllowedJob]:
     """Those that may be started again here; a message and the record name the others. Raises Problem when
     there are none."""
     if under_way := [job for job in found if _is_under_way(job)]:
@@ -273,17 +275,15 @@ def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict)
     return _as_many_as_may_wait(request, [job for job in found if not _wants_name(job)], record)
 
 
-def _as_many_as_may_wait(
-    request: HttpRequest, found: list[jobs.AllowedJob], record: dict
-) -> list[jobs.AllowedJob]:
+def _as_many_as_may_wait(request: HttpRequest, found: list[AllowedJob], record: dict) -> list[AllowedJob]:
     """The first of them, as many as may wait beside those that do; a message and the record count the others.
     Raises Problem where none may."""
-    room = jobs.room()
+    room = queue.room()
     if len(found) > room:
         record["no_room"] = len(found) - room
         messages.warning(
             request,
-            f"Left out {len(found) - room} of {len(found)} jobs: at most {jobs.MAX_WAITING} jobs may wait.",
+            f"Left out {len(found) - room} of {len(found)} jobs: at most {queue.MAX_WAITING} jobs may wait.",
         )
     return found[:room]
 
@@ -292,50 +292,50 @@ class _Refused(Problem):
     """Jobs that are not started again here; the answer has the address of the page that asks for the name of
     the first."""
 
-    def __init__(self, refused: list[jobs.AllowedJob]):
+    def __init__(self, refused: list[AllowedJob]):
         self.address, self.link = _where(refused[0])
         kind = refused[0].kind
         assert kind is not None  # `_wants_name` says so
         detail = (
-            f"“{jobs.KINDS[kind].title}” cannot be taken back and wants a name typed, which "
+            f"“{kinds.KINDS[kind].title}” cannot be taken back and wants a name typed, which "
             f"this page does not ask for."
         )
         super().__init__("confirmation_needed", detail, "Start it where the name is asked for.")
 
 
-def _wants_name(job: jobs.AllowedJob) -> bool:
-    return job.kind is not None and bool(jobs.KINDS[job.kind].confirms)
+def _wants_name(job: AllowedJob) -> bool:
+    return job.kind is not None and bool(kinds.KINDS[job.kind].confirms)
 
 
-def _where(job: jobs.AllowedJob) -> tuple[str, str]:
+def _where(job: AllowedJob) -> tuple[str, str]:
     """(address, text) of the page that starts a job of this kind and asks for its name."""
     try:
-        group = check_group(jobs.parameters_of(job)["group"])
+        group = check_group(queue.parameters_of(job)["group"])
     except (NameError_, TypeError, KeyError):
         return reverse("jobs"), "Jobs"
     return reverse("dead_letters", args=[group]), f"Dead letters of {group}"
 
 
-def _described(job: jobs.AllowedJob) -> dict:
+def _described(job: AllowedJob) -> dict:
     """The kind and parameters of a job, for a record."""
-    parameters = jobs.parameters_of(job)
+    parameters = queue.parameters_of(job)
     return {
         "kind": job.kind or "unknown",
         "parameters": parameters if len(str(parameters)) <= MAX_PARAMETERS_CHARACTERS else {"cut": True},
     }
 
 
-def _fetch(queue_index: int, job_id: str) -> jobs.AllowedJob:
+def _fetch(queue_index: int, job_id: str) -> AllowedJob:
     queue = get_queue_by_index(queue_index)
-    job = jobs.AllowedJob.fetch(job_id, connection=queue.connection, serializer=queue.serializer)
-    assert isinstance(job, jobs.AllowedJob)
+    job = AllowedJob.fetch(job_id, connection=queue.connection, serializer=queue.serializer)
+    assert isinstance(job, AllowedJob)
     return job
 
 
-def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[jobs.AllowedJob]:
+def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[AllowedJob]:
     """Those that are there, each once."""
     queue = get_queue_by_index(queue_index)
-    found = jobs.AllowedJob.fetch_many(
+    found = AllowedJob.fetch_many(
         list(dict.fromkeys(ids)), connection=queue.connection, serializer=queue.serializer
     )
-    return [job for job in found if isinstance(job, jobs.AllowedJob)]
+    return [job for job in found if isinstance(job, AllowedJob)]

@@ -133,7 +133,7 @@ RQ_QUEUES = {
     }
     for name, timeout in (("default", 3_600), ("spark", 6 * 3_600))
 }
-RQ = {"JOB_CLASS": "mqadmin.jobs.AllowedJob", "WORKER_CLASS": "mqadmin.jobs.JobWorker"}
+RQ = {"JOB_CLASS": "mqadmin.jobs.worker.AllowedJob", "WORKER_CLASS": "mqadmin.jobs.worker.JobWorker"}
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

@@ -18,8 +18,9 @@ from broker_store.engine.status.samples import Sample
 from broker_store.errors import BrokerStoreError
 from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.rest.problems import Problem
-from mqadmin import jobs, write_routes
+from mqadmin import write_routes
 from mqadmin.condition import Growth, Refusal, Signs
+from mqadmin.jobs import queue
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 
@@ -49,7 +50,7 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         if history is None
         else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
         disk=_known(lambda: refusal_of(cluster.disk())),
-        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS))
+        failed_jobs=_known(lambda: queue.failed_since(int(time.time() * 1000) - JOBS_MS))
         if asks_jobs
         else None,
         stopped_children=stopped_children,

@@ -24,8 +24,17 @@ DONE = (
     "mqadmin/api/groups.py",
     "mqadmin/api/topics.py",
     "mqadmin/facts",
+    "mqadmin/jobs/cron.py",
+    "mqadmin/jobs/facts.py",
+    "mqadmin/jobs/left_out.py",
+    "mqadmin/jobs/schedules.py",
+    "mqadmin/jobs/worker.py",
     "mqadmin/listings.py",
     "mqadmin/store_models.py",
+    "mqadmin/views/account",
+    "mqadmin/views/jobs/facts.py",
+    "mqadmin/views/jobs/stream.py",
+    "mqadmin/views/pipeline/api.py",
     "mqadmin/views/store/cache/facts.py",
     "mqadmin/views/store/index/slot_watch.py",
     "mqadmin/views/store/layout/facts.py",
@@ -33,8 +42,8 @@ DONE = (
     "mqadmin/views/topics.py",
 )
 # What is left in ROOMS. A change that types facts lowers both.
-MAX_DICT_FUNCTIONS = 225
-MAX_STRING_SUBSCRIPTS = 1015
+MAX_DICT_FUNCTIONS = 205
+MAX_STRING_SUBSCRIPTS = 920
 # What is asked for by a name that is no fact's: headers, forms, sessions, the environment, settings, schemas.
 NAMED = {
     "GET", "POST", "META", "headers", "environ", "session", "cleaned_data", "options", "DATABASES", "fields",

@@ -16,6 +16,7 @@ from ninja import Query
 
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import Problem
+from mqadmin.jobs.facts import Job
 
 DEFAULT_LIMIT = MAX_LIMIT  # whoever gives no limit gets as much as there may be
 MAX_CURSOR = 1_024
@@ -52,6 +53,11 @@ def page_after(
         "next": make_cursor(key(given[-1])) if len(found) > limit else None,
         "total": total,
     }
+
+
+def newest_first(job: Job) -> str:
+    """Return the sort key of a job in a list that begins with the newest."""
+    return f"{(1 << 53) - (job.created_ms or 0):017d}/{job.id}"
 
 
 def make_cursor(key: str) -> str:

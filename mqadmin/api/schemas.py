@@ -17,6 +17,7 @@ from broker_store.formats import moment
 from broker_store.rest.documents import time_text
 from broker_store.units import SMALL, fields_of, small_by_field
 from mqadmin.facts import groups, topics
+from mqadmin.jobs import facts as jobs
 from mqadmin.views.sources import SOURCES
 from mqadmin.web.tokens import MAX_DAYS
 
@@ -464,29 +465,11 @@ class NewJob(In):
     )
 
 
-class Job(Schema):
-    id: str
-    kind: str
-    title: str
-    queue: str
-    state: Literal["waiting", "running", "canceling", "done", "failed", "canceled", "interrupted"]
-    parameters: dict[str, Any]
-    by: str | None
-    canceled_by: str | None
-    created_ms: Time | None
-    started_ms: Time | None
-    ended_ms: Time | None
-    progress: dict[str, Any] | None
-    result: dict[str, Any] | None
-    error: str | None
-    has_file: bool
-    pipeline: str | None = Field(description="the pipeline's job this is a run of; null for other jobs")
-    retry_of: str | None = Field(description="the job that this repeats")
-    schedule: int | None = Field(description="the schedule that started it")
+Job = schema_of(jobs.Job)
 
 
 class Jobs(Page):
-    items: list[Job]
+    items: list[Job]  # type: ignore[valid-type]  # made from a type
 
 
 class PipelineJob(Schema):
@@ -520,23 +503,11 @@ class NewSchedule(In):
     parameters: RunParameters = RunParameters()
 
 
-class Schedule(Schema):
-    id: int
-    job: str
-    title: str
-    parameters: dict[str, Any]
-    cron: str
-    created_by: str
-    created_ms: Time
-    next_ms: Time
-    next: str | None
-    last_ms: Time | None = Field(description="when it was due last; null: not yet")
-    last_run: str | None = Field(description="the run that it started last")
-    last_problem: str | None = Field(description="why there was no run when it was due last")
+Schedule = schema_of(jobs.Schedule)
 
 
 class Schedules(Schema):
-    items: list[Schedule]
+    items: list[Schedule]  # type: ignore[valid-type]  # made from a type
 
 
 class RunResult(Schema):

@@ -18,6 +18,7 @@ from broker_store.server.change_records import ChangeRecord
 from mqadmin import audit
 from mqadmin.api.system import _audit_page
 from mqadmin.web import roles
+from tests.support.fake_runs import job_of
 
 pytestmark = pytest.mark.django_db
 
@@ -93,7 +94,7 @@ def test_each_dangerous_action_leaves_one_record_whether_it_succeeds_or_fails(
             lambda *given, **named: real(*given, **named) if named.get("dry_run") else failing(),
         )
     for job_call in ("start", "cancel"):
-        monkeypatch.setattr(f"mqadmin.jobs.{job_call}", failing if fails else lambda *_, **__: JOB)
+        monkeypatch.setattr(f"mqadmin.jobs.queue.{job_call}", failing if fails else lambda *_, **__: JOB)
     ask(administrator, door, method, address, fields)
     (record,) = records()
     assert (record["action"], record["name"], record["by"]) == (action, name, "user:the-admin")
@@ -142,10 +143,7 @@ def test_each_dangerous_action_that_cannot_be_taken_back_wants_the_name():
     ]
 
 
-JOB = {
-    "id": "some-job", "kind": "check_store", "title": "Check the store", "queue": "default", "state": "waiting", "parameters": {}, "by": "user:the-admin",
-    "canceled_by": None, "created_ms": 1, "created": None, "started_ms": None, "ended_ms": None, "progress": None, "result": None, "error": None, "has_file": False,
-}  # fmt: skip
+JOB = job_of(by="user:the-admin")
 
 
 @pytest.mark.parametrize("page", QUEUE_PAGES)

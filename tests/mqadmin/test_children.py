@@ -49,7 +49,7 @@ print(json.dumps({"modules": sorted(sys.modules), "rss_anon_mb": int(line.split(
 
 
 @pytest.mark.parametrize(
-    ("command", "module"), [("run_jobs", "mqadmin.jobs"), ("run_schedules", "mqadmin.cron")]
+    ("command", "module"), [("run_jobs", "mqadmin.jobs.worker"), ("run_schedules", "mqadmin.jobs.cron")]
 )
 def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, module):
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": children.SETTINGS, "BROKER_DATA_DIR": str(tmp_path)}

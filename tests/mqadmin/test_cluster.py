@@ -28,11 +28,11 @@ from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from broker_store.units import document_of, fields_of
-from mqadmin import exports
 from mqadmin.cluster.embedded import cluster as embedded
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.facts.overview import WorstLag
+from mqadmin.jobs import exports
 from mqadmin.management import hints
 from mqadmin.web.gateway import ClusterGateway
 from tests.support.broker_harness import FakeChannel

@@ -18,8 +18,9 @@ from broker_store.engine.status.samples import Sample, SampleFiles, maximum_of, 
 from broker_store.errors import StoreError
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
-from mqadmin import condition, jobs, signs
+from mqadmin import condition, signs
 from mqadmin.condition import Growth, Refusal, Signs, judge
+from mqadmin.jobs import queue
 from mqadmin.views.overview import page as overview
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
@@ -202,7 +203,7 @@ def test_a_lag_that_falls_or_stands_still_after_it_grew_grows_no_more(lags, has_
 
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
     parts = cluster._process.parts
-    monkeypatch.setattr(jobs, "failed_since", lambda time_ms: 2)
+    monkeypatch.setattr(queue, "failed_since", lambda time_ms: 2)
     # That of the tests is made by those that ask it
     monkeypatch.setattr(failures, "database_failure", lambda: "")
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
@@ -249,7 +250,7 @@ async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(clus
     def unread(*_):
         raise StoreError("no")
 
-    monkeypatch.setattr(jobs, "failed_since", fails)
+    monkeypatch.setattr(queue, "failed_since", fails)
     monkeypatch.setattr(checks, "last_findings", fails)
     monkeypatch.setattr(cluster, "disk", unread)
     cluster._process.parts.topics.put(TopicConfig("orders", 1, 1))
@@ -261,7 +262,7 @@ async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(clus
 async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # noqa: F811
     """A halted one takes the request and leaves it without an answer."""
     asked = []
-    monkeypatch.setattr(jobs, "failed_since", asked.append)
+    monkeypatch.setattr(queue, "failed_since", asked.append)
     monkeypatch.setattr(checks, "last_findings", lambda: asked.append("findings"))
     cluster.children = lambda: {"redis": "stopped", "workers": {"default": True}}
     found = await asyncio.to_thread(cluster.condition)

@@ -17,10 +17,16 @@ from broker_store.formats import properties
 from broker_store.formats.names import check_topic, dead_letter_topic
 from broker_store.messages import Message
 from broker_store.protocol.route_bodies import QueueData, TopicRoute
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import audit, dead_letters, jobs
-from mqadmin.left_out import LeftOut, of_group, within
+from mqadmin import audit
+from mqadmin.jobs import dead_letters, runs
+from mqadmin.jobs import queue as job_queue
+from mqadmin.jobs.facts import ResendPlan, TopicOfLetters
+from mqadmin.jobs.left_out import LeftOut, of_group, within
+from mqadmin.jobs.progress import JobFailed
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
+from tests.support import fake_runs
 
 
 def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
@@ -47,30 +53,47 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
     cluster._process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
-    assert plan == {
-        "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "left_out_before": 0, "skipped": 1,
-        "topics": [{"topic": "payments", "messages": 2, "exists": False, "is_taken": False}, {"topic": "orders", "messages": 1, "exists": True, "is_taken": True}],
-        "without_topic": 0, "to_send": 3, "of_limit": 4, "cannot": "", "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
-    }  # fmt: skip
+    assert plan == ResendPlan(
+        group="billing",
+        to="group",
+        limit=100,
+        goes_to="%RETRY%billing",
+        messages=4,
+        left=0,
+        sent_before=2,
+        left_out_before=0,
+        skipped=1,
+        topics=[
+            TopicOfLetters(topic="payments", messages=2, exists=False, is_taken=False),
+            TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True),
+        ],
+        without_topic=0,
+        to_send=3,
+        of_limit=4,
+        cannot="",
+        complete=True,
+        oldest_ms=times[2],
+        newest_ms=times[5],
+    )
     few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {})
-    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (
+    assert (few.messages, few.left, few.goes_to, few.topics) == (
         1,
         3,
         None,
-        [{"topic": "orders", "messages": 1, "exists": True, "is_taken": True}],
+        [TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True)],
     )
     to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
-    assert (to_topics["messages"], to_topics["without_topic"], to_topics["to_send"]) == (4, 2, 1)
-    assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
+    assert (to_topics.messages, to_topics.without_topic, to_topics.to_send) == (4, 2, 1)
+    assert (few.oldest_ms, few.newest_ms) == (times[2], times[2])
 
 
 async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch):  # noqa: F811
     _give_up(cluster, 5, RETRY_TOPIC="orders")
-    monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
+    monkeypatch.setattr(dead_letters, "MAX_READ", 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
-    assert (plan["messages"], plan["topics"], plan["complete"]) == (
+    assert (plan.messages, plan.topics, plan.complete) == (
         5,
-        [{"topic": "orders", "messages": 3, "exists": True, "is_taken": True}],
+        [TopicOfLetters(topic="orders", messages=3, exists=True, is_taken=True)],
         False,
     )
 
@@ -78,7 +101,7 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
     cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
-    assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"], plan["cannot"]) == (
+    assert (plan.messages, plan.topics, plan.oldest_ms, plan.complete, plan.cannot) == (
         0,
         [],
         None,
@@ -207,7 +230,7 @@ async def test_a_topic_that_is_not_there_is_not_made_by_sending_its_dead_letters
 
 async def test_the_group_alone_gets_what_its_topic_gave_up_also_when_that_topic_is_gone(monkeypatch):
     reader, producer = _Reader(["Gone"], {"%DLQ%billing", "%RETRY%billing"}), _Producer()
-    assert (await _resend(monkeypatch, reader, producer, "group"))["sent"] == 1
+    assert (await _resend(monkeypatch, reader, producer, "group")).sent == 1
     assert producer.sent == ["%RETRY%billing"]
 
 
@@ -230,7 +253,7 @@ async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkey
         _Kept(),
     )
     first = await _resend(monkeypatch, reader, producer, read_only={"archive"}, left_out=kept)
-    assert (first["sent"], first["without_topic"], first["skipped"], reader.place, kept) == (
+    assert (first.sent, first.without_topic, first.skipped, reader.place, kept) == (
         2,
         2,
         1,
@@ -239,10 +262,10 @@ async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkey
     )
     reader.there |= {"Gone"}
     again = await _resend(monkeypatch, reader, producer, read_only={"archive"}, left_out=kept)
-    assert (again["sent"], again["without_topic"], again["skipped"], kept) == (1, 1, 1, {0: [(1, 2), (4, 5)]})
+    assert (again.sent, again.without_topic, again.skipped, kept) == (1, 1, 1, {0: [(1, 2), (4, 5)]})
     reader.there |= {"%RETRY%billing"}
     to_group = await _resend(monkeypatch, reader, producer, "group", left_out=kept)
-    assert (to_group["sent"], to_group["skipped"], kept) == (1, 1, {0: [(4, 5)]})
+    assert (to_group.sent, to_group.skipped, kept) == (1, 1, {0: [(4, 5)]})
     assert producer.sent == ["orders", "orders", "Gone", "%RETRY%billing"]
 
 
@@ -255,13 +278,13 @@ async def test_letters_left_out_before_keep_back_none_behind_them_and_the_limit_
         _Kept(),
     )
     found = [await _resend(monkeypatch, reader, producer, left_out=kept, limit=2) for _ in range(3)]
-    assert [(one["sent"], one["without_topic"], one["left"]) for one in found] == [
+    assert [(one.sent, one.without_topic, one.left) for one in found] == [
         (0, 2, 3),
         (2, 2, 1),
         (1, 2, 0),
     ]
     reader.there |= {"Gone"}
-    assert (await _resend(monkeypatch, reader, producer, left_out=kept, limit=1))["sent"] == 1 and kept == {
+    assert (await _resend(monkeypatch, reader, producer, left_out=kept, limit=1)).sent == 1 and kept == {
         0: [(1, 2)]
     }
 
@@ -338,15 +361,15 @@ async def test_a_run_with_the_limit_of_its_plan_sends_what_the_plan_says(cluster
     _give_up(cluster, 2, RETRY_TOPIC="orders")
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {0: [(0, 3)]})
-    assert (plan["messages"], plan["to_send"], plan["of_limit"], plan["left"]) == (4, 1, 1, 1)
+    assert (plan.messages, plan.to_send, plan.of_limit, plan.left) == (4, 1, 1, 1)
     reader, producer, kept = (
         _Reader(["payments"] * 3 + ["orders"] * 2, {"orders", "%DLQ%billing"}),
         _Producer(),
         _Kept({0: [(0, 3)]}),
     )
     reader.place = 3
-    found = await _resend(monkeypatch, reader, producer, left_out=kept, limit=plan["of_limit"])
-    assert (found["sent"], found["left"], kept) == (plan["to_send"], plan["left"], {0: [(0, 3)]})
+    found = await _resend(monkeypatch, reader, producer, left_out=kept, limit=plan.of_limit)
+    assert (found.sent, found.left, kept) == (plan.to_send, plan.left, {0: [(0, 3)]})
 
 
 async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_out_before(
@@ -355,16 +378,16 @@ async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_o
 ):
     _give_up(cluster, 5, RETRY_TOPIC="payments")
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)
-    monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
+    monkeypatch.setattr(dead_letters, "MAX_READ", 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 4, {0: [(0, 5)]})
-    assert (plan["messages"], plan["of_limit"], plan["complete"]) == (5, 4, False)
+    assert (plan.messages, plan.of_limit, plan.complete) == (5, 4, False)
 
 
 async def test_letters_beyond_the_limit_of_those_left_out_before_are_left(monkeypatch):
     reader, kept = _Reader(["Gone"] * 5, {"Gone", "%DLQ%billing"}), _Kept({0: [(0, 5)]})
     reader.place = 5
     found = await _resend(monkeypatch, reader, _Producer(), left_out=kept, limit=2)
-    assert (found["sent"], found["left"], kept) == (2, 3, {0: [(2, 5)]})
+    assert (found.sent, found.left, kept) == (2, 3, {0: [(2, 5)]})
 
 
 async def test_letters_left_out_before_are_read_many_at_a_time_for_a_small_limit(monkeypatch):
@@ -377,7 +400,7 @@ async def test_letters_left_out_before_are_read_many_at_a_time_for_a_small_limit
 
     reader.pull = counted
     found = await _resend(monkeypatch, reader, _Producer(), left_out=kept, limit=1)
-    assert (found["sent"], found["without_topic"], pulls) == (1, 64, [0, 32, 64])
+    assert (found.sent, found.without_topic, pulls) == (1, 64, [0, 32, 64])
 
 
 def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monkeypatch):
@@ -385,14 +408,14 @@ def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monk
         tell(3, 9)
         raise DatabaseError("database is locked")
 
-    monkeypatch.setattr(jobs.run_file, "read", lambda directory: {"nameserver": "127.0.0.1:9876"})
+    monkeypatch.setattr(runs.run_file, "read", lambda directory: {"nameserver": "127.0.0.1:9876"})
     monkeypatch.setattr(dead_letters, "resend", failing)
     with pytest.raises(
-        jobs.JobFailed,
+        JobFailed,
         match="the database failed: database is locked; 3 were sent before it, and the next run may send "
         "up to 32 others once more",
     ):
-        jobs.resend_dead_letters("billing", "group", 9)
+        runs.resend_dead_letters("billing", "group", 9)
 
 
 @pytest.mark.django_db
@@ -430,14 +453,14 @@ async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
     for origin in ("orders", "archive", "SCHEDULE_TOPIC_XXXX"):
         _give_up(cluster, 1, RETRY_TOPIC=origin)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
-    assert (plan["to_send"], plan["without_topic"], plan["cannot"]) == (1, 2, "")
-    assert {topic["topic"]: topic["is_taken"] for topic in plan["topics"]} == {
+    assert (plan.to_send, plan.without_topic, plan.cannot) == (1, 2, "")
+    assert {topic["topic"]: topic["is_taken"] for topic in plan.topics} == {
         "orders": True,
         "archive": False,
         "SCHEDULE_TOPIC_XXXX": False,
     }
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
-    assert (plan["to_send"], plan["cannot"][:28]) == (0, "The group has no retry topic")
+    assert (plan.to_send, plan.cannot[:28]) == (0, "The group has no retry topic")
 
 
 async def test_what_was_sent_before_a_refusal_is_not_sent_again(monkeypatch):
@@ -450,7 +473,7 @@ async def test_what_was_sent_before_a_refusal_is_not_sent_again(monkeypatch):
 @pytest.fixture
 def started(monkeypatch):
     """What was put on a queue."""
-    found, start = [], jobs.start
+    found, start = [], job_queue.start
 
     class Queue:
         name, count = "default", 0
@@ -459,8 +482,8 @@ def started(monkeypatch):
             found.append(options["kwargs"])
             raise Problem("limit_reached", "it is only looked at here")
 
-    monkeypatch.setattr(jobs, "_queues", lambda: [Queue()])
-    assert start is jobs.start
+    monkeypatch.setattr(job_queue, "_queues", lambda: [Queue()])
+    assert start is job_queue.start
     return found
 
 
@@ -530,13 +553,15 @@ def test_the_job_wants_the_name_by_rest_too(client_of_role, fake_cluster, starte
 
 
 def test_what_is_repeated_is_confirmed_again(fake_cluster, monkeypatch, started):
-    caller = jobs.Caller("user:somebody", "operator")
-    monkeypatch.setattr(jobs, "_fetch", lambda id: SimpleNamespace(id=id))
+    caller = Caller("user:somebody", "operator")
+    monkeypatch.setattr(job_queue, "_fetch", lambda id: SimpleNamespace(id=id))
     monkeypatch.setattr(
-        jobs,
+        job_queue,
         "describe",
-        lambda job: {"kind": "resend_dead_letters", "state": "done", "parameters": {"group": "billing"}},
+        lambda job: fake_runs.job_of(
+            kind="resend_dead_letters", state="done", parameters={"group": "billing"}
+        ),
     )
     with pytest.raises(Problem, match="confirm it by typing billing"):
-        jobs.retry("x", caller)
+        job_queue.retry("x", caller)
     assert started == []

@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from mqadmin import jobs
+from mqadmin.jobs import queue
+from mqadmin.jobs.runs import check_store
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.views.store.doctor.page import link_of
 from tests.support import fake_runs, stores
@@ -89,13 +90,13 @@ def test_rest_has_the_runs_their_findings_and_the_plan(runs, client_of_role):
 def test_a_run_is_started_by_an_operator_and_stopped_from_its_page(runs, client_of_role, monkeypatch):
     started = []
     monkeypatch.setattr(
-        jobs,
+        queue,
         "start",
         lambda kind, parameters, caller: (
             started.append((kind, parameters)) or fake_runs.check("check-running")
         ),
     )
-    monkeypatch.setattr(jobs, "cancel", lambda job_id, caller: started.append(("cancel", job_id)))
+    monkeypatch.setattr(queue, "cancel", lambda job_id, caller: started.append(("cancel", job_id)))
     client = client_of_role("operator")
     assert client.post("/store/doctor/start")["Location"] == "/store/doctor/check-running/"
     assert (
@@ -126,7 +127,7 @@ def test_the_job_tells_of_a_crashed_store_that_is_only_looked_at_without_where_i
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "inspect": True}))
-    found = jobs.check_store()
+    found = check_store()
     (finding,) = found["findings"]
     assert (finding["kind"], finding["grade"], finding["offset"]) == ("bad-record", "lost", 2216)
     assert "bridge" in {action["action"] for action in found["plan"]["actions"]}

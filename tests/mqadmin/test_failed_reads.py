@@ -16,7 +16,7 @@ from broker_store.errors import StoreError
 from broker_store.repeated_log import RepeatedLog
 from broker_store.rest.problems import CODES, problem_of
 from mqadmin.condition import judge
-from mqadmin.schedules import PipelineSchedule
+from mqadmin.jobs.schedules import PipelineSchedule
 from mqadmin.web import failures, middleware
 from mqadmin.web.gateway import ClusterGateway
 from tests.mqadmin.test_condition import QUIET

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mqadmin.views.jobs.facts import _shown, with_share
+from mqadmin.jobs.progress import read
+from mqadmin.views.jobs.facts import _shown, share_of
 
 
 def test_a_list_of_objects_is_a_table_with_units():
@@ -13,8 +14,8 @@ def test_a_list_of_objects_is_a_table_with_units():
         }
     )
     assert facts == [("partitions", "3")]
-    assert tables[0]["columns"] == ["topic", "messages", "body bytes", "seen"]
-    assert tables[0]["rows"] == [["orders", "1,804,221", "2.0 KiB", None]]
+    assert tables[0].columns == ["topic", "messages", "body bytes", "seen"]
+    assert tables[0].rows == [["orders", "1,804,221", "2.0 KiB", None]]
 
 
 def test_an_object_within_is_pairs_and_truth_is_a_word():
@@ -36,7 +37,7 @@ def test_what_names_a_record_is_no_count_and_no_error_is_not_an_unknown_one():
 
 def test_progress_is_a_share_only_when_both_ends_are_known():
     def row(progress):
-        return with_share({"progress": progress, "state": "running", "result": None})["share"]
+        return share_of(read(progress))
 
     assert row({"done": 1, "total": 4}) == 25
     assert (

@@ -20,8 +20,12 @@ from rq.serializers import JSONSerializer
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import exports, jobs
 from mqadmin.cluster.current import install_cluster
+from mqadmin.jobs import exports
+from mqadmin.jobs import facts as job_facts
+from mqadmin.jobs import queue as job_queue
+from mqadmin.jobs.progress import Progress
+from mqadmin.jobs.worker import AllowedJob
 from mqadmin.process import children
 from mqadmin.web import server
 from tests.support import left_behind, stores
@@ -65,14 +69,14 @@ class World:
         await self.web.stop()
         install_cluster(None)
 
-    async def reaches(self, job_id: str, *states: str) -> dict:
+    async def reaches(self, job_id: str, *states: str) -> job_facts.Job:
         """The job, once it is in one of these states."""
-        return await self.until(job_id, lambda job: job["state"] in states)
+        return await self.until(job_id, lambda job: job.state in states)
 
-    async def until(self, job_id: str, holds) -> dict:
+    async def until(self, job_id: str, holds) -> job_facts.Job:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            job = await asyncio.to_thread(jobs.find, job_id)
+            job = await asyncio.to_thread(job_queue.find, job_id)
             if holds(job) or time.monotonic() > deadline:
                 assert holds(job), job
                 return job
@@ -95,7 +99,7 @@ def directory(tmp_path, monkeypatch):
 
 
 async def start(kind: str, parameters: dict | None = None, caller: Caller = OPERATOR) -> str:
-    return (await asyncio.to_thread(jobs.start, kind, parameters or {}, caller))["id"]
+    return (await asyncio.to_thread(job_queue.start, kind, parameters or {}, caller)).id
 
 
 async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
@@ -104,33 +108,33 @@ async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
         exported = await start("export_messages", {"topic": "payments", "form": "csv", "limit": 700})
         # A check of the store comes back with what it found, an export with its file.
         checked = await world.reaches(waiting, "done", "failed")
-        assert (checked["state"], checked["by"]) == ("done", "user:op")
-        assert checked["result"]["ok"] is True
-        assert checked["result"]["counts"]["records"] == 70
-        assert str(directory) not in str(checked["result"])
+        assert (checked.state, checked.by) == ("done", "user:op")
+        assert checked.result["ok"] is True
+        assert checked.result["counts"]["records"] == 70
+        assert str(directory) not in str(checked.result)
         done = await world.reaches(exported, "done", "failed")
-        assert done["result"]["messages"] == 700
-        assert done["has_file"]
-        assert len((directory / "exports" / done["result"]["file"]).read_text().splitlines()) == 701
+        assert done.result["messages"] == 700
+        assert done.has_file
+        assert len((directory / "exports" / done.result["file"]).read_text().splitlines()) == 701
 
         # One that runs long tells how far it is, and ends when it is told to, with what it had written.
         long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
-        running = await world.until(long, lambda job: job["progress"] is not None)
-        assert running["progress"]["done"] > 0
+        running = await world.until(long, lambda job: job.progress is not None)
+        assert running.progress.done > 0
         assert (directory / "exports" / f"{long}.part").exists()
-        await asyncio.to_thread(jobs.cancel, long, OPERATOR)
+        await asyncio.to_thread(job_queue.cancel, long, OPERATOR)
         ended = await world.reaches(long, "canceled")
-        assert ended["canceled_by"] == "user:op"
+        assert ended.canceled_by == "user:op"
         assert not (directory / "exports" / f"{long}.part").exists()
         with pytest.raises(Problem, match="ended already"):
-            await asyncio.to_thread(jobs.cancel, long, OPERATOR)
+            await asyncio.to_thread(job_queue.cancel, long, OPERATOR)
 
         # What somebody else put into Redis is not run.
         for name, data in _bombs(directory).items():
             await asyncio.to_thread(_put, name, data)
-            assert (await world.reaches(name, "failed", "done"))["state"] == "failed", name
+            assert (await world.reaches(name, "failed", "done")).state == "failed", name
         assert not (directory / "owned").exists()
-        states = {job["id"]: job["state"] for job in await asyncio.to_thread(jobs.listing)}
+        states = {job.id: job.state for job in await asyncio.to_thread(job_queue.listing)}
         assert states[waiting] == "done"
         await asyncio.to_thread(_tell_late, waiting)
 
@@ -166,11 +170,11 @@ def _put(name: str, data: bytes) -> None:
 
 def _tell_late(job_id: str) -> None:
     """The running job's picture is older than the word that it is to stop."""
-    running, stopped = jobs._fetch(job_id), jobs._fetch(job_id)
+    running, stopped = job_queue._fetch(job_id), job_queue._fetch(job_id)
     stopped.set_canceled_by("user:op", 1_800_000_000_000)
-    jobs.Progress(running)("at work", 1, 2, last=True)
-    told = jobs.find(job_id)
-    assert (told["canceled_by"], told["progress"]["text"]) == ("user:op", "at work")
+    Progress(running)("at work", 1, 2, last=True)
+    told = job_queue.find(job_id)
+    assert (told.canceled_by, told.progress.text) == ("user:op", "at work")
 
 
 async def test_redis_asks_for_a_password_and_does_what_jobs_need_and_no_more(directory):
@@ -216,14 +220,14 @@ def test_every_queue_reads_json_alone_also_for_the_pages_of_django_rq():
 async def test_stopping_marks_running_jobs_as_interrupted_and_leaves_no_process(directory):
     async with World(directory) as world:
         long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
-        await world.until(long, lambda job: job["progress"] is not None)
+        await world.until(long, lambda job: job.progress is not None)
         sessions = [child.process.pid for child in (*world.children._workers, world.children._redis)]
         assert sum(len(children.session_members(session)) for session in sessions) >= 4
         seen = []
 
         def interrupted():
-            jobs.mark_interrupted()
-            seen.append(jobs.find(long)["state"])
+            job_queue.mark_interrupted()
+            seen.append(job_queue.find(long).state)
 
         began = time.monotonic()
         await asyncio.to_thread(world.children.stop, interrupted)
@@ -237,7 +241,7 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
 ):
     async with World(directory) as world:
         long = await start("check_store")
-        await world.until(long, lambda job: job["state"] == "running")
+        await world.until(long, lambda job: job.state == "running")
         session = world.children._workers[0].process
         started = await asyncio.to_thread(_descendants, session.pid, 2)
         session.kill()  # as the kernel does when its parent was killed
@@ -253,8 +257,8 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
             wanted=children.QUEUES,
         )
         try:
-            assert await again.start(jobs.mark_interrupted) == []
-            assert (await asyncio.to_thread(jobs.find, long))["state"] == "interrupted"
+            assert await again.start(job_queue.mark_interrupted) == []
+            assert (await asyncio.to_thread(job_queue.find, long)).state == "interrupted"
         finally:
             await asyncio.to_thread(again.stop)
 
@@ -298,7 +302,7 @@ async def test_a_redis_or_worker_that_dies_is_started_again_and_the_list_survive
             ):
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.02)
-            assert (await world.reaches(exported, "done"))["result"]["messages"] == 1
+            assert (await world.reaches(exported, "done")).result["messages"] == 1
             again = await start("export_messages", {"topic": "orders", "limit": 1})
             await world.reaches(again, "done")
         finally:
@@ -329,7 +333,7 @@ async def test_each_kind_has_its_role_and_its_parameters(directory):
         ("check_store", {}, ADMIN, "jobs_unavailable"),
     ):
         with pytest.raises(Problem) as refused:
-            jobs.start(kind, parameters, caller)
+            job_queue.start(kind, parameters, caller)
         assert refused.value.code == code, kind
 
 
@@ -368,27 +372,29 @@ class _WaitingQueue:
 
 def _waiting(monkeypatch, default: list[str], spark: list[str]) -> None:
     monkeypatch.setattr(
-        jobs, "_queues", lambda: [_WaitingQueue("default", default), _WaitingQueue("spark", spark)]
+        job_queue, "_queues", lambda: [_WaitingQueue("default", default), _WaitingQueue("spark", spark)]
     )
     monkeypatch.setattr(
-        jobs.AllowedJob,
+        AllowedJob,
         "fetch_many",
         lambda ids, **_: [SimpleNamespace(meta={"by": one.split(" ")[1]}) for one in ids],
     )
 
 
 def test_one_user_may_have_so_many_jobs_waiting_in_all_queues_together(monkeypatch):
-    most = jobs.MAX_WAITING_OF_USER
+    most = job_queue.MAX_WAITING_OF_USER
     _waiting(monkeypatch, ["user:op"] * 7 + ["user:admin"], ["user:op"] * (most - 7))
     with pytest.raises(
         Problem, match=f"{most} jobs of user:op are waiting, at most {most} of one user may"
     ) as refused:
-        jobs.start("check_store", {}, OPERATOR)
+        job_queue.start("check_store", {}, OPERATOR)
     assert refused.value.code == "limit_reached" and "cancel" in refused.value.hint
-    jobs._check_room(ADMIN)
+    job_queue._check_room(ADMIN)
 
 
 def test_all_users_together_may_have_so_many_jobs_waiting(monkeypatch):
-    _waiting(monkeypatch, [f"user:{number}" for number in range(jobs.MAX_WAITING - 3)], ["user:x"] * 3)
-    with pytest.raises(Problem, match=f"{jobs.MAX_WAITING} jobs are waiting, at most {jobs.MAX_WAITING} may"):
-        jobs.start("check_store", {}, OPERATOR)
+    _waiting(monkeypatch, [f"user:{number}" for number in range(job_queue.MAX_WAITING - 3)], ["user:x"] * 3)
+    with pytest.raises(
+        Problem, match=f"{job_queue.MAX_WAITING} jobs are waiting, at most {job_queue.MAX_WAITING} may"
+    ):
+        job_queue.start("check_store", {}, OPERATOR)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import threading
+from dataclasses import replace
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -16,7 +17,7 @@ from django.test import Client
 from broker_store import throttle
 from broker_store.errors import NameError_, StoreClosedError
 from broker_store.rest.problems import Problem
-from mqadmin import jobs
+from mqadmin.jobs import queue
 from mqadmin.web import live, parts, server
 from mqadmin.web.middleware import MUST_SET_PASSWORD
 from tests.support import fake_runs
@@ -762,11 +763,11 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
     watcher = live.Watcher()
     sampler._watchers.add(watcher)
     monkeypatch.setattr(
-        jobs,
+        queue,
         "listing",
         lambda: [
             *map(fake_runs.run, fake_runs.RUNS),
-            fake_runs.run("running") | {"id": "check", "pipeline": None},
+            replace(fake_runs.run("running"), id="check", pipeline=None),
         ],
     )
     for key in (("jobs", ""), ("pipeline", ""), ("job", "running"), ("job", "nobody")):
@@ -784,7 +785,7 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
     def silent():
         raise Problem("jobs_unavailable", "Redis does not answer (ConnectionError)")
 
-    monkeypatch.setattr(jobs, "listing", silent)
+    monkeypatch.setattr(queue, "listing", silent)
     await sampler.ticks(4)
     await asyncio.gather(*sampler._looks)
     failed = next(frame for frame in _frames(watcher) if frame["stream"] == "pipeline")
@@ -793,13 +794,13 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
 
 def test_a_page_is_behind_when_a_state_changed_and_not_when_only_progress_did(monkeypatch):
     fake_runs.install(monkeypatch.setattr)
-    mark = jobs.mark_of(jobs.listing())
-    assert mark == jobs.moving()["mark"]
-    assert jobs.moving(runs_only=True)["mark"] == jobs.mark_of(
-        [job for job in jobs.listing() if job["pipeline"]]
+    mark = queue.mark_of(queue.listing())
+    assert mark == queue.moving().mark
+    assert queue.moving(runs_only=True).mark == queue.mark_of(
+        [job for job in queue.listing() if job.pipeline]
     )
-    running = jobs.listing()
-    running[1]["progress"] = None
-    assert jobs.mark_of(running) == mark
-    running[1]["state"] = "done"
-    assert jobs.mark_of(running) != mark
+    running = queue.listing()
+    running[1] = replace(running[1], progress=None)
+    assert queue.mark_of(running) == mark
+    running[1] = replace(running[1], state="done")
+    assert queue.mark_of(running) != mark

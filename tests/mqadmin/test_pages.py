@@ -18,6 +18,7 @@ from broker_store.rest.problems import Problem
 from mqadmin.cluster.current import install_cluster
 from mqadmin.facts.messages import Found
 from mqadmin.facts.overview import State
+from tests.support import fake_runs
 from tests.support.fake_cluster import FakeCluster
 
 PAGES = (
@@ -50,7 +51,7 @@ STARTING_PAGES = [page for page in PAGES if page not in ("/jobs/", "/pipeline/",
 
 @pytest.fixture(autouse=True)
 def no_redis(monkeypatch):
-    monkeypatch.setattr("mqadmin.jobs.listing", lambda: [])
+    monkeypatch.setattr("mqadmin.jobs.queue.listing", lambda: [])
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -386,9 +387,9 @@ def test_a_job_is_started_with_its_parameters_and_its_page_opens(fake_cluster, c
 
     def start(kind, parameters, caller):
         asked.append((kind, parameters, caller.name))
-        return {"id": "job-1"}
+        return fake_runs.job_of(id="job-1")
 
-    monkeypatch.setattr("mqadmin.jobs.start", start)
+    monkeypatch.setattr("mqadmin.jobs.queue.start", start)
     operator = client_of_role("operator")
     answer = operator.post(
         "/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""}
@@ -496,8 +497,8 @@ def test_a_job_or_schedule_that_is_not_there_is_a_404_with_one_sentence(
     def missing(*arguments):
         raise Problem("not_found", "there is no such thing")
 
-    monkeypatch.setattr("mqadmin.jobs.cancel", missing)
-    monkeypatch.setattr("mqadmin.jobs.find_run", missing)
+    monkeypatch.setattr("mqadmin.jobs.queue.cancel", missing)
+    monkeypatch.setattr("mqadmin.jobs.queue.find_run", missing)
     client = client_of_role("operator")
     for address in ("/jobs/x/cancel", "/pipeline/runs/x/cancel", "/pipeline/schedules/999/remove"):
         answer = client.post(address)
@@ -514,8 +515,8 @@ def test_a_problem_of_a_job_that_is_there_is_a_sentence_on_its_page(
     def refused(*arguments):
         raise Problem("jobs_unavailable", "Redis does not answer")
 
-    monkeypatch.setattr("mqadmin.jobs.cancel", refused)
-    monkeypatch.setattr("mqadmin.jobs.find", refused)
+    monkeypatch.setattr("mqadmin.jobs.queue.cancel", refused)
+    monkeypatch.setattr("mqadmin.jobs.queue.find", refused)
     client = client_of_role("operator")
     assert client.post("/jobs/x/cancel").status_code == 302
     text = client.get("/jobs/x/").content.decode()

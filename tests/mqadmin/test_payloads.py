@@ -6,14 +6,17 @@ from __future__ import annotations
 import csv
 import json
 import os
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
 import pytest
 
-from mqadmin import exports, jobs, pipeline
 from mqadmin.cluster.current import install_cluster
+from mqadmin.jobs import exports, pipeline, progress, queue
+from mqadmin.jobs.facts import Job
 from mqadmin.views.pipeline.page import REPORTS
+from tests.support.fake_runs import job_of
 from tests.support.hostile_cluster import AT_ONCE, HostileCluster
 from tests.support.payloads import FORMULAS, PAYLOADS
 
@@ -66,28 +69,36 @@ def structure(text: str) -> Structure:
     return parsed
 
 
-def job(words: tuple[str, ...]) -> dict:
+def job(words: tuple[str, ...]) -> Job:
     texts = {text: text for text in words}
-    return {
-        "id": "some-job", "kind": "check_store", "title": words[0], "queue": words[0], "state": "failed", "parameters": texts, "by": words[0], "canceled_by": words[0],
-        "created_ms": 1, "created": None, "started_ms": 1, "ended_ms": 2, "progress": {"text": words[0], "done": 1, "total": 2, "unit": words[0], "at_ms": 1},
-        "result": texts | {"table": [texts]}, "error": " ".join(words), "has_file": True,
-        "pipeline": None, "retry_of": None, "schedule": None,
-    }  # fmt: skip
+    return job_of(
+        title=words[0],
+        queue=words[0],
+        state="failed",
+        parameters=texts,
+        by=words[0],
+        canceled_by=words[0],
+        started_ms=1,
+        ended_ms=2,
+        progress=progress.read({"text": words[0], "done": 1, "total": 2, "unit": words[0], "at_ms": 1}),
+        result=texts | {"table": [texts]},
+        error=" ".join(words),
+        has_file=True,
+    )
 
 
-def run(words: tuple[str, ...], name: str) -> dict:
+def run(words: tuple[str, ...], name: str) -> Job:
     """A run of the pipeline that is done; its result is `result`."""
-    given = {"key": words[0], "topic": words[0]}
-    return job(words) | {
-        "id": name,
-        "pipeline": name,
-        "state": "done",
-        "error": None,
-        "parameters": given,
-        "result": {"ok": False, "errors": words[0]},
-        "retry_of": "x",
-    }
+    return replace(
+        job(words),
+        id=name,
+        pipeline=name,
+        state="done",
+        error=None,
+        parameters={"key": words[0], "topic": words[0]},
+        result={"ok": False, "errors": words[0]},
+        retry_of="x",
+    )
 
 
 def result(words: tuple[str, ...], name: str) -> dict:
@@ -141,9 +152,9 @@ def result(words: tuple[str, ...], name: str) -> dict:
 
 def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...]) -> list[str]:
     install_cluster(HostileCluster(words, clock=lambda: 1_764_000_000.0))
-    monkeypatch.setattr(jobs, "listing", lambda: [job(words), *(run(words, name) for name in REPORTS)])
-    monkeypatch.setattr(jobs, "find", lambda job_id: job(words))
-    monkeypatch.setattr(jobs, "find_run", lambda run_id: run(words, run_id))
+    monkeypatch.setattr(queue, "listing", lambda: [job(words), *(run(words, name) for name in REPORTS)])
+    monkeypatch.setattr(queue, "find", lambda job_id: job(words))
+    monkeypatch.setattr(queue, "find_run", lambda run_id: run(words, run_id))
     monkeypatch.setattr(pipeline, "read_result", lambda data, run_id: result(words, run_id))
     monkeypatch.setattr(pipeline, "read_log", lambda data, store, run_id: " ".join(words))
     found = []
@@ -264,7 +275,7 @@ def test_an_export_leaves_room_on_the_part_of_the_disk_that_the_store_can_use(tm
             return exports.write(tmp_path, "job", "csv", iter([message]), lambda *_, **__: None, 2)
 
     # 100 in use and 120 left of what is not kept back: 55 % left
-    assert export(1000, 900, 120)["messages"] == 1
+    assert export(1000, 900, 120).messages == 1
     with pytest.raises(exports.NoRoomError, match="has 14 of 100 MiB left, an export stops at 15%"):
         export(100, 14, 14)
     assert [path.name for path in tmp_path.iterdir()] == ["job.csv"], (
@@ -294,7 +305,7 @@ def test_the_file_of_a_job_is_the_export_of_that_job_and_no_link(
     (tmp_path / "exports" / "other.csv").write_text("another job's")
     (tmp_path / "exports" / "some-job.txt").write_text("no export")
     (tmp_path / "exports" / "some-job.csv").symlink_to(tmp_path / "secret_key")
-    monkeypatch.setattr(jobs, "find", lambda job_id: job(("word",)) | {"result": {"file": name}})
+    monkeypatch.setattr(queue, "find", lambda job_id: replace(job(("word",)), result={"file": name}))
     client = client_of_role("operator")
     client.raise_request_exception = False
     assert client.get("/api/v1/jobs/some-job/file").status_code == 404
@@ -306,7 +317,9 @@ def test_the_file_of_a_job_is_downloaded_and_never_opened(
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "exports").mkdir()
     (tmp_path / "exports" / "some-job.csv").write_text("topic\r\norders\r\n")
-    monkeypatch.setattr(jobs, "find", lambda job_id: job(("word",)) | {"result": {"file": "some-job.csv"}})
+    monkeypatch.setattr(
+        queue, "find", lambda job_id: replace(job(("word",)), result={"file": "some-job.csv"})
+    )
     answer = client_of_role("operator").get("/api/v1/jobs/some-job/file")
     assert (
         answer["Content-Disposition"].startswith("attachment")

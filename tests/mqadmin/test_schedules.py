@@ -10,9 +10,11 @@ from rq.utils import now
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import audit, cron, jobs, schedules
-from mqadmin.schedules import PipelineSchedule
+from mqadmin import audit
+from mqadmin.jobs import cron, queue, schedules
+from mqadmin.jobs.schedules import PipelineSchedule
 from mqadmin.web import tokens
+from tests.support.fake_runs import job_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,10 +28,10 @@ def started(monkeypatch):
 
     def start(kind, parameters, caller, **about):
         found.append((kind, parameters, caller, about))
-        return {"id": f"run-{len(found)}"}
+        return job_of(id=f"run-{len(found)}")
 
-    monkeypatch.setattr(jobs, "start", start)
-    monkeypatch.setattr(jobs, "find", lambda run_id: {"state": "running"})
+    monkeypatch.setattr(queue, "start", start)
+    monkeypatch.setattr(queue, "find", lambda run_id: job_of(state="running"))
     return found
 
 
@@ -44,17 +46,17 @@ def due(scheduler: cron.Scheduler) -> cron.Scheduler:
 def test_a_due_schedule_starts_its_run_once_and_is_due_again_later(started, user_of_role):
     user_of_role("operator")
     made = schedules.add("lineage", {"key": "order-1"}, " 30  2 * * * ", OPERATOR)
-    assert (made["cron"], made["last_run"], made["created_by"]) == ("30 2 * * *", None, "user:the-operator")
+    assert (made.cron, made.last_run, made.created_by) == ("30 2 * * *", None, "user:the-operator")
     scheduler = cron.Scheduler(connection=object())
     assert scheduler.enqueue_jobs() == [] and started == []
     due(scheduler).enqueue_jobs()
     scheduler.enqueue_jobs()
-    assert started == [("pipeline_lineage", {"key": "order-1"}, OPERATOR, {"schedule": made["id"]})]
+    assert started == [("pipeline_lineage", {"key": "order-1"}, OPERATOR, {"schedule": made.id})]
     [job] = scheduler.get_jobs()
     assert now() < job.next_enqueue_time <= now() + timedelta(days=1)
     [kept] = schedules.listing()
-    assert (kept["last_run"], kept["last_problem"]) == ("run-1", None) and kept["last_ms"]
-    assert audit.read(LogEntry.objects.get())["detail"]["schedule"] == made["id"]
+    assert (kept.last_run, kept.last_problem) == ("run-1", None) and kept.last_ms
+    assert audit.read(LogEntry.objects.get())["detail"]["schedule"] == made.id
 
 
 @pytest.mark.parametrize(
@@ -79,20 +81,20 @@ def test_schedules_survive_a_restart_and_one_that_was_removed_is_gone(started, u
     user_of_role("operator")
     first, second = (schedules.add("audit", {}, text, OPERATOR) for text in ("0 1 * * *", "0 2 * * *"))
     running = due(cron.Scheduler(connection=object()))
-    schedules.remove(first["id"])
+    schedules.remove(first.id)
     running.enqueue_jobs()
-    assert [about["schedule"] for *_, about in started] == [second["id"]]
+    assert [about["schedule"] for *_, about in started] == [second.id]
     again = cron.Scheduler(connection=object())
     again.read_schedules()
-    assert [job.schedule_id for job in again.get_jobs()] == [second["id"]]
+    assert [job.schedule_id for job in again.get_jobs()] == [second.id]
     with pytest.raises(Problem, match="no schedule"):
-        schedules.remove(first["id"])
+        schedules.remove(first.id)
 
 
 def test_one_that_is_removed_in_the_moment_it_starts_does_not_come_back(started, user_of_role, monkeypatch):
     user_of_role("operator")
     made = schedules.add("audit", {}, "0 1 * * *", OPERATOR)
-    monkeypatch.setattr(jobs, "start", lambda *_, **__: schedules.remove(made["id"]) or {"id": "run"})
+    monkeypatch.setattr(queue, "start", lambda *_, **__: schedules.remove(made.id) or job_of(id="run"))
     due(cron.Scheduler(connection=object())).enqueue_jobs()
     assert schedules.listing() == []
 
@@ -104,20 +106,20 @@ def test_while_the_run_before_is_at_work_the_next_is_left_out_and_says_so(starte
     due(scheduler).enqueue_jobs()
     due(scheduler).enqueue_jobs()
     assert len(started) == 1
-    assert schedules.listing()[0]["last_problem"] == "left out: the run before it is running"
-    monkeypatch.setattr(jobs, "find", lambda run_id: {"state": "failed"})
+    assert schedules.listing()[0].last_problem == "left out: the run before it is running"
+    monkeypatch.setattr(queue, "find", lambda run_id: job_of(state="failed"))
     due(scheduler).enqueue_jobs()
-    assert len(started) == 2 and schedules.listing()[0]["last_problem"] is None
+    assert len(started) == 2 and schedules.listing()[0].last_problem is None
     # Its record may be gone after its time; Redis may not answer at all.
     for code, count in (("not_found", 3), ("jobs_unavailable", 3)):
         monkeypatch.setattr(
-            jobs,
+            queue,
             "find",
             lambda run_id, code=code: (_ for _ in ()).throw(Problem(code, "Redis does not answer")),
         )
         due(scheduler).enqueue_jobs()
         assert len(started) == count
-    assert PipelineSchedule.objects.get(pk=made["id"]).last_problem == "Redis does not answer"
+    assert PipelineSchedule.objects.get(pk=made.id).last_problem == "Redis does not answer"
 
 
 def test_whoever_may_start_nothing_any_more_starts_nothing_by_a_schedule(started, user_of_role):
@@ -138,7 +140,7 @@ def test_whoever_may_start_nothing_any_more_starts_nothing_by_a_schedule(started
     del started[:]
     due(scheduler).enqueue_jobs()
     assert [caller.name for _, _, caller, _ in started] == ["local:me"]
-    assert [one["last_problem"] for one in schedules.listing()] == [
+    assert [one.last_problem for one in schedules.listing()] == [
         "user:the-operator may not start runs any more",
         "token:nightly may not start runs any more",
         None,
@@ -147,7 +149,7 @@ def test_whoever_may_start_nothing_any_more_starts_nothing_by_a_schedule(started
 
 def test_one_made_just_before_it_is_due_is_due_also_when_it_is_seen_just_after(monkeypatch):
     minute_ms = 29_833_334 * 60_000
-    monkeypatch.setattr("mqadmin.cron.time.time", lambda: minute_ms / 1000 + 3)
+    monkeypatch.setattr("mqadmin.jobs.cron.time.time", lambda: minute_ms / 1000 + 3)
     young, old = (
         PipelineSchedule(pk=1, job="audit", cron="* * * * *", created_ms=minute_ms - ago)
         for ago in (1_000, 3_600_000)
@@ -189,7 +191,7 @@ def test_parameters_are_those_of_the_job_and_there_is_an_end_to_schedules(monkey
 def test_an_operator_adds_and_removes_one_on_the_page_and_a_viewer_sees_it(
     fake_cluster, client_of_role, monkeypatch
 ):
-    monkeypatch.setattr(jobs, "listing", lambda: [])
+    monkeypatch.setattr(queue, "listing", lambda: [])
     operator, viewer = client_of_role("operator"), client_of_role("viewer")
     form = {
         "job": "statistics",
@@ -199,7 +201,7 @@ def test_an_operator_adds_and_removes_one_on_the_page_and_a_viewer_sees_it(
     }
     assert operator.post("/pipeline/schedules/add", form).status_code == 302
     [made] = schedules.listing()
-    assert (made["job"], made["parameters"], made["created_by"]) == (
+    assert (made.job, made.parameters, made.created_by) == (
         "statistics",
         {"topic": "orders"},
         "user:the-operator",
@@ -210,8 +212,8 @@ def test_an_operator_adds_and_removes_one_on_the_page_and_a_viewer_sees_it(
         "is no cron expression"
         in operator.post("/pipeline/schedules/add", form | {"cron": "soon"}, follow=True).content.decode()
     )
-    assert viewer.post(f"/pipeline/schedules/{made['id']}/remove").status_code == 403
-    assert operator.post(f"/pipeline/schedules/{made['id']}/remove").status_code == 302
+    assert viewer.post(f"/pipeline/schedules/{made.id}/remove").status_code == 403
+    assert operator.post(f"/pipeline/schedules/{made.id}/remove").status_code == 302
     assert schedules.listing() == []
 
 

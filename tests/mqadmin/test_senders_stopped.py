@@ -17,7 +17,7 @@ from broker_store.broker.topics import PERM_READ, TopicConfig
 from broker_store.config.name_server import NameServerSettings
 from broker_store.nameserver.routes import finish
 from broker_store.server.registration import Registration
-from mqadmin import jobs
+from mqadmin.jobs import queue
 from mqadmin.views.store.doctor import facts as checks
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
@@ -25,7 +25,7 @@ from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures
 @pytest.fixture
 async def quiet(cluster, tmp_path, monkeypatch):  # noqa: F811
     """The cluster, with a name server in its process that gives its topics out."""
-    monkeypatch.setattr(jobs, "failed_since", lambda time_ms: 0)
+    monkeypatch.setattr(queue, "failed_since", lambda time_ms: 0)
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
     monkeypatch.setattr(cluster, "_condition_looks", LooksEachTime())
     nameserver = build_name_server(NameServerSettings(), tmp_path / "namesrv")

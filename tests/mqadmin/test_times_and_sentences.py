@@ -10,8 +10,8 @@ from django.core.management import CommandError
 from rq.job import Job
 
 from broker_store.rest.problems import CODES
-from mqadmin import jobs
 from mqadmin.api import wrong
+from mqadmin.jobs import queue
 from mqadmin.management import hints
 from tests.mqadmin.test_commands import broker, cluster, run  # noqa: F401  (fixtures)
 
@@ -194,5 +194,5 @@ def test_why_a_job_failed_has_no_class_in_it(monkeypatch, trace, said):
         def latest_result(self, *arguments, **options):
             return type("Result", (), {"exc_string": trace})()
 
-    told = jobs._error_sentence(Failed())
+    told = queue._error_sentence(Failed())
     assert told.startswith(said) and "Error" not in told

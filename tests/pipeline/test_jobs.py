@@ -20,7 +20,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 
 from broker_store.messages import Message
 from broker_store.pipeline import jobs
-from mqadmin import pipeline
+from mqadmin.jobs import pipeline
 from mqadmin.views.pipeline.page import REPORTS
 from tests.pipeline import plain
 from tests.support import stores

@@ -85,6 +85,7 @@ from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traff
 from mqadmin.facts.sends import PathOfSends
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
+from mqadmin.jobs.facts import ResendPlan, TopicOfLetters
 from mqadmin.views.store.cache.facts import CachePicture, ReadingGroup, ReadTotals
 from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.store.layout.facts import Both
@@ -1046,31 +1047,29 @@ class FakeCluster:
         ]
         return {"levels": told, "delayed": sum(level["count"] for level in told), "complete": True}
 
-    def dead_letters(self, group, to, limit, left_out) -> dict:
+    def dead_letters(self, group, to, limit, left_out) -> ResendPlan:
         dead, now_ms = self.group(group).dead, self._now_ms()
         count = min(limit, max(0, dead.messages - 4))
-        return {
-            "group": group,
-            "to": to,
-            "limit": limit,
-            "goes_to": f"%RETRY%{group}" if to == "group" else None,
-            "messages": count,
-            "left": max(0, dead.messages - 4) - count,
-            "sent_before": min(4, dead.messages),
-            "left_out_before": 0,
-            "skipped": 0,
-            "without_topic": 0,
-            "to_send": count,
-            "of_limit": count,
-            "topics": [{"topic": "orders", "messages": count, "exists": True, "is_taken": True}]
-            if count
-            else [],
-            "complete": True,
-            "cannot": "",
-            # fmt: skip
-            "oldest_ms": now_ms - 7_200_000 if count else None,
-            "newest_ms": now_ms - 5_400_000 if count else None,
-        }
+        orders = TopicOfLetters(topic="orders", messages=count, exists=True, is_taken=True)
+        return ResendPlan(
+            group=group,
+            to=to,
+            limit=limit,
+            goes_to=f"%RETRY%{group}" if to == "group" else None,
+            messages=count,
+            left=max(0, dead.messages - 4) - count,
+            sent_before=min(4, dead.messages),
+            left_out_before=0,
+            skipped=0,
+            without_topic=0,
+            to_send=count,
+            of_limit=count,
+            topics=[orders] if count else [],
+            complete=True,
+            cannot="",
+            oldest_ms=now_ms - 7_200_000 if count else None,
+            newest_ms=now_ms - 5_400_000 if count else None,
+        )
 
     def fate(self, stored) -> dict | None:
         """That of a few messages of the topic orders, one of each kind."""

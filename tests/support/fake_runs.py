@@ -4,12 +4,15 @@ Spark."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from broker_store.check.doctor import GRADES, findings_of
 from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport, Finding
 from broker_store.rest.problems import Problem
-from mqadmin import jobs, pipeline
+from mqadmin.jobs import pipeline, queue
+from mqadmin.jobs.facts import OVER, Job, JobProgress, Step
 
 HOUR_MS = 3_600_000
 BEGAN_MS = int(time.time() * 1000)
@@ -167,30 +170,71 @@ RUNS = {
 }
 
 
-def run(name: str) -> dict:
+def run(name: str) -> Job:
     job, state, parameters, ago = RUNS[name]
     asked = BEGAN_MS - ago * 1000
-    over, waits = state in jobs.OVER, state == "waiting"
+    over, waits = state in OVER, state == "waiting"
     steps = [
-        {"text": text, "began_ms": asked + 200 + 14_000 * n}
+        Step(text=text, began_ms=asked + 200 + 14_000 * n)
         for n, text in enumerate(
             ("starting Spark", "records", "queues") if name != "starting" else ("starting Spark",)
         )
     ]
-    progress = {
-        "text": steps[-1]["text"],
-        "steps": steps,
-        "unit": "partitions",
-        "at_ms": BEGAN_MS,
-        **({} if name == "starting" else {"done": 31, "total": 86, "running": 2}),
-    }
-    return {
-        "id": name, "kind": f"pipeline/{job}", "title": pipeline.JOBS[job].title, "queue": "spark", "state": state, "parameters": parameters, "by": "user:olivia",
-        "canceled_by": "user:admin" if state in ("canceled", "canceling") else None, "created_ms": asked, "created": None, "started_ms": None if waits else asked + 200,
-        "ended_ms": asked + 44_600 if over else None, "progress": None if waits else progress, "result": pipeline.summary(job, RESULTS[name]) if state == "done" else None,
-        "error": "there is no topic invoices in STORE; it has orders, page-views, payments" if state == "failed" else None, "has_file": False,
-        "pipeline": job, "retry_of": "canceled" if name == "audit" else None, "schedule": 1 if name == "archive" else None,
-    }  # fmt: skip
+    done, total, running = (None, None, None) if name == "starting" else (31, 86, 2)
+    progress = JobProgress(
+        text=steps[-1].text,
+        steps=steps,
+        unit="partitions",
+        at_ms=BEGAN_MS,
+        done=done,
+        total=total,
+        running=running,
+    )
+    return job_of(
+        id=name,
+        kind=f"pipeline_{job}",
+        title=pipeline.JOBS[job].title,
+        queue="spark",
+        state=state,
+        parameters=parameters,
+        canceled_by="user:admin" if state in ("canceled", "canceling") else None,
+        created_ms=asked,
+        started_ms=None if waits else asked + 200,
+        ended_ms=asked + 44_600 if over else None,
+        progress=None if waits else progress,
+        result=pipeline.summary(job, RESULTS[name]) if state == "done" else None,
+        error="there is no topic invoices in STORE; it has orders, page-views, payments"
+        if state == "failed"
+        else None,
+        pipeline=job,
+        retry_of="canceled" if name == "audit" else None,
+        schedule=1 if name == "archive" else None,
+    )
+
+
+def job_of(**facts: Any) -> Job:
+    """A job that waits, with these facts in place of its own."""
+    waiting = Job(
+        id="some-job",
+        kind="check_store",
+        title="Check the store",
+        queue="default",
+        state="waiting",
+        parameters={},
+        by="user:olivia",
+        canceled_by=None,
+        created_ms=1,
+        started_ms=None,
+        ended_ms=None,
+        progress=None,
+        result=None,
+        error=None,
+        has_file=False,
+        pipeline=None,
+        retry_of=None,
+        schedule=None,
+    )
+    return replace(waiting, **facts)
 
 
 LOG_FILE = "/store/commitlog/00000000000067108864"
@@ -261,27 +305,41 @@ def check_result(findings: tuple[Finding, ...]) -> dict:
     }
 
 
-def check(name: str) -> dict:
+def check(name: str) -> Job:
     """A run of the store doctor."""
     state, ago = CHECKS[name]
     asked = BEGAN_MS - ago * 1000
     result = check_result(CHECK_FINDINGS if name == "check-bad" else ()) if state == "done" else None
-    return run("running") | {
-        "id": name, "kind": "check_store", "title": "Check the store", "queue": "default", "state": state, "parameters": {}, "pipeline": None, "created_ms": asked,
-        "started_ms": asked + 200, "ended_ms": asked + 9_200 if state in jobs.OVER else None, "result": result, "error": "STORE is no store directory" if state == "failed" else None,
-        "progress": {"text": "log, 3 found", "done": 120 << 20, "total": 341 << 20, "running": None, "unit": "bytes", "at_ms": BEGAN_MS, "steps": []},
-    }  # fmt: skip
+    progress = JobProgress(
+        text="log, 3 found",
+        done=120 << 20,
+        total=341 << 20,
+        running=None,
+        unit="bytes",
+        at_ms=BEGAN_MS,
+        steps=[],
+    )
+    return job_of(
+        id=name,
+        state=state,
+        created_ms=asked,
+        started_ms=asked + 200,
+        ended_ms=asked + 9_200 if state in OVER else None,
+        result=result,
+        error="STORE is no store directory" if state == "failed" else None,
+        progress=progress,
+    )
 
 
-def _find(job_id: str, name: str | None = None) -> dict:
+def _find(job_id: str, name: str | None = None) -> Job:
     if job_id not in RUNS and job_id not in CHECKS:
         raise Problem("not_found", f"there is no job {job_id} (any more)")
     return run(job_id) if job_id in RUNS else check(job_id)
 
 
 def install(set_attribute=setattr) -> None:
-    set_attribute(jobs, "listing", lambda: [*map(run, RUNS), *map(check, CHECKS)])
-    set_attribute(jobs, "find", _find)
-    set_attribute(jobs, "find_run", _find)
+    set_attribute(queue, "listing", lambda: [*map(run, RUNS), *map(check, CHECKS)])
+    set_attribute(queue, "find", _find)
+    set_attribute(queue, "find_run", _find)
     set_attribute(pipeline, "read_result", lambda data, run_id: RESULTS[run_id])
     set_attribute(pipeline, "read_log", lambda data, store, run_id: LOG)

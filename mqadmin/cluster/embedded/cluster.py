@@ -84,7 +84,7 @@ from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.server.send_group import SENT
 from broker_store.turns import in_turns
 from broker_store.units import fields_of
-from mqadmin import condition, dead_letters, signs, waiting, write_routes
+from mqadmin import condition, signs, waiting, write_routes
 from mqadmin.facts.groups import (
     Dead,
     Group,
@@ -101,8 +101,10 @@ from mqadmin.facts.sends import PathOfSends
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 from mqadmin.facts.waiting import SHOWN_HALVES
+from mqadmin.jobs import dead_letters
+from mqadmin.jobs.facts import ResendPlan
+from mqadmin.jobs.left_out import Range
 from mqadmin.knowing import FromBroker
-from mqadmin.left_out import Range
 from mqadmin.listings import Listings
 from mqadmin.shared_looks import SharedLooks
 from mqadmin.views.store.cache import facts as cache
@@ -847,9 +849,11 @@ class EmbeddedCluster:
         self._own_group(name)
         forget_group(self._parts, name, clean_offset=True)
 
-    def dead_letters(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> dict:
-        """What sending a group's dead letters again would do (mqadmin/dead_letters.py); `left_out` is what
-        earlier runs left out. NotFoundError. For a thread: it reads records."""
+    def dead_letters(
+        self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]
+    ) -> ResendPlan:
+        """Return what sending a group's dead letters again would do; `left_out` is what earlier runs left
+        out. Raises NotFoundError. For a thread: it reads records."""
 
         def places() -> tuple:
             if group not in self._parts.groups.names:

@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
 from broker_store.units import document_of
-from mqadmin import dead_letters
+from mqadmin.jobs import dead_letters
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
 from mqadmin.process.rest_client import segment
 from mqadmin.views.store.disk.facts import timeline_of

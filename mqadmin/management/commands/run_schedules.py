@@ -11,6 +11,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *arguments: str, **options) -> None:
-        from mqadmin.cron import Scheduler
+        from mqadmin.jobs.cron import Scheduler
 
         Scheduler().start()

@@ -216,8 +216,8 @@ class Run:
 
         from django.conf import settings
 
-        from mqadmin import jobs
         from mqadmin.cluster.current import current_cluster
+        from mqadmin.jobs import queue
         from mqadmin.process.children import Children
 
         children = self._children = Children(
@@ -227,7 +227,7 @@ class Run:
             manage=MANAGE,
         )
         current_cluster().children = children.state
-        for failure in await children.start(jobs.mark_interrupted):
+        for failure in await children.start(queue.mark_interrupted):
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(children.watch(), name="children"))
 
@@ -264,11 +264,11 @@ class Run:
         for watch in self._watches:
             watch.cancel()
         if self._children is not None:
-            from mqadmin import jobs
+            from mqadmin.jobs import queue
 
             loop = asyncio.get_running_loop()
             await self._limited(
-                "jobs", loop.run_in_executor(None, self._children.stop, jobs.mark_interrupted), 3.0
+                "jobs", loop.run_in_executor(None, self._children.stop, queue.mark_interrupted), 3.0
             )
         if self._process is not None:
             await self._limited("broker", self._process.stop(), None)

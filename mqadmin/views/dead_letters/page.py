@@ -10,10 +10,11 @@ from django.urls import path
 
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
-from mqadmin import dead_letters, jobs
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
-from mqadmin.left_out import of_group
+from mqadmin.jobs import dead_letters, queue
+from mqadmin.jobs.kinds import RESEND
+from mqadmin.jobs.left_out import of_group
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
 
@@ -23,8 +24,8 @@ ASKED = ("to", "limit", "confirm")
 
 @page("operator", takes=dict.fromkeys(ASKED, text))
 async def resend(request, name):
-    """Shows the plan; a form with the group's name typed once more starts the job. What was typed stays in
-    the form."""
+    """Show the plan. A form with the group's name typed again starts the job; what was typed stays in the
+    form."""
     names.check_group(name)
     asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ASKED}
     errors: dict[str, str] = {}
@@ -43,12 +44,12 @@ async def resend(request, name):
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}
-            async with aaudited(request.caller, "start", "job", jobs.RESEND, parameters=parameters) as record:
+            async with aaudited(request.caller, "start", "job", RESEND, parameters=parameters) as record:
                 job = await asyncio.to_thread(
-                    lambda: jobs.start(jobs.RESEND, parameters, request.caller, confirm=asked["confirm"])
+                    lambda: queue.start(RESEND, parameters, request.caller, confirm=asked["confirm"])
                 )
-                record["id"] = job["id"]
-            return redirect("job", job_id=job["id"])
+                record["id"] = job.id
+            return redirect("job", job_id=job.id)
         except Problem as problem:
             if problem.code == "confirmation_needed":
                 errors["confirm"] = f"Type {name} to confirm."

@@ -14,7 +14,6 @@ from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin import dead_letters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
@@ -22,7 +21,8 @@ from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import OffsetMove
-from mqadmin.left_out import of_group
+from mqadmin.jobs import dead_letters
+from mqadmin.jobs.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
 from mqadmin.views.store.disk.facts import MOST_HISTORY_HOURS
 from mqadmin.views.topics.facts import found_topic

@@ -1,4 +1,4 @@
-"""Background jobs: start, look at, cancel, fetch the file that one made."""
+"""Background jobs: start, show, cancel, fetch the file that one made."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from django.http import FileResponse, HttpRequest
 from ninja import Router, Status
 
 from broker_store.rest.problems import Problem
-from mqadmin import audit, jobs
+from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
+from mqadmin.jobs import queue, runs
 
 router = Router()
 MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}
@@ -21,10 +22,7 @@ MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=
 @router.get("/jobs", response=schemas.Jobs)
 def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Jobs, newest first."""
-    newest_first = paging.page(
-        jobs.listing(), lambda job: f"{(1 << 53) - (job['created_ms'] or 0):017d}/{job['id']}", cursor, limit
-    )
-    return newest_first
+    return paging.page(queue.listing(), paging.newest_first, cursor, limit)
 
 
 @router.post("/jobs", response={202: schemas.Job})
@@ -36,14 +34,14 @@ def start_job(request: HttpRequest, body: schemas.NewJob):
     would send."""
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
-        job = jobs.start(body.kind, body.parameters, caller, confirm=body.confirm)
-        record["id"] = job["id"]
+        job = queue.start(body.kind, body.parameters, caller, confirm=body.confirm)
+        record["id"] = job.id
     return Status(202, job)
 
 
 @router.get("/jobs/{job_id}", response=schemas.Job)
 def show_job(request: HttpRequest, job_id: str):
-    return jobs.find(job_id)
+    return queue.find(job_id)
 
 
 @router.post("/jobs/{job_id}/cancel", response=schemas.Job)
@@ -51,15 +49,15 @@ def cancel_job(request: HttpRequest, job_id: str):
     """Stop a job, with everything it started; what waits is taken off its queue."""
     caller = need(request, "operator")
     with audit.audited(caller, "cancel", "job", job_id[:100]):
-        return jobs.cancel(job_id, caller)
+        return queue.cancel(job_id, caller)
 
 
 @router.post("/jobs/{job_id}/retry", response={202: schemas.Job})
 def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
-    """Start a job that has ended once more, as another job; one that wants it confirmed wants that again."""
+    """Start a job that has ended again, as another job; one that needs a confirmation needs it again."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", job_id[:100]) as record:
-        job = jobs.retry(job_id, caller, confirm, record)
+        job = queue.retry(job_id, caller, confirm, record)
     return Status(202, job)
 
 
@@ -67,13 +65,13 @@ def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
 def job_file(request: HttpRequest, job_id: str):
     """What an export wrote, as a download."""
     need(request, "operator")
-    job = jobs.find(job_id)
-    if not job["has_file"]:
+    job = queue.find(job_id)
+    if not job.has_file or job.result is None:
         raise Problem("not_found", "this job has made no file")
-    # The name comes out of Redis and may be anything, so it is only compared with those that an export of
-    # this job may have.
-    name = job["result"]["file"]
-    path = jobs.data_directory() / "exports" / f"{job['id']}{PurePath(str(name)).suffix}"
+    # The name comes from Redis and may be anything, so it is only compared with those that an export of this
+    # job may have.
+    name = job.result["file"]
+    path = runs.data_directory() / "exports" / f"{job.id}{PurePath(str(name)).suffix}"
     if path.name != name or path.suffix not in MEDIA_TYPES or path.is_symlink() or not path.is_file():
         raise Problem("not_found", "the file is not there any more")
     return FileResponse(

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from broker_store.check.report import WORDS_OF_COUNTS
-from mqadmin import jobs as background
+from broker_store.units import fields_of
+from mqadmin.jobs.facts import Job, JobProgress
 from mqadmin.templatetags import units
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
 NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
 
 
-def with_share(row: dict) -> dict:
-    """`share` of the work done in per cent, None when the job cannot say."""
-    progress = row["progress"] or {}
-    done, total = progress.get("done"), progress.get("total")
-    row["share"] = (
-        min(100, 100 * done // total)
-        if isinstance(done, int) and isinstance(total, int) and total > 0
-        else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A list of objects in a result."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[object]]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJob(Job):
+    """A job with what its pages show beside its facts."""
+
+    share: int | None  # per cent of the work that is done; None: unknown
+    over: bool
+    facts: list[tuple[str, object]]  # of its result
+    tables: list[Table]
+
+
+def shown(job: Job) -> ShownJob:
+    facts, tables = _shown(job.result or {})
+    return ShownJob(
+        **fields_of(job), share=share_of(job.progress), over=job.is_over, facts=facts, tables=tables
     )
-    row["over"] = row["state"] in background.OVER
-    row["facts"], row["tables"] = _shown(row["result"] or {})
-    return row
 
 
-def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
-    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too. No error
-    is not an unknown one."""
-    facts, tables = [], []
+def share_of(progress: JobProgress | None) -> int | None:
+    """Return how much of the work is done, in per cent; None for unknown."""
+    if progress is None or progress.done is None or not progress.total or progress.total < 0:
+        return None
+    return min(100, 100 * progress.done // progress.total)
+
+
+def _shown(result: dict[str, Any]) -> tuple[list[tuple[str, object]], list[Table]]:
+    """Return a result as pairs and tables: a list of objects is a table, an object within it is pairs too. An
+    error that is null is no pair: there was none."""
+    facts: list[tuple[str, object]] = []
+    tables: list[Table] = []
     for name, value in result.items():
         title = _title(name)
         if name == "error" and value is None:
@@ -36,12 +61,12 @@ def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
             columns = list(dict.fromkeys(column for item in value[:MAX_ROWS] for column in item))
             rows = [[_text(column, item.get(column)) for column in columns] for item in value[:MAX_ROWS]]
             tables.append(
-                {
-                    "title": title,
-                    "columns": [_title(column) for column in columns],
-                    "rows": rows,
-                    "left_out": len(value) - len(rows),
-                }
+                Table(
+                    title=title,
+                    columns=[_title(column) for column in columns],
+                    rows=rows,
+                    left_out=len(value) - len(rows),
+                )
             )
         elif isinstance(value, dict):
             facts += [(f"{title}: {_title(key)}", _text(key, item)) for key, item in value.items()]
@@ -51,12 +76,13 @@ def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
 
 
 def _title(name: str) -> str:
-    """A name without its unit, which stands with the value; in words where the name alone would mislead."""
+    """Return a name without its unit, which stands with the value; other words where the name alone would
+    mislead."""
     return WORDS_OF_COUNTS.get(name) or name.removesuffix("_ms").replace("_", " ")
 
 
 def _text(name: str, value: object) -> object:
-    """A value with its unit, which stands at the end of its name; None stays None, for unknown."""
+    """Return a value with its unit, which is the end of its name; None stays None, for unknown."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name in NAMES:

@@ -1,10 +1,10 @@
-"""What runs in the background. Each look is a short visit to Redis, in a thread of its own, never on the
-loop."""
+"""What runs in the background. Each read of Redis is short, and in a thread of its own, never on the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpResponseNotAllowed
@@ -13,10 +13,11 @@ from django.urls import path, reverse
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import jobs as background
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.jobs.facts import with_share
+from mqadmin.jobs import queue
+from mqadmin.jobs.kinds import KINDS, PIPELINE, RESEND
+from mqadmin.views.jobs.facts import shown
 from mqadmin.views.page import page, said, show_problem
 
 # What can stand in an address; the page that shows it checks it
@@ -28,32 +29,31 @@ async def jobs(request):
     return render(request, "jobs/table.html" if request.htmx else "jobs/page.html", await _listing(request))
 
 
-async def _listing(request) -> dict:
+async def _listing(request) -> dict[str, Any]:
     try:
-        rows, problem = await asyncio.to_thread(background.listing), None
+        rows, problem = [shown(one) for one in await asyncio.to_thread(queue.listing)], None
     except Problem as error:
-        rows, problem = None, error
-    for row in rows or []:
-        with_share(row)
+        rows, problem = [], error
     kinds = [
         {"name": name, "title": kind.title, "role": kind.role, "allowed": request.caller.may(kind.role)}
-        for name, kind in background.KINDS.items()
-        if name not in background.PIPELINE
+        for name, kind in KINDS.items()
+        if name not in PIPELINE
     ]
     topics = []
     if not request.htmx and current_cluster().state().state in ("running", "read_only"):
         topics = current_cluster().offered_topics()
     return {
         "jobs": rows,
-        "mark": background.mark_of(rows or []),
+        "mark": queue.mark_of(rows),
         "problem": problem,
         "kinds": kinds,
         "topics": topics,
     }
 
 
-async def _with_problem(request, kind: str, parameters: dict, problem: Problem | NameError_):
-    """The form again with what was typed, and what is wrong beside the field that the problem begins with."""
+async def _with_problem(request, kind: str, parameters: dict[str, str], problem: Problem | NameError_):
+    """Draw the form again with what was typed, and what is wrong beside the field whose name the problem
+    begins with."""
     field = next(
         (name for name in parameters.keys() | {"topic", "group"} if f"{problem}".startswith(f"{name} ")),
         "form",
@@ -67,12 +67,12 @@ async def _with_problem(request, kind: str, parameters: dict, problem: Problem |
 
 @page()
 async def job(request, job_id):
-    row = with_share(await asyncio.to_thread(background.find, job_id))
-    if row["pipeline"]:
+    row = shown(await asyncio.to_thread(queue.find, job_id))
+    if row.pipeline:
         return redirect("run", run_id=job_id)
-    if row["kind"] == "crash_lab":
+    if row.kind == "crash_lab":
         return redirect("lab_run", job_id=job_id)
-    context = {"job": row, "mark": background.mark_of([row])}
+    context = {"job": row, "mark": queue.mark_of([row])}
     return render(request, "jobs/facts.html" if request.htmx else "jobs/job.html", context)
 
 
@@ -83,19 +83,19 @@ async def start_job(request):
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     kind = request.POST.get("kind", "")
-    takes = background.KINDS[kind].takes if kind in background.KINDS else ()
+    takes = KINDS[kind].takes if kind in KINDS else ()
     parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
     # What it would do is shown before, and confirmed there
-    if kind == background.RESEND and GROUP.fullmatch(parameters.get("group", "")):
+    if kind == RESEND and GROUP.fullmatch(parameters.get("group", "")):
         address = reverse("dead_letters", args=[parameters["group"]])
         return redirect(f"{address}?{urlencode({'to': parameters.get('to', 'group')})}")
     try:
         async with aaudited(request.caller, "start", "job", kind[:100], parameters=parameters) as record:
-            row = await asyncio.to_thread(background.start, kind, parameters, request.caller)
-            record["id"] = row["id"]
+            row = await asyncio.to_thread(queue.start, kind, parameters, request.caller)
+            record["id"] = row.id
     except (Problem, NameError_) as problem:
         return await _with_problem(request, kind, parameters, problem)
-    return redirect("job", job_id=row["id"])
+    return redirect("job", job_id=row.id)
 
 
 @page("operator")
@@ -104,7 +104,7 @@ async def cancel_job(request, job_id):
         return HttpResponseNotAllowed(["POST"])
     try:
         async with aaudited(request.caller, "cancel", "job", job_id[:100]):
-            await asyncio.to_thread(background.cancel, job_id, request.caller)
+            await asyncio.to_thread(queue.cancel, job_id, request.caller)
     except Problem as problem:
         show_problem(request, problem)
     return (

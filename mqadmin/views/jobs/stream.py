@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from mqadmin import jobs
+from mqadmin.jobs import queue
 from mqadmin.views.view import Stream
 
 STREAMS = {
-    "jobs": Stream(lambda cluster, name: jobs.moving(), 4, in_thread=True, in_turn=False),
-    "job": Stream(lambda cluster, name: jobs.state_of(name), 2, jobs.check_id, in_thread=True, in_turn=False),
+    "jobs": Stream(lambda cluster, name: queue.moving(), 4, in_thread=True, in_turn=False),
+    "job": Stream(
+        lambda cluster, name: queue.state_of(name), 2, queue.check_id, in_thread=True, in_turn=False
+    ),
 }

@@ -6,10 +6,11 @@ from __future__ import annotations
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from mqadmin import audit, jobs, pipeline, schedules
+from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
+from mqadmin.jobs import pipeline, queue, runs, schedules
 from mqadmin.process import run_file
 
 router = Router()
@@ -18,12 +19,7 @@ router = Router()
 @router.get("/pipeline", response=schemas.PipelineJobs)
 def list_pipeline_jobs(request: HttpRequest):
     """The jobs there are, and what each may be given."""
-    return {
-        "items": [
-            {"name": job.name, "title": job.title, "lead": job.lead, "takes": job.takes, "needs": job.needs}
-            for job in pipeline.JOBS.values()
-        ]
-    }
+    return {"items": [*pipeline.JOBS.values()]}
 
 
 @router.get("/pipeline/schedules", response=schemas.Schedules)
@@ -34,14 +30,14 @@ def list_schedules(request: HttpRequest):
 
 @router.post("/pipeline/schedules", response={201: schemas.Schedule})
 def add_schedule(request: HttpRequest, body: schemas.NewSchedule):
-    """Have a job run at the times of a cron expression, with the rights of whoever asks for it now."""
+    """Have a job run at the times of a cron expression, with the role that its maker has at each run."""
     caller = need(request, "operator")
     parameters = body.parameters.dict(exclude_none=True)
     with audit.audited(
         caller, "create", "schedule", body.job, cron=body.cron, parameters=parameters
     ) as record:
         made = schedules.add(body.job, parameters, body.cron, caller)
-        record["id"] = made["id"]
+        record["id"] = made.id
     return Status(201, made)
 
 
@@ -57,9 +53,9 @@ def remove_schedule(request: HttpRequest, schedule_id: int):
 @router.get("/pipeline/{job}/runs", response=schemas.Jobs)
 def list_runs(request: HttpRequest, job: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Runs of one job, newest first."""
-    runs = [run for run in jobs.listing() if run["pipeline"] == pipeline.job_of(job).name]
+    name = pipeline.job_of(job).name
     return paging.page(
-        runs, lambda run: f"{(1 << 53) - (run['created_ms'] or 0):017d}/{run['id']}", cursor, limit
+        [run for run in queue.listing() if run.pipeline == name], paging.newest_first, cursor, limit
     )
 
 
@@ -69,25 +65,25 @@ def start_run(request: HttpRequest, job: str, body: schemas.RunParameters):
     caller = need(request, "operator")
     chosen, parameters = pipeline.job_of(job), body.dict(exclude_none=True)
     with audit.audited(caller, "start", "job", chosen.kind, parameters=parameters) as record:
-        run = jobs.start(chosen.kind, parameters, caller)
-        record["id"] = run["id"]
+        run = queue.start(chosen.kind, parameters, caller)
+        record["id"] = run.id
     return Status(202, run)
 
 
 @router.get("/pipeline/{job}/runs/{run_id}", response=schemas.Job)
 def show_run(request: HttpRequest, job: str, run_id: str):
     """State, progress and, at the end, a summary of the result."""
-    return jobs.find_run(run_id, job)
+    return queue.find_run(run_id, job)
 
 
 @router.get("/pipeline/{job}/runs/{run_id}/result", response=schemas.RunResult)
 def run_result(request: HttpRequest, job: str, run_id: str):
     """The whole result of a run that is done."""
-    run = jobs.find_run(run_id, job)
+    run = queue.find_run(run_id, job)
     return {
-        "run": run["id"],
+        "run": run.id,
         "job": job,
-        "result": schemas.facts(pipeline.read_result(jobs.data_directory(), run["id"])),
+        "result": schemas.facts(pipeline.read_result(runs.data_directory(), run.id)),
     }
 
 
@@ -95,8 +91,8 @@ def run_result(request: HttpRequest, job: str, run_id: str):
 def run_logs(request: HttpRequest, job: str, run_id: str):
     """Its steps with their times, and what Spark and Java said."""
     need(request, "operator")
-    run, data = jobs.find_run(run_id, job), jobs.data_directory()
-    return {"run": run["id"], "text": pipeline.read_log(data, run_file.store_directory(data), run["id"])}
+    run, data = queue.find_run(run_id, job), runs.data_directory()
+    return {"run": run.id, "text": pipeline.read_log(data, run_file.store_directory(data), run.id)}
 
 
 @router.post("/pipeline/{job}/runs/{run_id}/cancel", response=schemas.Job)
@@ -104,13 +100,13 @@ def cancel_run(request: HttpRequest, job: str, run_id: str):
     """Stop a run, with its Java and Python processes; one that waits is taken off its queue."""
     caller = need(request, "operator")
     with audit.audited(caller, "cancel", "job", run_id[:100]):
-        return jobs.cancel(jobs.find_run(run_id, job)["id"], caller)
+        return queue.cancel(queue.find_run(run_id, job).id, caller)
 
 
 @router.post("/pipeline/{job}/runs/{run_id}/retry", response={202: schemas.Job})
 def retry_run(request: HttpRequest, job: str, run_id: str):
-    """The same once more, with the same parameters, as another run."""
+    """Start the same job again, with the same parameters, as another run."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", run_id[:100]) as record:
-        run = jobs.retry(jobs.find_run(run_id, job)["id"], caller, record=record)
+        run = queue.retry(queue.find_run(run_id, job).id, caller, record=record)
     return Status(202, run)

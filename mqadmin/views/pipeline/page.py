@@ -1,11 +1,13 @@
-"""The pipeline: start a run, see how far it is, what came of it, and when the next comes by itself.
+"""The pipeline: start a run, see how far it is and its result, and when the next starts by itself.
 
-Runs stand in Redis and results in files; each look is made in a thread of its own, never on the loop.
+Runs stand in Redis and results in files; each read is made in a thread of its own, never on the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
@@ -15,14 +17,16 @@ from django.urls import path
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
-from mqadmin import jobs, pipeline, schedules
+from broker_store.units import fields_of
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
+from mqadmin.jobs import pipeline, queue, runs, schedules
+from mqadmin.jobs.facts import Job, JobProgress, Schedule
 from mqadmin.process import run_file
 from mqadmin.templatetags import units
 from mqadmin.views.asked import moment_of
 from mqadmin.views.bars import MAX_BARS, bars
-from mqadmin.views.jobs.facts import with_share
+from mqadmin.views.jobs import facts as jobs_facts
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
 
 MAX_ROWS = 200  # of a table; REST has the rest
@@ -35,17 +39,23 @@ async def overview(request):
     return render(request, template, await _listing(request))
 
 
-async def _listing(request) -> dict:
+async def _listing(request) -> dict[str, Any]:
     try:
-        found, problem = await asyncio.to_thread(jobs.listing), None
+        found, problem = await asyncio.to_thread(queue.listing), None
     except Problem as error:
         found, problem = [], error
-    runs = [shown(run) for run in found if run["pipeline"]]
-    context = {"runs": runs, "problem": problem, "mark": jobs.mark_of(runs), "jobs": pipeline.JOBS.values()}
+    runs = [shown(run) for run in found if run.pipeline]
+    context: dict[str, Any] = {
+        "runs": runs,
+        "problem": problem,
+        "mark": queue.mark_of(runs),
+        "jobs": pipeline.JOBS.values(),
+    }
     if request.htmx:
         return context
     context["schedules"] = [
-        one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()
+        ShownSchedule(**fields_of(one), given=given_text(one.parameters))
+        for one in await sync_to_async(schedules.listing)()
     ]
     context["topics"] = []
     if current_cluster().state().state in ("running", "read_only"):
@@ -54,8 +64,8 @@ async def _listing(request) -> dict:
 
 
 async def _with_problem(request, form: str, problem: Problem | NameError_ | ValueError):
-    """The page again with what was typed into one of its forms, and what is wrong beside the field where that
-    is known."""
+    """Draw the page again with what was typed into one of its forms. What is wrong stands beside its field,
+    where that is known."""
     field = (
         problem.field
         if isinstance(problem, WrongField)
@@ -83,11 +93,11 @@ async def start(request, name):
     try:
         job, parameters = pipeline.job_of(name), parameters_of(request.POST)
         async with aaudited(request.caller, "start", "job", job.kind, parameters=parameters) as record:
-            run = await asyncio.to_thread(jobs.start, job.kind, parameters, request.caller)
-            record["id"] = run["id"]
+            run = await asyncio.to_thread(queue.start, job.kind, parameters, request.caller)
+            record["id"] = run.id
     except (Problem, NameError_, ValueError) as problem:
         return await _with_problem(request, name, problem)
-    return redirect("run", run_id=run["id"])
+    return redirect("run", run_id=run.id)
 
 
 @page("operator")
@@ -101,10 +111,10 @@ async def add_schedule(request):
             request.caller, "create", "schedule", job.name, cron=cron, parameters=parameters
         ) as record:
             made = await sync_to_async(schedules.add)(job.name, parameters, cron, request.caller)
-            record["id"] = made["id"]
+            record["id"] = made.id
         messages.success(
             request,
-            f"{made['title']} runs at {made['cron']}, next at {units.moment_text(made['next_ms'])[:16]} UTC.",
+            f"{made.title} runs at {made.cron}, next at {units.moment_text(made.next_ms)[:16]} UTC.",
         )
     except (Problem, NameError_, ValueError) as problem:
         return await _with_problem(request, "schedule", problem)
@@ -124,9 +134,11 @@ async def remove_schedule(request, schedule_id):
     return redirect("pipeline")
 
 
-def parameters_of(form) -> dict:
-    """What a form gives a run. WrongField."""
-    given = {name: form[name].strip() for name in ("key", "topic") if form.get(name, "").strip()}
+def parameters_of(form) -> dict[str, Any]:
+    """Return the parameters that a form gives a run. Raises WrongField."""
+    given: dict[str, Any] = {
+        name: form[name].strip() for name in ("key", "topic") if form.get(name, "").strip()
+    }
     for field, name in (("from", "begin_ms"), ("to", "end_ms")):
         with of_field(field):
             moment = moment_of(form.get(field, "").strip(), None)
@@ -137,14 +149,15 @@ def parameters_of(form) -> dict:
 
 @page()
 async def run(request, run_id):
-    found = shown(await asyncio.to_thread(jobs.find_run, run_id))
-    context = {"run": found, "mark": jobs.mark_of([found]), "job": pipeline.JOBS[found["pipeline"]]}
-    if found["state"] == "done":
+    found = shown(await asyncio.to_thread(queue.find_run, run_id))
+    name = found.pipeline or ""  # of a run it is never None
+    context = {"run": found, "mark": queue.mark_of([found]), "job": pipeline.JOBS[name]}
+    if found.state == "done":
         try:
-            result = await asyncio.to_thread(pipeline.read_result, jobs.data_directory(), run_id)
+            result = await asyncio.to_thread(pipeline.read_result, runs.data_directory(), run_id)
             context |= {
-                "report": REPORTS[found["pipeline"]](result),
-                "report_template": f"pipeline/{found['pipeline']}.html",
+                "report": REPORTS[name](result),
+                "report_template": f"pipeline/{name}.html",
             }
         except Problem as problem:
             context["gone"] = problem
@@ -153,7 +166,7 @@ async def run(request, run_id):
 
 @page("operator")
 async def run_log(request, run_id):
-    found, data = await asyncio.to_thread(jobs.find_run, run_id), jobs.data_directory()
+    found, data = await asyncio.to_thread(queue.find_run, run_id), runs.data_directory()
     text = await asyncio.to_thread(pipeline.read_log, data, run_file.store_directory(data), run_id)
     template = "pipeline/log_text.html" if request.htmx else "pipeline/log.html"
     return render(request, template, {"run": found, "text": text})
@@ -165,7 +178,7 @@ async def cancel_run(request, run_id):
         return HttpResponseNotAllowed(["POST"])
     try:
         async with aaudited(request.caller, "cancel", "job", run_id[:100]):
-            await asyncio.to_thread(lambda: jobs.cancel(jobs.find_run(run_id)["id"], request.caller))
+            await asyncio.to_thread(lambda: queue.cancel(queue.find_run(run_id).id, request.caller))
     except Problem as problem:
         show_problem(request, problem)
     return redirect("run", run_id=run_id)
@@ -178,31 +191,55 @@ async def retry_run(request, run_id):
     try:
         async with aaudited(request.caller, "retry", "job", run_id[:100]) as record:
             again = await asyncio.to_thread(
-                lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller, record=record)
+                lambda: queue.retry(queue.find_run(run_id).id, request.caller, record=record)
             )
     except Problem as problem:
         show_problem(request, problem)
         return redirect("run", run_id=run_id)
-    return redirect("run", run_id=again["id"])
+    return redirect("run", run_id=again.id)
 
 
 # A run
 
 
-def shown(run: dict) -> dict:
-    """A run with what pages show beside its facts."""
-    with_share(run)
-    run["cells"] = _cells(run["progress"] or {}) if run["state"] == "running" else []
-    run["steps"] = _steps(run)
-    run["given"] = given_text(run["parameters"])
-    run["said"] = _said(run)
-    run["is_bad"] = (
-        run["state"] == "done" and run["pipeline"] == "audit" and not (run["result"] or {}).get("ok")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """A step that began, and how long it took."""
+
+    text: str
+    took_ms: int | None  # None: it has not ended, or that is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRun(jobs_facts.ShownJob):
+    """A run with what its pages show beside its facts."""
+
+    cells: list[str]  # a word for each partition, or for several
+    steps: list[StepTime]
+    given: list[tuple[str, object]]  # its parameters
+    said: str  # its result in a few words
+    is_bad: bool  # an audit that found errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSchedule(Schedule):
+    """A schedule with its parameters as text."""
+
+    given: list[tuple[str, object]]
+
+
+def shown(run: Job) -> ShownRun:
+    return ShownRun(
+        **fields_of(jobs_facts.shown(run)),
+        cells=_cells(run.progress) if run.state == "running" and run.progress is not None else [],
+        steps=_steps(run),
+        given=given_text(run.parameters),
+        said=_said(run),
+        is_bad=run.state == "done" and run.pipeline == "audit" and not (run.result or {}).get("ok"),
     )
-    return run
 
 
-def given_text(parameters: dict) -> list[tuple[str, object]]:
+def given_text(parameters: dict[str, Any]) -> list[tuple[str, object]]:
     titles = {"key": "key", "topic": "topic", "begin_ms": "from", "end_ms": "to"}
     return [
         (title, units.moment_given(parameters[name]) if name.endswith("_ms") else parameters[name])
@@ -211,13 +248,10 @@ def given_text(parameters: dict) -> list[tuple[str, object]]:
     ]
 
 
-def _cells(progress: dict) -> list[str]:
-    """A word for each partition of the step at work; which of them is done Spark does not say, only how
-    many."""
-    done, running, total = (
-        progress.get(name) if isinstance(progress.get(name), int) else 0
-        for name in ("done", "running", "total")
-    )
+def _cells(progress: JobProgress) -> list[str]:
+    """Return a word for each partition of the present step. Spark reports how many of them are done, not
+    which."""
+    done, running, total = progress.done or 0, progress.running or 0, progress.total or 0
     if not 0 <= done <= total or total <= 0:
         return []
     each = -(-total // MAX_CELLS)
@@ -226,23 +260,21 @@ def _cells(progress: dict) -> list[str]:
     return states[::each]
 
 
-def _steps(run: dict) -> list[dict]:
-    """What it did so far, with how long each took; the last is still at it."""
-    steps = [
-        step for step in (run["progress"] or {}).get("steps") or [] if isinstance(step.get("began_ms"), int)
-    ]
-    ends = [*(step["began_ms"] for step in steps[1:]), run["ended_ms"]]
+def _steps(run: Job) -> list[StepTime]:
+    """Return what it did so far, with how long each step took; the last has not ended while it runs."""
+    steps = run.progress.steps if run.progress is not None else []
+    ends = [*(step.began_ms for step in steps[1:]), run.ended_ms]
     return [
-        {"text": step["text"], "took_ms": units.minus(end, step["began_ms"])}
+        StepTime(text=step.text, took_ms=units.minus(end, step.began_ms))
         for step, end in zip(steps, ends, strict=False)
-        if step["text"] != "done"
+        if step.text != "done"
     ]
 
 
-def _said(run: dict) -> str:
-    """What came of a run, in a few words."""
-    result = run["result"]
-    if run["state"] != "done" or not isinstance(result, dict):
+def _said(run: Job) -> str:
+    """Return the result of a run in a few words, "" where it has none."""
+    result = run.result
+    if run.state != "done" or result is None:
         return ""
 
     def many(name: str, noun: str) -> str:
@@ -253,23 +285,23 @@ def _said(run: dict) -> str:
             else f"unknown {noun}s"
         )
 
-    if run["pipeline"] == "audit":
+    if run.pipeline == "audit":
         return (
             f"{many('records', 'record')} in order"
             if result.get("ok")
             else f"{many('errors', 'error')}, {many('warnings', 'warning')}"
         )
-    if run["pipeline"] == "statistics":
+    if run.pipeline == "statistics":
         return f"{many('messages', 'message')} in {many('topics', 'topic')}"
-    if run["pipeline"] == "lineage":
+    if run.pipeline == "lineage":
         return f"{many('records', 'record')} in {many('topics', 'topic')}"
     return f"{many('records', 'new record')} in {many('files', 'file')}"
 
 
-# What came of it, for its template
+# Its result, for its template
 
 
-def _audit(result: dict) -> dict:
+def _audit(result: dict[str, Any]) -> dict[str, Any]:
     findings, kinds = result["findings"], result["kinds"]
     severity = {one["kind"]: one["severity"] for one in findings}
     order = {"error": 0, "warning": 1}
@@ -277,7 +309,7 @@ def _audit(result: dict) -> dict:
     return {
         "ok": result["ok"],
         "errors": result["errors"],
-        # What was not come to, an index that cannot be read, is not counted: unknown.
+        # What was not read, such as a damaged index, is not counted: unknown.
         "counts": {
             name: result["counts"].get(name)
             for name in ("records", "units", "queues", "entries", "index_files", "log_end")
@@ -290,11 +322,11 @@ def _audit(result: dict) -> dict:
         ),
         "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
         "left_out": max(0, len(findings) - MAX_ROWS),
-        "not_compared": result.get("not_compared", ()),  # results of older versions do not say it
+        "not_compared": result.get("not_compared", ()),  # results of older versions do not have it
     }
 
 
-def _statistics(result: dict) -> dict:
+def _statistics(result: dict[str, Any]) -> dict[str, Any]:
     topics = result["topics"]
     hours = _filled([(hour["hour_ms"] // 1000, hour["messages"]) for hour in result["hours"]])
     delay_of = {hour["hour_ms"] // 1000: hour.get("delay_ms_p99") for hour in result["hours"]}
@@ -333,14 +365,13 @@ def _statistics(result: dict) -> dict:
     }
 
 
-def _cell(row: dict) -> dict:
-    """A tag or group; what an older result does not tell is unknown."""
+def _cell(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a tag or group; what an older result does not have is unknown."""
     return dict.fromkeys(("size_p50", "size_p99", "delay_ms_p50", "delay_ms_p99", "distinct_keys")) | row
 
 
 def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Hours in which nothing was stored are a 0 between those in which something was: what was counted, not a
-    gap."""
+    """Return times and counts. An hour in which nothing was stored is a 0, not a gap: it was counted."""
     if not hours:
         return [], []
     known = dict(hours)
@@ -350,7 +381,7 @@ def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return list(times), [known.get(at, 0) for at in times]
 
 
-def _lineage(result: dict) -> dict:
+def _lineage(result: dict[str, Any]) -> dict[str, Any]:
     records, before = result["records"], None
     for record in records:
         record["since_ms"] = units.minus(record["store_ms"], before)
@@ -368,7 +399,7 @@ def _lineage(result: dict) -> dict:
     }
 
 
-def _archive(result: dict) -> dict:
+def _archive(result: dict[str, Any]) -> dict[str, Any]:
     days = result["days"]
     by_day: dict[str, int] = {}
     for one in days:

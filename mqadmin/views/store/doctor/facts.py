@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from broker_store.check.doctor import HARMLESS
 from broker_store.rest.problems import Problem
-from mqadmin import jobs
+from broker_store.units import document_of
+from mqadmin.jobs import queue
+from mqadmin.jobs.facts import Job
 
 KIND = "check_store"
 STREAMED = 50  # findings of a frame; REST and page have all
@@ -18,17 +20,17 @@ OFFLINE = (
 
 def listing() -> list[dict]:
     """The runs there are, newest first."""
-    return [_told(job) for job in jobs.listing() if job["kind"] == KIND]
+    return [_told(job) for job in queue.listing() if job.kind == KIND]
 
 
 def start(caller) -> dict:
-    return _told(jobs.start(KIND, {}, caller))
+    return _told(queue.start(KIND, {}, caller))
 
 
 def find(run_id: str) -> dict:
     """A run; a Problem when there is none of this id."""
-    job = jobs.find(run_id)
-    if job["kind"] != KIND:
+    job = queue.find(run_id)
+    if job.kind != KIND:
         raise Problem("not_found", f"there is no check {run_id}")
     return _told(job)
 
@@ -57,28 +59,23 @@ def watched(run_id: str) -> dict:
 
 def last_findings() -> int:
     """How many findings the last check that was done has, but for the harmless; 0 when there was none."""
-    done = jobs.last_done(KIND)
-    grades = ((done or {}).get("result") or {}).get("grades") or {}
+    done = queue.last_done(KIND)
+    grades = ((done and done.result) or {}).get("grades") or {}
     return sum(count for grade, count in grades.items() if grade != HARMLESS)
 
 
-def _told(job: dict) -> dict:
-    result = job["result"] or {}
+def _told(job: Job) -> dict:
+    result = job.result or {}
     return {
-        **{
-            name: job[name]
-            for name in (
-                "id",
-                "state",
-                "by",
-                "created_ms",
-                "started_ms",
-                "ended_ms",
-                "progress",
-                "error",
-                "canceled_by",
-            )
-        },
+        "id": job.id,
+        "state": job.state,
+        "by": job.by,
+        "created_ms": job.created_ms,
+        "started_ms": job.started_ms,
+        "ended_ms": job.ended_ms,
+        "progress": document_of(job.progress),
+        "error": job.error,
+        "canceled_by": job.canceled_by,
         "ok": result.get("ok"),
         "counts": result.get("counts"),
         "kinds": result.get("kinds"),
@@ -86,5 +83,5 @@ def _told(job: dict) -> dict:
         "log_end": result.get("log_end"),
         "findings": result.get("findings") or [],
         "plan": result.get("plan"),
-        "mark": jobs.mark_of([job]),
+        "mark": queue.mark_of([job]),
     }

@@ -13,9 +13,9 @@ from django.urls import path, reverse
 
 from broker_store.check.doctor import GRADES, LOST
 from broker_store.rest.problems import Problem
-from mqadmin import jobs
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
+from mqadmin.jobs.facts import OVER
 from mqadmin.views.page import page
 from mqadmin.views.store.doctor import facts as checks
 
@@ -73,7 +73,7 @@ def shown(run: dict) -> dict:
         explained.add(finding["kind"])
     plan = run["plan"]
     return run | {
-        "over": run["state"] in jobs.OVER,
+        "over": run["state"] in OVER,
         "share": min(100, 100 * done // total)
         if isinstance(done, int) and isinstance(total, int) and total > 0
         else None,

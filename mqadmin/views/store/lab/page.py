@@ -9,8 +9,9 @@ from django.urls import path
 
 from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS
 from broker_store.rest.problems import Problem
-from mqadmin import jobs
 from mqadmin.audit import aaudited
+from mqadmin.jobs import queue
+from mqadmin.jobs.parameters import LAB_TAKES
 from mqadmin.views.page import page, trouble
 from mqadmin.views.store.recoveries import facts as recoveries
 
@@ -38,7 +39,7 @@ async def _shown(asked: dict, errors: dict) -> dict:
     """The page with what was typed into its form, and what is wrong with it."""
     try:
         rows, problem = (
-            [job for job in await asyncio.to_thread(jobs.listing) if job["kind"] == "crash_lab"][:ROWS],
+            [job for job in await asyncio.to_thread(queue.listing) if job.kind == "crash_lab"][:ROWS],
             None,
         )
     except Problem as error:
@@ -63,12 +64,12 @@ async def _start(request):
             request, 403, "Not allowed", f"This needs the role operator; you are {request.caller.role}."
         )
     parameters = {
-        name: request.POST[name].strip() for name in jobs.LAB_TAKES if request.POST.get(name, "").strip()
+        name: request.POST[name].strip() for name in LAB_TAKES if request.POST.get(name, "").strip()
     }
     try:
         async with aaudited(request.caller, "start", "job", "crash_lab", parameters=parameters) as record:
-            row = await asyncio.to_thread(jobs.start, "crash_lab", parameters, request.caller)
-            record["id"] = row["id"]
+            row = await asyncio.to_thread(queue.start, "crash_lab", parameters, request.caller)
+            record["id"] = row.id
     except Problem as problem:
         field = next((name for name in ("messages", "seed") if f"{problem}".startswith(f"{name} ")), "form")
         return render(
@@ -77,19 +78,19 @@ async def _start(request):
             await _shown(LAB_BEGINS | parameters, {field: f"{problem}"}),
             status=problem.status,
         )
-    return redirect("lab_run", job_id=row["id"])
+    return redirect("lab_run", job_id=row.id)
 
 
 @page()
 async def lab_run(request, job_id):
-    job = await asyncio.to_thread(jobs.find, job_id)
-    if job["kind"] != "crash_lab":
+    job = await asyncio.to_thread(queue.find, job_id)
+    if job.kind != "crash_lab":
         raise Problem("not_found", f"{job_id} is no run of the crash lab")
     recovery = await asyncio.to_thread(recoveries.of_lab, job_id)
     context = {
         "job": job,
-        "over": job["state"] in jobs.OVER,
-        "killed": POINTS.get(job["parameters"].get("point")),
+        "over": job.is_over,
+        "killed": POINTS.get(job.parameters.get("point", "")),
         "recovery": recovery,
     }
     return render(request, "store/lab/facts.html" if request.htmx else "store/lab/run.html", context)

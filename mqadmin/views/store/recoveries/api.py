@@ -8,10 +8,10 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from mqadmin import jobs
 from mqadmin.api import schemas
 from mqadmin.api.auth import need
 from mqadmin.audit import aaudited
+from mqadmin.jobs import queue
 from mqadmin.views.sources import measured
 from mqadmin.views.store.recoveries import facts as kept
 
@@ -31,8 +31,8 @@ async def dry_run(request: HttpRequest, body: schemas.DryRun):
     none; its result names the record."""
     caller = need(request, "operator")
     async with aaudited(caller, "start", "job", "dry_run") as record:
-        job = await asyncio.to_thread(jobs.start, "dry_run", {"accept_damage": body.accept_damage}, caller)
-        record["id"] = job["id"]
+        job = await asyncio.to_thread(queue.start, "dry_run", {"accept_damage": body.accept_damage}, caller)
+        record["id"] = job.id
         return Status(202, job)
 
 

@@ -10,9 +10,9 @@ from django.shortcuts import redirect, render
 from django.urls import path
 
 from broker_store.rest.problems import Problem
-from mqadmin import jobs
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
+from mqadmin.jobs import queue
 from mqadmin.views.asked import PART, one_of
 from mqadmin.views.page import page, slice_of
 from mqadmin.views.store.recoveries import facts as kept
@@ -55,16 +55,16 @@ async def dry_run(request):
     try:
         async with aaudited(request.caller, "start", "job", "dry_run") as record:
             row = await asyncio.to_thread(
-                jobs.start,
+                queue.start,
                 "dry_run",
                 {"accept_damage": request.POST.get("accept_damage") == "on"},
                 request.caller,
             )
-            record["id"] = row["id"]
+            record["id"] = row.id
     except Problem as problem:
         messages.error(request, f"{problem}")
         return redirect("recovery")
-    return redirect("job", job_id=row["id"])
+    return redirect("job", job_id=row.id)
 
 
 PAGES = (

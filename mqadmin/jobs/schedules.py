@@ -2,8 +2,8 @@
 UTC).
 
 They stand in the database, so a restart, or a Redis that is gone, loses none. `manage.py run_schedules`, a
-child of runbroker, starts what is due (`mqadmin/cron.py`). What was due while it did not run is not made up
-for.
+child of runbroker, starts what is due (`mqadmin/jobs/cron.py`). A run that was due while it did not run is
+left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from rq.cron import CronJob
 from broker_store.rest.callers import Caller
 from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
-from mqadmin import pipeline
+from mqadmin.jobs import pipeline
+from mqadmin.jobs.facts import Schedule
 
 MAX_SCHEDULES = 50
 MAX_CRON = 100
@@ -38,7 +39,7 @@ class PipelineSchedule(models.Model):
     cron = models.CharField(max_length=MAX_CRON)
     created_by = models.CharField(max_length=160)
     created_ms = models.BigIntegerField()
-    # What came of it last: a run, or the reason why there is none.
+    # The last run, or the reason why there was none.
     last_ms = models.BigIntegerField(null=True)
     last_run = models.CharField(max_length=64, blank=True)
     last_problem = models.CharField(max_length=300, blank=True)
@@ -58,7 +59,8 @@ class ScheduledJob(CronJob):
 
 
 def cron_job(cron: str, **more: Any) -> ScheduledJob:
-    """rq's own, which knows when it is due; a Problem for what is no cron expression, or never comes."""
+    """Return a job of rq, which computes when it is due. Raises Problem for what is no cron expression, or
+    names a day that never comes."""
     text = " ".join(cron.split())
     if len(text) > MAX_CRON or len(text.split()) != len(FIELDS):
         raise Problem(
@@ -73,7 +75,7 @@ def cron_job(cron: str, **more: Any) -> ScheduledJob:
 
 
 def _wrong_field(text: str) -> str:
-    """Which field of a cron expression cannot be taken, and what it takes."""
+    """Return which field of a cron expression is wrong, and what it takes."""
     for number, (value, (name, takes)) in enumerate(zip(text.split(), FIELDS, strict=True)):
         alone = ["*"] * len(FIELDS)
         alone[number] = value
@@ -84,8 +86,8 @@ def _wrong_field(text: str) -> str:
     return "no month has that day"
 
 
-def add(job: str, parameters: dict, cron: str, caller: Caller) -> dict:
-    """Store a schedule; its description."""
+def add(job: str, parameters: dict[str, Any], cron: str, caller: Caller) -> Schedule:
+    """Store a schedule, and return it. Raises Problem."""
     checked, due = pipeline.checked(job, parameters), cron_job(cron)
     if PipelineSchedule.objects.count() >= MAX_SCHEDULES:
         raise Problem(
@@ -97,7 +99,7 @@ def add(job: str, parameters: dict, cron: str, caller: Caller) -> dict:
     return describe(made)
 
 
-def listing() -> list[dict]:
+def listing() -> list[Schedule]:
     return [describe(schedule) for schedule in PipelineSchedule.objects.all()]
 
 
@@ -112,21 +114,21 @@ def remove(schedule_id: int) -> None:
     find(schedule_id).delete()
 
 
-def describe(schedule: PipelineSchedule) -> dict:
+def describe(schedule: PipelineSchedule) -> Schedule:
     following = cron_job(schedule.cron).next_enqueue_time
     assert following is not None  # of a job with a cron expression
     next_ms = int(following.timestamp() * 1000)
-    return {
-        "id": schedule.pk,
-        "job": schedule.job,
-        "title": pipeline.JOBS[schedule.job].title if schedule.job in pipeline.JOBS else schedule.job,
-        "parameters": schedule.parameters,
-        "cron": schedule.cron,
-        "created_by": schedule.created_by,
-        "created_ms": schedule.created_ms,
-        "next_ms": next_ms,
-        "next": time_text(next_ms),
-        "last_ms": schedule.last_ms,
-        "last_run": schedule.last_run or None,
-        "last_problem": schedule.last_problem or None,
-    }
+    return Schedule(
+        id=schedule.pk,
+        job=schedule.job,
+        title=pipeline.JOBS[schedule.job].title if schedule.job in pipeline.JOBS else schedule.job,
+        parameters=schedule.parameters,
+        cron=schedule.cron,
+        created_by=schedule.created_by,
+        created_ms=schedule.created_ms,
+        next_ms=next_ms,
+        next=time_text(next_ms),
+        last_ms=schedule.last_ms,
+        last_run=schedule.last_run or None,
+        last_problem=schedule.last_problem or None,
+    )

@@ -1,10 +1,10 @@
 """The process that starts scheduled runs: rq's cron scheduler, reading its jobs from the database each time
 it wakes.
 
-It takes what rq decides, when a schedule is due, and leaves what rq would do: put a function with pickled
-arguments on a queue. A run starts by the same way as one that somebody asked for: kind and parameters are
-checked, the role is that of whoever made the schedule as it is now, and an audit record is left. When the run
-before has not ended, the next is left out.
+It uses rq's decision when a schedule is due, and not what rq would then do: put a function with pickled
+arguments on a queue. A run starts the same way as one that a user starts: kind and parameters are checked,
+the role is the present one of the user or token that made the schedule, and an audit record is written. When
+the previous run has not ended, the next is left out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from rq.utils import now
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
-from mqadmin import audit, jobs, schedules
-from mqadmin.schedules import PipelineSchedule
+from mqadmin import audit
+from mqadmin.jobs import queue, schedules
+from mqadmin.jobs.facts import OVER
+from mqadmin.jobs.schedules import PipelineSchedule
 from mqadmin.web import roles
 from mqadmin.web.tokens import ApiToken
 
 log = logging.getLogger(__name__)
 
 YOUNG_MS = 30_000
-LOOK_SECONDS = 5.0  # until a new schedule is known; cron's own step is a minute
+READ_SECONDS = 5.0  # at most until a new schedule is read; cron's own step is a minute
 
 
 class Scheduler(CronScheduler):
@@ -53,21 +55,21 @@ class Scheduler(CronScheduler):
         self._cron_jobs = [known.get(one.pk) or _due(one) for one in PipelineSchedule.objects.all()]
 
     def calculate_sleep_interval(self) -> float:
-        return min(LOOK_SECONDS, super().calculate_sleep_interval())
+        return min(READ_SECONDS, super().calculate_sleep_interval())
 
 
 def _due(schedule: PipelineSchedule) -> schedules.ScheduledJob:
     job = schedules.cron_job(schedule.cron, name=f"{schedule.job}-{schedule.pk}")
     job.schedule_id = schedule.pk
     if time.time() * 1000 - schedule.created_ms < YOUNG_MS:
-        # What was told when it was made holds, also when it is seen only after that minute began.
+        # The time that was shown when it was made holds, also when it is read only after that minute began.
         job.set_enqueue_time(datetime.fromtimestamp(schedule.created_ms / 1000, UTC))
     return job
 
 
 def start(schedule_id: int) -> None:
-    """Start the run of a schedule that is due, and keep what came of it; one that was removed meanwhile is no
-    more."""
+    """Start the run of a schedule that is due, and store its id or why there is none. A schedule that was
+    removed meanwhile starts none."""
     try:
         schedule = schedules.find(schedule_id)
     except Problem:
@@ -80,8 +82,8 @@ def start(schedule_id: int) -> None:
         with audit.audited(
             caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk
         ) as record:
-            run = jobs.start(kind, schedule.parameters, caller, schedule=schedule.pk)
-            record["id"] = schedule.last_run = run["id"]
+            run = queue.start(kind, schedule.parameters, caller, schedule=schedule.pk)
+            record["id"] = schedule.last_run = run.id
     except Problem as problem:
         log.warning("schedule %d (%s) did not start: %s", schedule.pk, schedule.job, problem)
         schedule.last_problem = f"{problem}"[:300]
@@ -93,18 +95,18 @@ def start(schedule_id: int) -> None:
 
 def _check_the_one_before(run_id: str) -> None:
     try:
-        before = jobs.find(run_id)["state"] if run_id else "done"
+        before = queue.find(run_id).state if run_id else "done"
     except Problem as problem:
         if problem.code != "not_found":
             raise
         return  # its record was removed after its time
-    if before not in jobs.OVER:
+    if before not in OVER:
         raise Problem("conflict", f"left out: the run before it is {before}")
 
 
 def caller_of(name: str) -> Caller:
-    """Whoever made a schedule, with the role they have today; a Problem when they may start no run any
-    more."""
+    """Return the user or token that made a schedule, with its present role. Raises Problem when it may start
+    no run any more."""
     kind, _, who = name.partition(":")
     role = None
     if kind == "user":

@@ -1,12 +1,12 @@
-"""Runs of the pipeline as the dashboard knows them: which jobs there are, what each may be given, what a run
-leaves.
+"""Runs of the pipeline, as the dashboard handles them: which jobs there are, what each may be given, and the
+files of a run.
 
     data/archive/                 what the job `archive` writes, and the only place it writes to
-    data/pipeline/RUN.json        the whole result of a run; in Redis stands a summary, since Redis is small
-    data/pipeline/RUN.log         its steps with their times, and what Spark and Java said
+    data/pipeline/RUN.json        the whole result of a run; Redis has a summary, since Redis is small
+    data/pipeline/RUN.log         its steps with their times, and the output of Spark and Java
 
 Nothing here imports pyspark: a run is `manage.py pipeline` in a process of its own, started by a worker
-(`mqadmin/jobs.py`). Arguments are checked by `checked` where they come in and once more in the worker, since
+(`mqadmin/jobs/runs.py`). Arguments are checked by `checked` where they come in and again in the worker, since
 Redis lies in between.
 """
 
@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from broker_store.formats import moment, names
 from broker_store.rest.problems import Problem
@@ -45,7 +45,7 @@ class PipelineJob:
 
     @property
     def kind(self) -> str:
-        """Its name among the jobs of `mqadmin/jobs.py`."""
+        """Its name in KINDS of `mqadmin/jobs/kinds.py`."""
         return f"pipeline_{self.name}"
 
 
@@ -86,8 +86,9 @@ def job_of(name: str) -> PipelineJob:
 # What a run is given
 
 
-def checked(name: str, parameters: dict) -> dict:
-    """The parameters of a run, each known and within its bounds; those that were left empty are left out."""
+def checked(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run, each known and within its bounds, without those that are empty. Raises
+    Problem; NameError_ for a topic."""
     job = job_of(name)
     given = {parameter: value for parameter, value in parameters.items() if value not in (None, "")}
     refuse_unknown(name, given, job.takes)
@@ -100,7 +101,7 @@ def checked(name: str, parameters: dict) -> dict:
     return found
 
 
-def refuse_unknown(job: str, parameters: dict, takes: Iterable[str]) -> None:
+def refuse_unknown(job: str, parameters: dict[str, Any], takes: Iterable[str]) -> None:
     unknown = parameters.keys() - set(takes)
     if unknown:
         raise Problem("invalid", f"{job} has no parameter {min(unknown)!r:.60}")
@@ -120,7 +121,7 @@ def _key(value: object) -> str:
 
 
 def _time(value: object) -> int:
-    """Milliseconds since 1970; of a number, or of text that says a time."""
+    """Return milliseconds since 1970 of a number, or of a text that is a time."""
     try:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(
@@ -136,9 +137,9 @@ _CHECKS = {"topic": _topic, "key": _key, "begin_ms": _time, "end_ms": _time}
 _OPTIONS = {"topic": "--topic", "key": "--key", "begin_ms": "--from-time", "end_ms": "--to-time"}
 
 
-def arguments(name: str, parameters: dict, data: Path, store: Path) -> list[str]:
-    """Those of `manage.py` for a run. Each value is joined to its option, so none is taken for another
-    option."""
+def arguments(name: str, parameters: dict[str, Any], data: Path, store: Path) -> list[str]:
+    """Return the arguments of `manage.py` for a run. Each value is joined to its option, so that none is read
+    as another option."""
     given = [f"{_OPTIONS[parameter]}={value}" for parameter, value in parameters.items()]
     if name == "archive":
         given.append(f"--out={archive_directory(data)}")
@@ -149,7 +150,7 @@ def archive_directory(data: Path) -> Path:
     return data / "archive"
 
 
-# What a run leaves
+# The files of a run
 
 
 def directory(data: Path) -> Path:
@@ -157,8 +158,8 @@ def directory(data: Path) -> Path:
 
 
 def prepare(data: Path, keep_seconds: float) -> None:
-    """Make the directory of results and logs, and remove what is older than `keep_seconds`, also what killed
-    runs left in Spark's."""
+    """Make the directory of results and logs. Remove what is older than `keep_seconds`, also files of killed
+    runs in Spark's directory."""
     path = directory(data)
     path.mkdir(mode=0o700, exist_ok=True)
     oldest = time.time() - keep_seconds
@@ -184,7 +185,7 @@ def _of_run(data: Path, run: str, suffix: str) -> Path:
     return directory(data) / f"{run}{suffix}"
 
 
-def write_result(data: Path, run: str, result: dict) -> None:
+def write_result(data: Path, run: str, result: dict[str, Any]) -> None:
     path = result_path(data, run)
     part = path.with_suffix(".part")
     with open(part, "w", opener=_private) as file:
@@ -196,13 +197,13 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def open_log(data: Path, run: str):
-    """For the run's own lines and for all that its processes say; only appended to."""
+def open_log(data: Path, run: str) -> IO[bytes]:
+    """Open the log of a run, for its own lines and the output of its processes, to append to."""
     return open(log_path(data, run), "ab", buffering=0, opener=_private)
 
 
 def cut_log(data: Path, run: str) -> None:
-    """Keep the end of a log that grew long."""
+    """Keep the last LOG_KEPT_BYTES of a log that is longer."""
     path = log_path(data, run)
     size = path.stat().st_size
     if size > LOG_KEPT_BYTES:
@@ -212,8 +213,8 @@ def cut_log(data: Path, run: str) -> None:
         path.write_bytes(b"... the beginning was cut off\n" + end.partition(b"\n")[2])
 
 
-def read_result(data: Path, run: str) -> dict:
-    """The whole result; a Problem when it is not (any more) there."""
+def read_result(data: Path, run: str) -> dict[str, Any]:
+    """Return the whole result. Raises Problem when it is not there (any more), or too large."""
     path = result_path(data, run)
     try:
         if path.stat().st_size > MAX_RESULT_BYTES:
@@ -228,7 +229,7 @@ def read_result(data: Path, run: str) -> dict:
 
 
 def read_log(data: Path, store: Path, run: str) -> str:
-    """The end of a run's log, without paths of this machine; "" when nothing was said."""
+    """Return the end of a run's log, without paths of this machine; "" when there is no log."""
     try:
         with open(log_path(data, run), "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -242,8 +243,8 @@ def read_log(data: Path, store: Path, run: str) -> str:
 
 
 def without_paths(text: str, data: Path, store: Path) -> str:
-    """Places of this machine by what they are: who looks at runs need not know where they lie."""
-    project = Path(__file__).resolve().parent.parent
+    """Return the text with the paths of this machine replaced by names: readers of runs need no paths."""
+    project = Path(__file__).resolve().parents[2]
     places = {
         store: "STORE",
         data: "DATA",
@@ -258,11 +259,11 @@ def without_paths(text: str, data: Path, store: Path) -> str:
 
 
 def sentence_of(errors: str, status: int) -> str:
-    """Why a run ended, from what its process said at last: our own sentence, else the last error, else its
-    status."""
-    told = re.findall(r"^CommandError: (.+)$", errors, re.MULTILINE)
-    if told:
-        return told[-1]
+    """Return why a run ended, from the end of its process's output: the sentence of a CommandError, else the
+    last error, else its exit status."""
+    sentences = re.findall(r"^CommandError: (.+)$", errors, re.MULTILINE)
+    if sentences:
+        return sentences[-1]
     if "java.lang.OutOfMemoryError" in errors:
         return "Java ran out of memory; free some, or run `manage.py pipeline` with a larger --heap"
     if status < 0:
@@ -277,8 +278,8 @@ def sentence_of(errors: str, status: int) -> str:
     return re.sub(r"^[\w.]*(?:Error|Exception): ", "", last.strip())
 
 
-def summary(name: str, result: dict) -> dict:
-    """The few numbers of a result that lists show."""
+def summary(name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a result that lists show."""
     if name == "audit":
         return {
             "ok": result["ok"],

@@ -12,10 +12,11 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.rest.http import MAX_LIMIT
+from mqadmin.jobs.facts import Exported
 from mqadmin.process.rest_client import RestClient
 
 FORMS = ("jsonl", "csv")
@@ -35,8 +36,9 @@ class NoRoomError(Exception):
 
 def messages_of_topic(
     broker: RestClient, topic: str, begin_ms: int | None, end_ms: int | None, limit: int
-) -> Iterator[dict]:
-    """Up to `limit` messages of a topic that were stored in [begin_ms, end_ms], queue after queue, by offset.
+) -> Iterator[dict[str, Any]]:
+    """Yield up to `limit` messages of a topic that were stored in [begin_ms, end_ms], queue after queue, by
+    offset, as REST gives them.
 
     The end of each queue is what it was when the export began, so it ends while the topic goes on.
     """
@@ -74,9 +76,14 @@ def messages_of_topic(
 
 
 def write(
-    directory: Path, name: str, form: str, messages: Iterator[dict], progress: Callable[..., None], limit: int
-) -> dict:
-    """Write `messages` to `directory/name.form`; {"file", "messages", "bytes"}."""
+    directory: Path,
+    name: str,
+    form: str,
+    messages: Iterator[dict[str, Any]],
+    progress: Callable[..., None],
+    limit: int,
+) -> Exported:
+    """Write `messages` to `directory/name.form`. Raises NoRoomError."""
     assert form in FORMS
     path = directory / f"{name}.{form}"
     unfinished = _unfinished(directory, name)
@@ -99,7 +106,7 @@ def write(
     finally:
         unfinished.unlink(missing_ok=True)
     progress("written", count, count, "messages", last=True)
-    return {"file": path.name, "messages": count, "bytes": path.stat().st_size, "complete": count < limit}
+    return Exported(file=path.name, messages=count, bytes=path.stat().st_size, complete=count < limit)
 
 
 def _unfinished(directory: Path, name: str) -> Path:
@@ -107,14 +114,14 @@ def _unfinished(directory: Path, name: str) -> Path:
 
 
 def remove_unfinished(directory: Path, name: str) -> None:
-    """Take away what an export that was killed had written; its process may still be at it, and then ends
-    with a file without a name."""
+    """Remove what an export that was killed had written. Its process may still run: it then writes to a file
+    without a name."""
     _unfinished(directory, name).unlink(missing_ok=True)
 
 
 def remove_old(directory: Path, before: float) -> None:
-    """Take away files last written before a time (seconds since 1970): results of jobs that are forgotten,
-    halves of jobs that were killed."""
+    """Remove files last written before a time (seconds since 1970): results of jobs whose records are gone,
+    and parts of exports that were killed."""
     for path in directory.iterdir():
         if path.suffix in (".part", *(f".{form}" for form in FORMS)) and path.stat().st_mtime < before:
             path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Dead letters that were left out when those of their group were sent again (mqadmin/dead_letters.py), so
-that they can be sent later.
+"""Dead letters that were left out when those of their group were sent again (mqadmin/jobs/dead_letters.py),
+so that they can be sent later.
 
-They lie before the place up to which letters were taken up, and were not sent: their topic was not there, or
-took no messages. A row is a range of offsets of a queue. What lies at or after the place is in no row that
-counts: a run that was killed before it noted its place meets these letters once more.
+They lie before the committed offset up to which letters were taken up, and were not sent: their topic did not
+exist, or took no messages. A row is a range of offsets of a queue. Rows at or after the committed offset do
+not count: a run that was killed before its commit reads these letters again.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LeftOut:
         self._group = group
 
     def begin(self, queue_id: int, low: int, place: int) -> list[Range]:
-        """Letters of a queue that wait in [low, place), in order. All other rows of the queue are deleted:
-        their letters expired, or are still to come."""
+        """Return the letters of a queue that wait in [low, place), in order. Delete all other rows of the
+        queue: their letters expired, or lie after `place`."""
         rows = LeftOutLetters.objects.filter(group=self._group, queue_id=queue_id)
         with transaction.atomic():
             ranges = within(rows.values_list("first", "end"), low, place)
@@ -48,7 +48,7 @@ class LeftOut:
         return ranges
 
     def replace(self, queue_id: int, first: int, end: int, kept: Sequence[Range]) -> None:
-        """Note that of the letters [first, end) those of `kept` are left out, and no others."""
+        """Store that of the letters [first, end) those of `kept` are left out, and no others."""
         rows = LeftOutLetters.objects.filter(
             group=self._group, queue_id=queue_id, first__lt=end, end__gt=first
         )
@@ -71,7 +71,7 @@ class LeftOut:
 
 
 def of_group(group: str) -> dict[int, list[Range]]:
-    """The ranges of each queue, as they were noted. For a thread."""
+    """Return the stored ranges of each queue. For a thread: it reads the database."""
     found: dict[int, list[Range]] = {}
     for queue_id, first, end in LeftOutLetters.objects.filter(group=group).values_list(
         "queue_id", "first", "end"
@@ -81,18 +81,18 @@ def of_group(group: str) -> dict[int, list[Range]]:
 
 
 def within(ranges: Iterable[Range], low: int, end: int) -> list[Range]:
-    """The parts of ranges that lie in [low, end), in order; those that touch or overlap are one."""
+    """Return the parts of ranges that lie in [low, end), in order; those that touch or overlap are one."""
     merged: list[Range] = []
-    for first, behind in sorted((max(first, low), min(behind, end)) for first, behind in ranges):
-        if first >= behind:
+    for first, after in sorted((max(first, low), min(after, end)) for first, after in ranges):
+        if first >= after:
             continue
         if merged and first <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(behind, merged[-1][1])
+            merged[-1] = merged[-1][0], max(after, merged[-1][1])
         else:
-            merged.append((first, behind))
+            merged.append((first, after))
     return merged
 
 
 def ranges_of(offsets: Sequence[int]) -> list[Range]:
-    """Offsets in order as ranges."""
+    """Return ordered offsets as ranges."""
     return within(((offset, offset + 1) for offset in offsets), 0, 1 << 63)

@@ -1,23 +1,23 @@
-"""Sends a group's dead letters once more, with the client that everybody uses.
+"""Sends a group's dead letters again, with the public Python client.
 
-They stay where they are; how far they were taken up is the place of RESENDER in their queue, so that a second
-run goes on where the first ended. It moves behind messages that the broker has: a run that is killed between,
-or whose database fails, may send up to AT_ONCE again.
-A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its
-topic, where every group sees it. What a group that consumes in order is sent by its retry topic comes back as
-a dead letter: while such a group holds its queues the broker takes a send to that topic for a message given
-up, as Apache's does.
+The letters stay in their queue. The committed offset of RESENDER there says how far they were taken up, so a
+second run continues where the first ended. It moves after the broker has stored the messages: a run that is
+killed before, or whose database fails, may send up to AT_ONCE again.
+A message keeps its id, keys, tag and body. It goes to the group alone, through its retry topic, or to its
+topic, where every group reads it. What is sent to the retry topic of a group that consumes in order comes
+back as a dead letter: while such a group holds its queues, the broker treats a send to that topic as a
+message that was given up, as Apache's does.
 
-A letter of a topic that is not there, cannot be, or takes no messages is left out: a send makes a topic,
-which not everybody may who may send dead letters again, and a producer may write any name. It keeps back no
-letter behind it, and the next run tries it again.
+A letter is left out when its topic does not exist, has no valid name, or takes no messages. A send would
+create the topic; sending dead letters again needs a lower role than that, and a producer may write any name.
+Such a letter does not keep back those after it, and the next run tries it again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -29,19 +29,21 @@ from broker_store.formats import properties, record
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.protocol.route_bodies import TopicRoute
-from mqadmin.left_out import Range, ranges_of, within
+from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
+from mqadmin.jobs.left_out import Range, ranges_of, within
 
+Fate = Literal["sent", "skipped", "without_topic"]
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
 AT_ONCE = 32  # letters of one pull
-MAX_LOOKED = 10_000  # records read for a plan: about a tenth of a second
+MAX_READ = 10_000  # records read for a plan: about a tenth of a second
 NO_RETRY_TOPIC = (
     "no retry topic that takes messages: it comes when a consumer of the group connects. Send them to "
     "their topics meanwhile"
 )
-# What told the broker to keep it back, or was the broker's note of a try that is over.
-OVER = (
+# Properties that made the broker delay the message, or that it wrote at the first delivery.
+DROPPED = (
     properties.DELAY,
     properties.REAL_TOPIC,
     properties.REAL_QUEUE_ID,
@@ -51,16 +53,14 @@ OVER = (
 
 
 async def resend(
-    nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None], left_out: Keeper
-) -> dict:
+    nameserver: str, group: str, to: str, limit: int, report: Callable[[int, int], None], left_out: Keeper
+) -> Resent:
     """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out,
     then the others, oldest first.
 
-    `tell(sent, of)` follows it, `left_out` notes what is left out. {"sent", "left": those that the limit kept
-    back, "came_back": dead letters that came meanwhile, "skipped": those that do not say which topic they are
-    of, "without_topic": those of topics that do not exist or take no messages}. Each is sent once, also where
-    a later one is refused. MisuseError when the group has none, or no retry topic to send them to;
-    ClientError when the broker does not take one, or none at all: what was sent before it counts.
+    Calls `report(sent, of)` after each pull; `left_out` stores what is left out. Each letter is sent once,
+    also where a later one is refused. Raises MisuseError when the group has none, or no retry topic to send
+    them to; ClientError when the broker does not take one, or none at all: what was sent before it counts.
     """
     letters = dead_letter_topic(group)
     async with (
@@ -85,17 +85,18 @@ async def resend(
                 for first, end in await sync_to_async(left_out.begin)(queue.queue_id, low, at)
             ]
         of = min(limit, sum(end - at for _, at, end in (*again, *stretches)))
-        run = _Run(reader, producer, taken, left_out, group, to, limit, lambda sent: tell(sent, of))
+        run = _Run(reader, producer, taken, left_out, group, to, limit, lambda sent: report(sent, of))
         for queue, at, end in again:
-            run.found["left"] += end - await run.take(queue, at, end, is_again=True)
+            run.left += end - await run.take(queue, at, end, is_again=True)
         for queue, at, end in stretches:
-            run.found["left"] += end - await run.take(queue, at, end)
-            run.found["came_back"] += await reader.max_offset(queue) - end
-    return run.found
+            run.left += end - await run.take(queue, at, end)
+            run.came_back += await reader.max_offset(queue) - end
+    return run.result()
 
 
 class Keeper(Protocol):
-    """Notes which letters were left out, as mqadmin/left_out.py does. Its methods wait for a database."""
+    """Stores which letters were left out, as mqadmin/jobs/left_out.py does. Its methods wait for a
+    database."""
 
     def begin(self, queue_id: int, low: int, place: int) -> list[Range]: ...
 
@@ -103,7 +104,7 @@ class Keeper(Protocol):
 
 
 class _Run:
-    """One run of `resend`: what became of the letters so far is in `found`."""
+    """One run of `resend`, with what became of the letters so far."""
 
     def __init__(
         self,
@@ -114,24 +115,34 @@ class _Run:
         group: str,
         to: str,
         limit: int,
-        tell: Callable[[int], None],
+        report: Callable[[int], None],
     ):
-        self._reader, self._producer, self._taken, self._left_out, self._tell = (
+        self._reader, self._producer, self._taken, self._left_out, self._report = (
             reader,
             producer,
             taken,
             left_out,
-            tell,
+            report,
         )
         self._group, self._to, self._room = group, to, limit
-        self.found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
+        self._counts: Counter[Fate] = Counter()
+        self.left = self.came_back = 0
+
+    def result(self) -> Resent:
+        return Resent(
+            sent=self._counts["sent"],
+            left=self.left,
+            came_back=self.came_back,
+            skipped=self._counts["skipped"],
+            without_topic=self._counts["without_topic"],
+        )
 
     async def take(self, queue: MessageQueue, at: int, end: int, *, is_again: bool = False) -> int:
-        """Send the letters [at, end) of a queue, as far as the limit allows; where that ended. `is_again`:
-        earlier runs left them out."""
+        """Send the letters [at, end) of a queue, as far as the limit allows, and return the offset after the
+        last. `is_again`: earlier runs left them out."""
         while at < end and self._room > 0:
             begin, kept = at, []
-            # Letters that are left out once more take no room, so as many are read as may be of that kind.
+            # Letters that are left out again take no room, so the limit does not bound how many are read.
             result = await self._reader.pull(
                 queue, at, max_count=min(AT_ONCE if is_again else self._room, AT_ONCE, end - at)
             )
@@ -140,10 +151,10 @@ class _Run:
                     if not self._room:
                         break
                     became = await _send(self._producer, self._taken, self._group, self._to, message)
-                    self.found[became] += 1
+                    self._counts[became] += 1
                     if became != "sent":
                         kept.append(message.queue_offset)
-                    # Those left out before never keep back the letters behind them
+                    # Those left out before never keep back the letters after them
                     if became == "sent" or not is_again:
                         self._room -= 1
                     at = message.queue_offset + 1
@@ -151,43 +162,27 @@ class _Run:
                     at = min(max(at if result.messages else at + 1, result.next_offset), end)
             finally:
                 if at > begin and (kept or is_again):
-                    # Before the place is noted: a run that ends between the two meets these letters once
-                    # more.
+                    # Before the commit: a run that ends between the two reads these letters again.
                     await sync_to_async(self._left_out.replace)(queue.queue_id, begin, at, ranges_of(kept))
                 if not is_again:
                     await self._reader.commit(queue, at)
-                self._tell(self.found["sent"])
+                self._report(self._counts["sent"])
         return at
 
 
 def plan(
     store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str],
     is_taken: Callable[[str], bool], left_out: Mapping[int, Sequence[Range]],
-) -> dict:  # fmt: skip
-    """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most
-    MAX_LOOKED.
+) -> ResendPlan:  # fmt: skip
+    """Return what `resend` would do now, without sending. For a thread: it reads at most MAX_READ records.
 
     `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was
     left out of these; `topics` are the names of those that exist; `is_taken(topic)` is whether messages of it
-    are taken. {"messages" that are taken up, "to_send": of these those that are not left out (as far as was
-    looked), "left": beyond the limit, "of_limit": how much of the limit they use, so that a run with this
-    limit sends no others, "sent_before", "left_out_before": those that earlier runs left out and are still
-    there, "topics": [{"topic", "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of
-    these without a topic, "without_topic": of these whose topic does not exist or takes no messages, where
-    they go to it, "complete", "oldest_ms", "newest_ms", "goes_to": the one topic they go to, None for their
-    own, "cannot": why nothing can be sent, "" where it can}.
+    are taken.
     """
-    topic, look = dead_letter_topic(group), _Look(store, dead_letter_topic(group))
-    found: dict[str, Any] = {
-        "group": group,
-        "to": to,
-        "limit": limit,
-        "goes_to": retry_topic(group) if to == "group" else None,
-        "messages": 0,
-        "left": 0,
-        "sent_before": 0,
-        "left_out_before": 0,
-    }
+    topic = dead_letter_topic(group)
+    read = _TopicCounts(store, topic)
+    taken_up_before = 0
     again, others = [], []
     for queue_id, place in sorted(places.items()):
         low, end = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
@@ -195,34 +190,33 @@ def plan(
         waiting = within(left_out.get(queue_id, ()), low, at)
         again += [(queue_id, *stretch) for stretch in waiting]
         others.append((queue_id, at, end))
-        found["sent_before"] += at - low
+        taken_up_before += at - low
     for stretch in again:
-        look.at(*stretch)
+        read.add(*stretch)
 
     def sendable() -> int:
-        return sum(count for name, count in look.counts.items() if name and (to == "group" or is_taken(name)))
+        return sum(count for name, count in read.counts.items() if name and (to == "group" or is_taken(name)))
 
-    found["left_out_before"] = sum(end - first for _, first, end in again)
-    found["sent_before"] -= found["left_out_before"]
-    found["left"] = max(0, sendable() - limit)
-    found["messages"] = found["left_out_before"] - found["left"]
+    left_out_before = sum(end - first for _, first, end in again)
+    left = max(0, sendable() - limit)
+    messages = left_out_before - left
     room, taken_up = max(0, limit - sendable()), list(again)
     of_limit = min(limit, sendable())
     for queue_id, at, end in others:
         count = min(room, end - at)
         room -= count
         of_limit += count
-        found["messages"] += count
-        found["left"] += end - at - count
+        messages += count
+        left += end - at - count
         if count:
             taken_up.append((queue_id, at, at + count))
-            look.at(queue_id, at, at + count)
-    skipped = look.counts.get("", 0)
-    names = [(name, count) for name, count in look.counts.most_common() if name]
+            read.add(queue_id, at, at + count)
+    skipped = read.counts.get("", 0)
+    names = [(name, count) for name, count in read.counts.most_common() if name]
     without_topic = sum(count for name, count in names if to == "topic" and not is_taken(name))
     cannot = (
         f"The group has {NO_RETRY_TOPIC}."
-        if to == "group" and found["messages"] and not is_taken(retry_topic(group))
+        if to == "group" and messages and not is_taken(retry_topic(group))
         else ""
     )
     stretches: dict[int, list[int]] = {}  # store times rise with the offsets of a queue
@@ -234,56 +228,64 @@ def plan(
         for offset in (offsets[0], offsets[-1])
     ]
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
-    is_complete = look.counts.total() >= found["messages"]
-    return found | {
-        "topics": [
-            {"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)}
+    is_complete = read.counts.total() >= messages
+    return ResendPlan(
+        group=group,
+        to=to,
+        limit=limit,
+        goes_to=retry_topic(group) if to == "group" else None,
+        messages=messages,
+        left=left,
+        sent_before=taken_up_before - left_out_before,
+        left_out_before=left_out_before,
+        topics=[
+            TopicOfLetters(topic=name, messages=count, exists=name in topics, is_taken=is_taken(name))
             for name, count in names
         ],
-        "skipped": skipped,
-        "without_topic": without_topic,
-        "to_send": 0 if cannot else min(limit, found["messages"] - skipped - without_topic),
-        "cannot": cannot,
-        "complete": is_complete,
-        # Topics of those left out before were not all read
-        "of_limit": of_limit if is_complete else min(limit, found["messages"]),
-        "oldest_ms": min(known, default=None),
-        "newest_ms": max(known, default=None),
-    }
+        skipped=skipped,
+        without_topic=without_topic,
+        to_send=0 if cannot else min(limit, messages - skipped - without_topic),
+        cannot=cannot,
+        complete=is_complete,
+        # Not all topics of those left out before were read
+        of_limit=of_limit if is_complete else min(limit, messages),
+        oldest_ms=min(known, default=None),
+        newest_ms=max(known, default=None),
+    )
 
 
-class _Look:
-    """Counts dead letters by the topic that they are of ("" where they do not say), at most MAX_LOOKED of
-    them."""
+class _TopicCounts:
+    """Counts dead letters by the topic that they are of ("" where they have no name of one), at most MAX_READ
+    of them."""
 
     def __init__(self, store: Any, topic: str):
-        self._store, self._topic, self._looked = store, topic, 0
+        self._store, self._topic, self._read = store, topic, 0
         self.counts: Counter[str] = Counter()
 
-    def at(self, queue_id: int, at: int, end: int) -> None:
-        while at < end and self._looked < MAX_LOOKED:
+    def add(self, queue_id: int, at: int, end: int) -> None:
+        while at < end and self._read < MAX_READ:
             result = self._store.reads.get_blocking(
-                GetRequest(self._topic, queue_id, at, min(end - at, MAX_LOOKED - self._looked, 512), 1 << 20)
+                GetRequest(self._topic, queue_id, at, min(end - at, MAX_READ - self._read, 512), 1 << 20)
             )
             stored = (
                 list(record.decode_all(result.body, check_crc=False))
                 if result.status is GetStatus.FOUND
                 else []
             )
-            self._looked += max(1, len(stored))
+            self._read += max(1, len(stored))
             self.counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
             at = max(at + 1, result.next_offset)
 
 
-async def _send(producer: Producer, taken: _Taken, group: str, to: str, message: ReceivedMessage) -> str:
-    """What became of a dead letter, as `resend` counts it."""
+async def _send(producer: Producer, taken: _Taken, group: str, to: str, message: ReceivedMessage) -> Fate:
+    """Send a dead letter, unless its topic is unknown or takes none."""
     stored = message.record
     origin = stored.properties.get(properties.RETRY_TOPIC)
     if not origin:
         return "skipped"
     if to == "topic" and not await taken.is_taken(origin):
         return "without_topic"
-    pairs = {name: value for name, value in stored.properties.items() if name not in OVER and value}
+    pairs = {name: value for name, value in stored.properties.items() if name not in DROPPED and value}
     if to == "topic":
         del pairs[properties.RETRY_TOPIC]
     topic = retry_topic(group) if to == "group" else origin
@@ -294,7 +296,7 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
 
 
 class _Taken:
-    """Which topics take messages, by their routes, each asked for once."""
+    """Which topics take messages, by their routes; each route is read once."""
 
     def __init__(self, admin: Admin, letters: str):
         self._admin, self._letters = admin, letters

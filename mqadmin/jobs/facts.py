@@ -1,0 +1,160 @@
+"""What pages, REST and streams show of jobs and schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from broker_store.units import SMALL, Moment, Small
+
+# A number in JSON, in REST also where it passes 2**31: counts of bytes and times, below 2**53.
+Number = Annotated[int, SMALL]
+State = Literal["waiting", "running", "canceling", "done", "failed", "canceled", "interrupted"]
+OVER = frozenset({"done", "failed", "canceled", "interrupted"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step of a job."""
+
+    text: str
+    began_ms: Number  # since 1970
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    """How far a job is, as it last wrote it."""
+
+    text: str  # the step
+    done: Number | None  # of `total`, in `unit`
+    total: Number | None
+    running: Number | None  # partitions of the pipeline that are at work
+    unit: str
+    at_ms: Number | None  # since 1970
+    steps: list[Step]  # all so far, the newest last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job of the queues."""
+
+    id: str
+    kind: str  # a name of KINDS, or unknown
+    title: str
+    queue: str
+    state: State
+    parameters: dict[str, Any]
+    by: str | None  # user or token that started it
+    canceled_by: str | None
+    created_ms: Moment | None
+    started_ms: Moment | None
+    ended_ms: Moment | None
+    progress: JobProgress | None
+    result: dict[str, Any] | None  # of its kind
+    error: str | None  # a sentence
+    has_file: bool
+    pipeline: Annotated[str | None, "the pipeline's job this is a run of; null for other jobs"]
+    retry_of: Annotated[str | None, "the job that this repeats"]
+    schedule: Annotated[Small | None, "the schedule that started it"]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in OVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """What moves of a job."""
+
+    id: str
+    state: State
+    progress: JobProgress | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsFrame:
+    """What the streams jobs and pipeline give: the newest first."""
+
+    mark: str  # see `mark_of` of mqadmin/jobs/queue.py
+    jobs: list[JobState]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFrame:
+    """What the stream job gives."""
+
+    mark: str
+    job: JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a job of the pipeline starts by itself, and what came of it last."""
+
+    id: Small
+    job: str  # a name of pipeline.JOBS
+    title: str
+    parameters: dict[str, Any]
+    cron: str  # minute, hour, day, month, weekday; UTC
+    created_by: str
+    created_ms: Moment
+    next_ms: Moment
+    next: str | None  # the same as ISO 8601
+    last_ms: Annotated[Moment | None, "when it was due last; null: not yet"]
+    last_run: Annotated[str | None, "the run that it started last"]
+    last_problem: Annotated[str | None, "why there was no run when it was due last"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """The result of an export."""
+
+    file: str  # in the directory exports
+    messages: int
+    bytes: int
+    complete: bool  # False: the limit was reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resent:
+    """The result of sending dead letters again, in messages."""
+
+    sent: int
+    left: int  # beyond the limit
+    came_back: int  # dead letters that came while it ran
+    skipped: int  # without the name of their topic
+    without_topic: int  # of topics that do not exist or take no messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOfLetters:
+    """A topic that dead letters are of."""
+
+    topic: str
+    messages: int
+    exists: bool
+    is_taken: bool  # it takes messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendPlan:
+    """What sending the dead letters of a group again would do now."""
+
+    group: str
+    to: str
+    limit: int
+    goes_to: str | None  # the one topic they go to; None: each goes to its own
+    messages: int  # that it takes up
+    left: int  # beyond the limit
+    sent_before: int
+    left_out_before: int  # by earlier runs, and still there
+    topics: list[TopicOfLetters]  # of those that were read
+    skipped: int  # of those that were read: without the name of their topic
+    without_topic: int  # of those that were read: their topic does not exist or takes no messages
+    to_send: int  # of `messages`, without those that are known to be left out
+    cannot: str  # why nothing can be sent, "" where it can
+    complete: bool  # all were read
+    of_limit: int  # how much of the limit they use: a run with this limit sends no others
+    oldest_ms: Moment | None
+    newest_ms: Moment | None

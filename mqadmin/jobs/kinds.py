@@ -1,0 +1,107 @@
+"""Which jobs there are. The names of KINDS stand in Redis, in schedules and in records: they stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from broker_store.errors import NameError_
+from broker_store.rest.problems import Problem
+from mqadmin.jobs import parameters, pipeline, runs
+from mqadmin.jobs.progress import JobFailed
+
+RESEND = "resend_dead_letters"  # the kind that dead letters have a page for
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One allowed job. `takes` are the names of its parameters; `check` returns the arguments of the
+    function for given ones."""
+
+    function: Callable[..., dict[str, Any]]
+    title: str
+    queue: str
+    role: str
+    timeout_seconds: int
+    takes: tuple[str, ...]
+    check: Callable[[dict[str, Any]], dict[str, Any]]
+    confirms: str = ""  # the parameter whose value must be typed once more, for what cannot be taken back
+    # Raises for a run that could only fail; called in the broker's process
+    precondition: Callable[[dict[str, Any]], None] = lambda checked: None
+
+    def run(self, *arguments: object, **given: object) -> dict[str, Any]:
+        """Run the job, in a worker. The parameters come from Redis, where they may have been changed since
+        they were checked."""
+        if arguments:
+            raise JobFailed(f"{self.title} takes no arguments without a name")
+        try:
+            checked = self.check(given)
+        except (Problem, NameError_) as problem:
+            raise JobFailed(f"refused: {problem}") from None
+        return self.function(**checked)
+
+
+def _group_exists(checked: dict[str, Any]) -> None:
+    """Raises NotFoundError."""
+    # Of the broker's process, where this is called: a worker imports nothing of it
+    from mqadmin.cluster.current import current_cluster
+
+    cluster = current_cluster()
+    cluster.call(cluster.group, checked["group"])
+
+
+KINDS: dict[str, Kind] = {
+    "check_store": Kind(
+        runs.check_store, "Check the store", "default", "operator", 12 * 3600, (), parameters.check_nothing
+    ),
+    "dry_run": Kind(
+        runs.dry_run,
+        "Dry run of a start",
+        "default",
+        "operator",
+        900,
+        ("accept_damage",),
+        parameters.check_dry_run,
+    ),
+    "crash_lab": Kind(
+        runs.crash_lab, "Crash lab", "default", "operator", 300, parameters.LAB_TAKES, parameters.check_lab
+    ),
+    "rebuild_index": Kind(
+        runs.rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), parameters.check_nothing
+    ),
+    "export_messages": Kind(
+        runs.export_messages,
+        "Export messages",
+        "default",
+        "operator",
+        12 * 3600,
+        parameters.EXPORT_TAKES,
+        parameters.check_export,
+    ),
+    RESEND: Kind(
+        runs.resend_dead_letters,
+        "Send dead letters again",
+        "default",
+        "operator",
+        3600,
+        parameters.RESEND_TAKES,
+        parameters.check_resend,
+        "group",
+        _group_exists,
+    ),
+    **{
+        job.kind: Kind(
+            partial(runs.run_pipeline, job.name),
+            job.title,
+            "spark",
+            "operator",
+            12 * 3600,
+            (*job.takes,),
+            partial(pipeline.checked, job.name),
+        )
+        for job in pipeline.JOBS.values()
+    },
+}
+PIPELINE = {job.kind: job.name for job in pipeline.JOBS.values()}

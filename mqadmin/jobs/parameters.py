@@ -1,0 +1,95 @@
+"""What each kind of job may be given. Each check returns the arguments of the job's function, or raises
+Problem or NameError_.
+
+The process that starts a job checks, and the worker that runs it checks again: Redis lies between.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from broker_store.errors import MisuseError
+from broker_store.formats import moment, names
+from broker_store.lab.experiment import MAX_MESSAGES, Experiment
+from broker_store.rest.problems import Problem
+from mqadmin.jobs import dead_letters, exports, pipeline
+
+EXPORT_TAKES = ("topic", "begin_ms", "end_ms", "form", "limit")
+RESEND_TAKES = ("group", "to", "limit")
+LAB_TAKES = ("point", "flush", "power_cut", "messages", "seed")
+
+
+def check_nothing(parameters: dict[str, Any]) -> dict[str, Any]:
+    pipeline.refuse_unknown("this job", parameters, ())
+    return {}
+
+
+def check_dry_run(parameters: dict[str, Any]) -> dict[str, Any]:
+    accept = parameters.get("accept_damage", False)
+    if parameters.keys() - {"accept_damage"} or not isinstance(accept, bool):
+        raise Problem("invalid", "this job has one parameter, accept_damage, true or false")
+    return {"accept_damage": accept}
+
+
+def check_lab(parameters: dict[str, Any]) -> dict[str, Any]:
+    pipeline.refuse_unknown("this job", parameters, LAB_TAKES)
+    words = {name: parameters[name] for name in ("point", "flush", "power_cut") if name in parameters}
+    messages = _bounded(parameters.get("messages", 200), "messages", 1, MAX_MESSAGES)
+    seed = _bounded(parameters.get("seed", 1), "seed", 0, 1 << 31)
+    try:
+        return vars(Experiment(**{"point": "after-copy", **words}, messages=messages, seed=seed))
+    except MisuseError as error:
+        raise Problem("invalid", str(error)) from None
+
+
+def check_export(parameters: dict[str, Any]) -> dict[str, Any]:
+    pipeline.refuse_unknown("this job", parameters, EXPORT_TAKES)
+    form = parameters.get("form", "jsonl")
+    if form not in exports.FORMS:
+        raise Problem("invalid", f"form is {form!r:.30}, want one of {', '.join(exports.FORMS)}")
+    topic = parameters.get("topic")
+    if not isinstance(topic, str):
+        raise Problem("invalid", "topic is missing")
+    return {
+        "topic": names.check_topic(topic),
+        "begin_ms": _time(parameters, "begin_ms"),
+        "end_ms": _time(parameters, "end_ms"),
+        "form": form,
+        "limit": _bounded(parameters.get("limit", exports.DEFAULT_LIMIT), "limit", 1, exports.MAX_MESSAGES),
+    }
+
+
+def check_resend(parameters: dict[str, Any]) -> dict[str, Any]:
+    pipeline.refuse_unknown("this job", parameters, RESEND_TAKES)
+    group, to = parameters.get("group"), parameters.get("to", "group")
+    if not isinstance(group, str):
+        raise Problem("invalid", "group is missing")
+    if to not in dead_letters.TO:
+        raise Problem("invalid", f"to is {to!r:.30}, want one of {', '.join(dead_letters.TO)}")
+    limit = _bounded(
+        parameters.get("limit", dead_letters.MAX_MESSAGES), "limit", 1, dead_letters.MAX_MESSAGES
+    )
+    return {"group": names.check_group(group), "to": to, "limit": limit}
+
+
+def _time(parameters: dict[str, Any], name: str) -> int | None:
+    value = parameters.get(name)
+    try:
+        return None if value in (None, "") else moment.read(str(value))
+    except ValueError as error:
+        raise Problem("invalid", f"{name}: {error}") from None
+
+
+def _bounded(value: object, name: str, least: int, most: int) -> int:
+    number = whole(value)
+    if number is None or not least <= number <= most:
+        raise Problem("invalid", f"{name} is {value!r:.30}, want an integer from {least} to {most}")
+    return number
+
+
+def whole(value: object) -> int | None:
+    """An integer, also from the string that a 64-bit number is in JSON; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value) else None
