@@ -33,7 +33,7 @@ from mqadmin.api.wrong import reason
 from mqadmin.views import registry
 from mqadmin.web.failures import note_database_failure, note_store_failure
 from mqadmin.web.problem_responses import problem_response
-from mqadmin.web.server import count_refusal
+from mqadmin.web.refusals import count_refusal
 
 log = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from mqadmin.web import tokens
 from mqadmin.web.gateway import REPEATS, ClusterGateway
 from mqadmin.web.live import LiveConsumer
 from mqadmin.web.local_socket import local_caller
+from mqadmin.web.refusals import count_refusal
 from mqadmin.web.refused_requests import AllowedHosts, Websockets, refuse
-from mqadmin.web.server import count_refusal
 
 log = logging.getLogger(__name__)
 

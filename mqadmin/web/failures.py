@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from broker_store.errors import StoreError
 from broker_store.repeated_log import RepeatedLog
 from mqadmin.process.first_start import wrong_kind
-from mqadmin.web.server import count_refusal
+from mqadmin.web.refusals import count_refusal
 
 DATABASE_TITLE = "The dashboard's database does not answer"
 DATABASE_ADVICE = (

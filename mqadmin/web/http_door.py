@@ -1,11 +1,7 @@
-"""What a peer may hold of the dashboard's port: connections, headers, bodies, unread answers, frames of a
-websocket.
+"""The connections of the dashboard's port and local socket, and what they may hold together.
 
-uvicorn and its parser have no bound on a header's size or time, on a body, on requests sent in advance
-(pipelined) or on what a peer leaves unread. The protocols here are uvicorn's with these bounds: `BoundedHttp`
-judges each piece before and while it is parsed, `BoundedWebsocket` takes the connection over after an
-upgrade, and one `Door` knows the connections of both and looks at them each second. Who goes beyond a bound
-is answered with a status where HTTP still allows one, and counted.
+`Door` knows the connections and judges them each second: how many there are, what a peer leaves unread, and
+what waits for a peer too long. What one connection may send is in bounded_http.py.
 
 One address (an IPv6 one with its site) has a part of the port's connections, so a single client leaves room
 for others. Loopback and proxies that the settings name have no such part: their connections belong to many
@@ -24,38 +20,18 @@ import termios
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
+from typing import Protocol
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-
-from broker_store.rest.http import MAX_FORM_BYTES, most_body_bytes
-from broker_store.rest.problems import MEDIA_TYPE, Problem
+from broker_store.rest.problems import Problem
 from mqadmin.web.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
 
 MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven
 MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they read that there is no room
 MAX_ADDRESS_LINGERING = 10  # of one address, beyond its part of the connections
-HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
-BODY_SECONDS = 30.0  # from there to the last byte of its body
 UNREAD_SECONDS = 60.0  # in which a peer must take LEAST_TAKEN_BYTES of what waits for it, or all
 LEAST_TAKEN_BYTES = 64 << 10  # about 1 KiB a second
-LINGER_SECONDS = 2.0  # in which a peer may read why it was refused
 SWEEP_SECONDS = 1.0
-MAX_TARGET_BYTES = 8 << 10  # path and query
-MAX_HEADER_BYTES = 32 << 10
-MAX_HEADERS = 100
-MAX_HEADER_LINE_BYTES = 8_000  # of a websocket's handshake: its parser ends at 8,192
-# Of all requests that are not answered; the routes of messages refuse at half of it
-MAX_BODIES_BYTES = 128 << 20
-MAX_PIPELINED = 16  # requests of one connection that wait for the answers of those before
 MAX_UNSENT_BYTES = 256 << 20  # of all connections; the one with most ends
-WEBSOCKET_BURST_BYTES = 256 << 10  # from a browser, at once ...
-WEBSOCKET_BYTES_PER_SECOND = 16 << 10  # ... and in the long run
-MAX_FRAGMENTS = 64  # of one websocket message
-MAX_WEBSOCKET_UNSENT_BYTES = 4 << 20
-SLICE_BYTES = 16 << 10  # parsed at once: what a header may be beyond its bound
 
 # (cause, value=, limit=, who=, said=), as broker_store/broker/flow.py keeps it.
 Refused = Callable[..., None]
@@ -69,10 +45,6 @@ class Refusal:
     problem: Problem
     value: int | None = None
     limit: int | None = None
-
-
-class _Stop(Exception):
-    """Leaves the parser, which then says that a callback failed; the refusal waits in the protocol."""
 
 
 class CountedTransport:
@@ -105,6 +77,19 @@ class CountedTransport:
         return getattr(self._transport, name)
 
 
+class BoundedProtocol(Protocol):
+    """What the door calls of a connection's protocol (mqadmin/web/bounded_http.py)."""
+
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def rests(self) -> bool:
+        """Whether the connection may be ended to make room."""
+
+    def judge_time(self, now_s: float) -> None:
+        """End or refuse what takes too long, at loop time `now_s`."""
+
+
 class Peer:
     """One connection, from its first byte to its end; an upgrade to a websocket gives it another protocol."""
 
@@ -123,7 +108,11 @@ class Peer:
     )
 
     def __init__(
-        self, transport: CountedTransport, protocol: BoundedHttp, now_s: float, unbounded: Sequence[Network]
+        self,
+        transport: CountedTransport,
+        protocol: BoundedProtocol,
+        now_s: float,
+        unbounded: Sequence[Network],
     ):
         peer = transport.get_extra_info("peername")
         self.is_local = not isinstance(peer, tuple)
@@ -131,7 +120,7 @@ class Peer:
         self.site = None if self.is_local else connection_site(peer[0], unbounded)
         self.transport = transport
         self.who = "local socket" if self.is_local else f"{peer[0]}:{peer[1]}"
-        self.protocol: BoundedHttp | BoundedWebsocket = protocol
+        self.protocol: BoundedProtocol = protocol
         # Then "header", "body" or "", with the time from which it counts
         self.waits_for, self.since_s = "connection", now_s
         # `taken` of what was written, at the last time that it was enough
@@ -178,7 +167,7 @@ class Door:
     def peer_of(self, transport: CountedTransport) -> Peer:
         return self._peers[transport]
 
-    def take(self, transport: CountedTransport, protocol: BoundedHttp) -> tuple[Peer, Refusal | None]:
+    def take(self, transport: CountedTransport, protocol: BoundedProtocol) -> tuple[Peer, Refusal | None]:
         """The peer of a new connection, and why there is no room for it. One that rests between two requests
         makes room."""
         loop = protocol.loop
@@ -264,329 +253,10 @@ class Door:
         """End the connection (of `site`, where one is given) that has rested longest, so that those that ask
         come first."""
         of_site = (peer for peer in self._peers.values() if not peer.is_local and site in (None, peer.site))
-        resting = [peer for peer in of_site if isinstance(peer.protocol, BoundedHttp) and peer.protocol.rests]
+        resting = [peer for peer in of_site if peer.protocol.rests]
         if not resting:
             return False
         longest = min(resting, key=lambda peer: peer.since_s)
         longest.transport.abort()
         self.gone(longest.transport)
         return True
-
-
-class BoundedHttp(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 within the bounds of this module."""
-
-    transport: CountedTransport  # type: ignore[assignment]  # what `connection_made` gives
-
-    def __init__(self, *arguments, door: Door, **named):
-        super().__init__(*arguments, **named)
-        self.door = door
-        self.peer: Peer  # from connection_made on
-        self._refusal: Refusal | None = None
-        self._header_bytes = self._header_fields = self._body_bytes = self._held_bytes = 0
-        self._incomplete_bytes = 0  # of the header; of what lies between and behind the chunks of a body
-        self._cycles: list[RequestResponseCycle] = []  # not answered yet, the one that runs first
-
-    # What the loop calls
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
-        super().connection_made(CountedTransport(transport))  # type: ignore[arg-type]  # has what is called
-        self.peer, refusal = self.door.take(self.transport, self)
-        if refusal is not None:
-            self._refuse(refusal)
-
-    def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
-        peer = self.peer
-        if peer.waits_for in ("", "connection") and peer.ends_at_s is None:
-            peer.wait_for("header", self.loop.time())
-        for at in range(0, len(data), SLICE_BYTES):
-            if peer.ends_at_s is not None or peer.protocol is not self or self.transport.is_closing():
-                return
-            self._parse(data if len(data) <= SLICE_BYTES else data[at : at + SLICE_BYTES])
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self._let_go()
-        self.door.gone(self.transport)
-
-    def judge_time(self, now_s: float) -> None:
-        """Refuse a request that does not come; for the door."""
-        peer = self.peer
-        if self.flow.read_paused:
-            return peer.wait_for(peer.waits_for, now_s)  # it is not read at all: that time is not the peer's
-        limit_s = BODY_SECONDS if peer.waits_for == "body" else HEADER_SECONDS
-        waited_s = now_s - peer.since_s
-        if waited_s <= limit_s:
-            return None
-        if peer.waits_for == "connection":  # browsers open some in advance
-            return self.transport.close()
-        problem = Problem(
-            "request_timeout", f"the {peer.waits_for} of the request did not come within {limit_s:g} s"
-        )
-        return self._refuse(Refusal(f"slow HTTP {peer.waits_for}", problem, round(waited_s), round(limit_s)))
-
-    @property
-    def rests(self) -> bool:
-        """Whether all that was asked is answered and nothing more has begun."""
-        return (
-            self.peer.waits_for == ""
-            and not self._cycles
-            and self.peer.ends_at_s is None
-            and not self.transport.get_write_buffer_size()
-        )
-
-    # Parsing
-
-    def _parse(self, piece: bytes) -> None:
-        self._incomplete_bytes += len(piece)
-        try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
-            else:  # it is answered as if nothing but this request had come
-                self.cycle.keep_alive = False
-                self.flow.pause_reading()
-        except httptools.HttpParserError as error:
-            self._refuse(
-                self._refusal
-                or Refusal(
-                    "malformed HTTP request",
-                    Problem("invalid", f"the request is no HTTP/1.1: {_why_malformed(piece, error)}"[:200]),
-                )
-            )
-        else:
-            if self.peer.waits_for in ("header", "body") and self._incomplete_bytes > MAX_HEADER_BYTES:
-                what = (
-                    "header"
-                    if self.peer.waits_for == "header"
-                    else "trailer of the body, or what is between two of its chunks,"
-                )
-                self._refuse(_header_too_large(self._incomplete_bytes, what=what))
-
-    def _stop(self, refusal: Refusal) -> _Stop:
-        self._refusal = refusal
-        return _Stop()
-
-    def on_message_begin(self) -> None:
-        if len(self.pipeline) >= MAX_PIPELINED:
-            raise self._stop(
-                Refusal("pipelined HTTP requests", Problem("busy"), len(self.pipeline) + 1, MAX_PIPELINED)
-            )
-        super().on_message_begin()
-        self._header_bytes = self._header_fields = self._incomplete_bytes = self._body_bytes = 0
-        if self.peer.waits_for != "header":
-            self.peer.wait_for("header", self.loop.time())
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        if len(self.url) > MAX_TARGET_BYTES:
-            problem = Problem("target_too_long", f"path and query have more than {MAX_TARGET_BYTES:,} bytes")
-            raise self._stop(Refusal("HTTP target too long", problem, len(self.url), MAX_TARGET_BYTES))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the header. One of the trailer (behind a chunked body) counts, and nobody gets it.
-
-        uvicorn would add it to the header, which the application reads after the body: RFC 9110, 6.5.1.
-        """
-        if self.peer.waits_for == "header":
-            super().on_header(name, value)
-        self._header_bytes += len(name) + len(value) + 4
-        self._header_fields += 1
-        if self._header_bytes > MAX_HEADER_BYTES:
-            raise self._stop(_header_too_large(self._header_bytes))
-        if self._header_fields > MAX_HEADERS:
-            problem = Problem("header_too_large", f"the request has more than {MAX_HEADERS} header fields")
-            raise self._stop(Refusal("HTTP header fields", problem, self._header_fields, MAX_HEADERS))
-
-    def on_headers_complete(self) -> None:
-        announced = next(
-            (int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0
-        )
-        self._judge_body(announced)
-        if self.parser.should_upgrade() and self._should_upgrade():
-            self._judge_handshake()
-        super().on_headers_complete()
-        self._incomplete_bytes = 0
-        self.peer.wait_for("body", self.loop.time())
-
-    def _judge_body(self, length: int) -> None:
-        """Refuse a body of so many bytes where its route takes less; a path is only looked at where that
-        matters."""
-        if length <= MAX_FORM_BYTES:
-            return
-        path = unquote(httptools.parse_url(self.url).path.decode("latin-1"))
-        most = most_body_bytes(self.parser.get_method().decode("latin-1"), path)
-        if length > most:
-            raise self._stop(_body_too_large(length, most))
-
-    def _judge_handshake(self) -> None:
-        """uvicorn gives the request to a second parser, which knows no answer to what it does not take."""
-        longest = max(len(name) + len(value) for name, value in self.headers)
-        if longest > MAX_HEADER_LINE_BYTES:
-            raise self._stop(_header_too_large(longest, MAX_HEADER_LINE_BYTES))
-        if (
-            len(self.url) > MAX_HEADER_LINE_BYTES
-            or not self.url.isascii()
-            or self.parser.get_method() != b"GET"
-            or self.parser.get_http_version() != "1.1"
-        ):
-            raise self._stop(
-                Refusal(
-                    "malformed HTTP request",
-                    Problem("invalid", "a websocket begins with a GET of HTTP/1.1 for an ASCII path"),
-                )
-            )
-
-    def on_body(self, body: bytes) -> None:
-        self._incomplete_bytes = 0
-        self._body_bytes += len(body)
-        self._judge_body(self._body_bytes)
-        if self._cycles:  # what comes after its answer is dropped
-            self._held_bytes += len(body)
-            self.door.body_bytes += len(body)
-            if self.door.body_bytes > MAX_BODIES_BYTES:
-                problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
-                raise self._stop(
-                    Refusal("HTTP bodies under way", problem, self.door.body_bytes, MAX_BODIES_BYTES)
-                )
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self.peer.wait_for("", self.loop.time())
-
-    # Answers
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app) -> None:
-        self._cycles = [cycle]
-        super()._start_asgi_task(cycle, app)
-
-    def on_response_complete(self) -> None:
-        self._cycles = []
-        if self.peer.waits_for == "":
-            self.peer.since_s = self.loop.time()
-        if not self.pipeline:
-            self._give_bodies_back()
-        super().on_response_complete()
-
-    def _refuse(self, refusal: Refusal) -> None:
-        """Answer with the refusal when no other answer has begun, read nothing more, and end."""
-        self.door.refused(
-            refusal.cause,
-            value=refusal.value,
-            limit=refusal.limit,
-            who=self.peer.who,
-            said=refusal.problem.detail,
-        )
-        can_answer = (
-            not self.pipeline
-            and not any(cycle.response_started for cycle in self._cycles)
-            and not self.door.is_crowded(self.peer)
-        )
-        self._let_go()
-        self.peer.ends_at_s = self.loop.time() + LINGER_SECONDS
-        if not can_answer or self.transport.is_closing():
-            return self.transport.abort()
-        body = refusal.problem.body()
-        head = (
-            f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\ncache-control: "
-            f"no-store\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(STATUS_LINE[refusal.problem.status] + head.encode() + body)
-        # What still comes is read and dropped for a while: a close with bytes unread would take the answer
-        # back.
-        self.transport.write_eof()
-        return self.flow.resume_reading()
-
-    def _let_go(self) -> None:
-        """Those who work for this connection hear that it has ended, those who wait in line too."""
-        for cycle in (*self._cycles, *(cycle for cycle, _ in self.pipeline)):
-            cycle.disconnected = True
-            cycle.message_event.set()
-        self._cycles = []
-        self.pipeline.clear()
-        self._give_bodies_back()
-        self._unset_keepalive_if_required()
-
-    def _give_bodies_back(self) -> None:
-        self.door.body_bytes -= self._held_bytes
-        self._held_bytes = 0
-
-
-class BoundedWebsocket(WebSocketsSansIOProtocol):
-    """uvicorn's websocket within the bounds of this module."""
-
-    transport: CountedTransport  # type: ignore[assignment]  # that of the HTTP connection before
-
-    def __init__(self, *arguments, door: Door, **named):
-        super().__init__(*arguments, **named)
-        self.door = door
-        self.peer: Peer  # from connection_made on
-        self._allowance = float(WEBSOCKET_BURST_BYTES)
-        self._allowed_s = self.loop.time()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
-        super().connection_made(transport)
-        self.peer = self.door.peer_of(self.transport)
-        self.peer.protocol = self
-        self.peer.wait_for("", self.loop.time())
-
-    def data_received(self, data: bytes) -> None:
-        now_s = self.loop.time()
-        grown = self._allowance + (now_s - self._allowed_s) * WEBSOCKET_BYTES_PER_SECOND
-        self._allowance, self._allowed_s = min(grown, WEBSOCKET_BURST_BYTES) - len(data), now_s
-        if self._allowance < 0:
-            return self._end(
-                "websocket flood", WEBSOCKET_BURST_BYTES - round(self._allowance), WEBSOCKET_BURST_BYTES
-            )
-        super().data_received(data)
-        if len(self.frames) > MAX_FRAGMENTS:
-            return self._end("websocket fragments", len(self.frames), MAX_FRAGMENTS)
-        unsent = self.transport.get_write_buffer_size()
-        if unsent > MAX_WEBSOCKET_UNSENT_BYTES:
-            self._end("answer not read", unsent, MAX_WEBSOCKET_UNSENT_BYTES)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self.door.gone(self.transport)
-
-    async def send(self, message) -> None:
-        await super().send(message)
-        # Uvicorn takes a handshake that was answered with a status for one without an answer
-        if self.close_sent:
-            self.handshake_complete = True
-
-    def judge_time(self, now_s: float) -> None:
-        """Nothing more must come over a websocket; uvicorn's pings find who is gone."""
-
-    def _end(self, cause: str, value: int, limit: int) -> None:
-        self.door.refused(cause, value=value, limit=limit, who=self.peer.who)
-        self.transport.abort()
-
-
-def _why_malformed(piece: bytes, error: httptools.HttpParserError) -> str:
-    if piece.startswith(b"\x16\x03"):
-        return "a TLS client, and this port has no TLS: use http:// or a proxy that has TLS"
-    if piece.startswith(b"CONNECT "):
-        return "CONNECT is for proxies, and this is none"
-    return str(error)
-
-
-def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES, *, what: str = "header") -> Refusal:
-    return Refusal(
-        "HTTP header too large",
-        Problem("header_too_large", f"the {what} has more than {limit:,} bytes"),
-        found,
-        limit,
-    )
-
-
-def _body_too_large(found: int, most: int) -> Refusal:
-    return Refusal(
-        "HTTP body too large",
-        Problem("too_large", f"the body has {found:,} bytes or more, allowed are {most:,}"),
-        found,
-        most,
-    )

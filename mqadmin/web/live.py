@@ -55,7 +55,7 @@ from mqadmin.views import registry
 from mqadmin.views.view import Stream
 from mqadmin.web import parts
 from mqadmin.web.middleware import MUST_SET_PASSWORD
-from mqadmin.web.server import count_refusal
+from mqadmin.web.refusals import count_refusal
 
 log = logging.getLogger(__name__)
 

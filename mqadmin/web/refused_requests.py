@@ -18,7 +18,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from broker_store.rest.problems import MEDIA_TYPE, Problem
-from mqadmin.web.server import count_refusal
+from mqadmin.web.refusals import count_refusal
 
 Application = Callable[
     [dict, Callable[[], Awaitable[dict]], Callable[[dict], Awaitable[None]]], Awaitable[None]

@@ -6,7 +6,8 @@ alone, `stop` asks for the end, and open streams are cut after `GRACE_SECONDS`. 
 must answer while the store recovers.
 
 Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same
-user. What a peer may hold of them is in mqadmin/web/http_door.py.
+user. What a peer may hold of them is in mqadmin/web/http_door.py and
+bounded_http.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import asyncio
 import contextlib
 import errno
 import functools
-import logging
 import os
 import socket
 from pathlib import Path
@@ -23,11 +23,10 @@ from pathlib import Path
 import uvicorn
 from django.conf import settings
 
-from broker_store.errors import StoreClosedError
-from mqadmin.web.http_door import BoundedHttp, BoundedWebsocket, Door
+from mqadmin.web.bounded_http import BoundedHttp, BoundedWebsocket
+from mqadmin.web.http_door import Door
+from mqadmin.web.refusals import count_refusal
 from mqadmin.web.trusted_proxies import LOOPBACK
-
-log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 2  # uvicorn wants whole seconds; all of runbroker has five
 BACKLOG = 512
@@ -120,18 +119,6 @@ async def serve(
             raise OSError(f"the dashboard did not start on {host}:{port}")
         await asyncio.sleep(0.005)
     return Web(server, sockets, task, unix_socket_path)
-
-
-def count_refusal(cause: str, **case) -> None:
-    """Add to what the broker refused (`value`, `limit`, `who`, `said`). While there is no broker to count,
-    the log has it."""
-    from mqadmin.cluster.current import current_cluster
-
-    cluster = current_cluster()
-    try:
-        cluster.call(functools.partial(cluster.refuse, cause, **case))
-    except StoreClosedError:
-        log.info("refused, %s: %s", cause, case)
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:

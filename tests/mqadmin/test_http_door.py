@@ -18,7 +18,7 @@ import pytest
 from django.conf import settings
 
 from broker_store.rest.http import MAX_FORM_BYTES
-from mqadmin.web import http_door, server
+from mqadmin.web import bounded_http, http_door, server
 from mqadmin.web.trusted_proxies import LOOPBACK, connection_site, proxies_of
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -373,7 +373,7 @@ async def test_a_body_that_nobody_reads_is_not_the_peers_fault(open_world):
 
 
 async def test_all_bodies_together_are_bounded_and_given_back(open_world, monkeypatch):
-    monkeypatch.setattr(http_door, "MAX_BODIES_BYTES", 100_000)
+    monkeypatch.setattr(bounded_http, "MAX_BODIES_BYTES", 100_000)
     go_on = asyncio.Event()
 
     async def slow(scope, receive, send):
@@ -398,8 +398,8 @@ async def test_all_bodies_together_are_bounded_and_given_back(open_world, monkey
 
 async def test_requests_in_advance_are_bounded_and_those_within_are_answered_in_order(open_world):
     async with open_world() as world:
-        reader, writer = await world.connect(GET * http_door.MAX_PIPELINED)
-        for _ in range(http_door.MAX_PIPELINED):
+        reader, writer = await world.connect(GET * bounded_http.MAX_PIPELINED)
+        for _ in range(bounded_http.MAX_PIPELINED):
             await reader.readuntil(b"answered 0")
         assert world.refused == []
         running = []
@@ -453,7 +453,7 @@ async def test_300_slow_clients_of_one_address_leave_room_for_others(open_world)
         await until(lambda: len(list(world.door)) <= 200 + http_door.MAX_ADDRESS_LINGERING)
         reader, _ = await world.connect(GET, of="127.0.0.3")
         await reader.readuntil(b"answered 0")
-        world.later(http_door.LINGER_SECONDS)
+        world.later(bounded_http.LINGER_SECONDS)
         await until(lambda: len(list(world.door)) == 201)
 
 
@@ -527,7 +527,7 @@ async def test_those_who_are_told_that_there_is_no_room_are_bounded_too(open_wor
         opened = [await world.connect(b"GET ") for _ in range(20)]
         await until(lambda: len(world.refused) == 20)
         await until(lambda: len(list(world.door)) <= 5)
-        world.later(http_door.LINGER_SECONDS)
+        world.later(bounded_http.LINGER_SECONDS)
         await until(lambda: len(list(world.door)) == 1)
         assert len(opened) == 20
 

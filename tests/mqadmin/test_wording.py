@@ -13,7 +13,7 @@ from broker_store.formats import index_file
 from mqadmin.management import hints
 from mqadmin.management.commands.topic import Command
 from mqadmin.views.asked import whole
-from mqadmin.web.http_door import _why_malformed
+from mqadmin.web.bounded_http import _why_malformed
 
 
 def test_a_failure_is_its_sentence_alone_and_exit_code_1(capsys, tmp_path):

@@ -23,7 +23,7 @@ from mqadmin.models import FirstLogin
 from mqadmin.views.asked import only, text
 from mqadmin.web import logins
 from mqadmin.web.middleware import MUST_SET_PASSWORD
-from mqadmin.web.server import count_refusal
+from mqadmin.web.refusals import count_refusal
 
 log = logging.getLogger(__name__)
 

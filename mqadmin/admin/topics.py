@@ -1,0 +1,44 @@
+"""Topics as rows of the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+
+from mqadmin.admin.rows import ClusterAdmin, counted
+from mqadmin.store_models import Topic
+
+
+@admin.register(Topic)
+class TopicAdmin(ClusterAdmin):
+    kind = "topic"
+    fields_to_save = ("read_queues", "write_queues", "perm", "order")
+    fields_to_remember = ("messages",)
+    fields = ("name", *fields_to_save)
+    list_display = ("name", "kind", "read_queues", "write_queues", "permission", "messages_kept", "groups")
+    search_fields = ("name",)
+
+    @admin.display(ordering="perm")
+    def permission(self, topic: Topic) -> str:
+        words = [word for bit, word in ((4, "read"), (2, "write"), (1, "inherit")) if topic.perm & bit]
+        return ", ".join(words) or "none"
+
+    @admin.display(description="messages", ordering="messages")
+    def messages_kept(self, topic: Topic) -> str:
+        return "unknown" if topic.messages is None else f"{topic.messages:,}"
+
+    def _create(self, cluster: Any, name: str, values: dict) -> None:
+        cluster.create_topic(name, **values)
+
+    def _update(self, cluster: Any, name: str, values: dict) -> None:
+        cluster.update_topic(name, **values)
+
+    def _delete(self, cluster: Any, name: str) -> None:
+        cluster.delete_topic(name)
+
+    def _loss(self, obj: Topic) -> str:
+        return (
+            f"{counted(obj.messages, 'message')} can no longer be read; {counted(obj.groups, 'group')} "
+            f"will find nothing here. This cannot be undone."
+        )
