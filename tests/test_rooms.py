@@ -284,7 +284,6 @@ LONGER = {
     "broker_store/server/consume.py",
     "broker_store/server/produce.py",
     "broker_store/server/transport.py",
-    "mqadmin/api/schemas.py",
     "mqadmin/cluster/embedded/cluster.py",
 }
 

@@ -109,8 +109,8 @@ class GroupAdmin(ClusterAdmin):
 
     @admin.action(description="Reset offsets of a group…", permissions=["operator"])
     def reset_offset(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
-        """Show a preview; move the offsets once the name is typed. One at a time: each group has topics of its
-        own."""
+        """Show a preview; move the offsets once the name is typed. One group at a time: each has its own
+        topics."""
         groups = list(queryset[:2])
         if len(groups) != 1:
             self.message_user(request, "Choose one group: each has topics of its own.", messages.WARNING)

@@ -19,7 +19,6 @@ from broker_store.units import SMALL, fields_of, small_by_field
 from mqadmin.facts import groups, topics
 from mqadmin.jobs import facts as jobs
 from mqadmin.views.sources import SOURCES
-from mqadmin.web.tokens import MAX_DAYS
 
 
 def _whole(value: object) -> object:
@@ -153,63 +152,6 @@ class ProblemDocument(Schema):
     code: str = Field(description="for programs; keeps its meaning")
     hint: str = Field(description="what to do")
     errors: list[dict[str, Any]] | None = None
-
-
-class Health(Schema):
-    status: Literal["up", "failed"]
-
-
-class Ready(Schema):
-    ready: bool
-    state: str
-    sentence: str
-
-
-class Info(Schema):
-    name: str
-    version: str
-    python: str
-    cluster: str | None = None
-    broker: str | None = None
-    address: str | None = None
-    started_ms: Time | None = None
-    compatible_with: str
-
-
-class Notice(Schema):
-    severity: Literal["bad", "warn", "unknown"]
-    kind: str = Field(description="state, flag, refused, disk, damage, lag, jobs, children or samples")
-    sentence: str
-    number: Int64 | None = Field(description="what the sentence counts; null where no number decides")
-    page: str = Field(description="the name of the dashboard's page that shows more")
-    of: str = Field(description="what it is of: a group, a flag")
-
-
-class Condition(Schema):
-    severity: Literal["bad", "warn", "unknown", "good"]
-    sentence: str
-    notices: list[Notice]
-
-
-class Me(Schema):
-    name: str
-    role: Role
-
-
-class Refusal(Schema):
-    cause: str
-    count: Int64
-    at_ms: Time
-    value: Int64 | None = Field(description="what was found, of the last case; null where no number decides")
-    limit: Int64 | None = Field(description="what may be")
-    who: str
-    said: str = Field(description="what the client was told")
-
-
-class Refusals(Schema):
-    at_ms: Time
-    source: str = Field(description="where these numbers come from")
-    items: list[Refusal]
 
 
 Topic = schema_of(topics.Topic)
@@ -446,126 +388,11 @@ class DryRun(In):
     accept_damage: Flag = False  # as a start with --accept-damage
 
 
-class NewJob(In):
-    kind: Literal[
-        "check_store",
-        "rebuild_index",
-        "export_messages",
-        "resend_dead_letters",
-        "dry_run",
-        "crash_lab",
-        "pipeline_audit",
-        "pipeline_statistics",
-        "pipeline_lineage",
-        "pipeline_archive",
-    ]
-    parameters: dict[str, Any] = {}
-    confirm: str | None = Field(
-        None, max_length=255, description="resend_dead_letters: the group's name once more"
-    )
-
-
 Job = schema_of(jobs.Job)
 
 
 class Jobs(Page):
     items: list[Job]  # type: ignore[valid-type]  # made from a type
-
-
-class PipelineJob(Schema):
-    name: str
-    title: str
-    lead: str
-    takes: list[str] = Field(description="names of the parameters it knows")
-    needs: list[str] = Field(description="those it must be given")
-
-
-class PipelineJobs(Schema):
-    items: list[PipelineJob]
-
-
-class RunParameters(In):
-    """Which of these a job takes, `GET /pipeline` tells."""
-
-    topic: TopicName | None = Field(default=None, description="statistics, lineage: only this topic")
-    begin_ms: Moment | None = Field(default=None, description="statistics, lineage: stored from then on")
-    end_ms: Moment | None = Field(default=None, description="statistics, lineage: stored before then")
-    key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(
-        default=None, description="lineage: a key, a unique key or the id of a message"
-    )
-
-
-class NewSchedule(In):
-    job: Literal["audit", "statistics", "lineage", "archive"]
-    cron: Annotated[str, Field(min_length=9, max_length=100, examples=["30 2 * * *"])] = Field(
-        description="minute, hour, day, month, weekday; UTC"
-    )
-    parameters: RunParameters = RunParameters()
-
-
-Schedule = schema_of(jobs.Schedule)
-
-
-class Schedules(Schema):
-    items: list[Schedule]  # type: ignore[valid-type]  # made from a type
-
-
-class RunResult(Schema):
-    """Of audit: findings, kinds, counts, errors, ok. Of statistics: topics, tags, groups, hours, hot_keys,
-    index and sums. Of lineage: records. Of archive: what was written, by topic and day."""
-
-    run: str
-    job: str
-    result: dict[str, Any]
-
-
-class RunLog(Schema):
-    run: str
-    text: str = Field(
-        description="its end, at most 64 KiB; places of the machine are replaced by what they are"
-    )
-
-
-class NewToken(In):
-    name: Annotated[str, Field(min_length=1, max_length=60)]
-    role: Role = "viewer"
-    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] | None = Field(
-        None, description="null: does not expire"
-    )
-
-
-class Token(Schema):
-    id: int
-    name: str
-    role: Role
-    start: str
-    state: Literal["active", "expired", "revoked"]
-    created_by: str
-    created_at: str
-    expires_at: str | None
-    last_used_at: str | None
-
-
-class IssuedToken(Token):
-    token: str = Field(description="shown this once")
-
-
-class Tokens(Page):
-    items: list[Token]
-
-
-class AuditRecord(Schema):
-    at: str
-    by: str
-    action: str
-    kind: str
-    name: str
-    outcome: str
-    detail: dict[str, Any]
-
-
-class AuditRecords(Page):
-    items: list[AuditRecord]
 
 
 LEAST_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years

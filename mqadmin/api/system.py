@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
-from ninja import Query, Router, Status
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
 
 from broker_store import __version__
 from broker_store.rest.callers import Caller
@@ -30,14 +31,115 @@ READY_STATES = ("running", "read_only")
 COMPATIBLE_WITH = "Apache RocketMQ 5.3 / 5.5"
 
 
-@router.get("/health", response={200: schemas.Health, 503: schemas.Health}, auth=None)
+class Health(Schema):
+    status: Literal["up", "failed"]
+
+
+class Ready(Schema):
+    ready: bool
+    state: str
+    sentence: str
+
+
+class Info(Schema):
+    name: str
+    version: str
+    python: str
+    cluster: str | None = None
+    broker: str | None = None
+    address: str | None = None
+    started_ms: schemas.Time | None = None
+    compatible_with: str
+
+
+class Notice(Schema):
+    severity: Literal["bad", "warn", "unknown"]
+    kind: str = Field(description="state, flag, refused, disk, damage, lag, jobs, children or samples")
+    sentence: str
+    number: schemas.Int64 | None = Field(description="what the sentence counts; null where no number decides")
+    page: str = Field(description="the name of the dashboard's page that shows more")
+    of: str = Field(description="what it is of: a group, a flag")
+
+
+class Condition(Schema):
+    severity: Literal["bad", "warn", "unknown", "good"]
+    sentence: str
+    notices: list[Notice]
+
+
+class Me(Schema):
+    name: str
+    role: schemas.Role
+
+
+class Refusal(Schema):
+    cause: str
+    count: schemas.Int64
+    at_ms: schemas.Time
+    value: schemas.Int64 | None = Field(
+        description="what was found, of the last case; null where no number decides"
+    )
+    limit: schemas.Int64 | None = Field(description="what may be")
+    who: str
+    said: str = Field(description="what the client was told")
+
+
+class Refusals(Schema):
+    at_ms: schemas.Time
+    source: str = Field(description="where these numbers come from")
+    items: list[Refusal]
+
+
+class NewToken(schemas.In):
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    role: schemas.Role = "viewer"
+    days: Annotated[int, Field(strict=True, ge=1, le=tokens.MAX_DAYS)] | None = Field(
+        None, description="null: does not expire"
+    )
+
+
+class Token(Schema):
+    id: int
+    name: str
+    role: schemas.Role
+    start: str
+    state: Literal["active", "expired", "revoked"]
+    created_by: str
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+
+
+class IssuedToken(Token):
+    token: str = Field(description="shown this once")
+
+
+class Tokens(schemas.Page):
+    items: list[Token]
+
+
+class AuditRecord(Schema):
+    at: str
+    by: str
+    action: str
+    kind: str
+    name: str
+    outcome: str
+    detail: dict[str, Any]
+
+
+class AuditRecords(schemas.Page):
+    items: list[AuditRecord]
+
+
+@router.get("/health", response={200: Health, 503: Health}, auth=None)
 async def health(request: HttpRequest):
     """Whether the process lives and its engine has not failed; for restarting it when it has."""
     failed = current_cluster().state().state == "failed"
     return Status(503, {"status": "failed"}) if failed else Status(200, {"status": "up"})
 
 
-@router.get("/ready", response={200: schemas.Ready, 503: schemas.Ready}, auth=None)
+@router.get("/ready", response={200: Ready, 503: Ready}, auth=None)
 async def ready(request: HttpRequest):
     """Whether messages can be read now; for sending traffic here or not."""
     state = current_cluster().state()
@@ -45,7 +147,7 @@ async def ready(request: HttpRequest):
     return Status(200 if is_ready else 503, {"ready": is_ready} | fields_of(state))
 
 
-@router.get("/info", response=schemas.Info)
+@router.get("/info", response=Info)
 async def info(request: HttpRequest):
     cluster = current_cluster()
     broker = cluster.overview().broker if cluster.state().state in READY_STATES else None
@@ -61,7 +163,7 @@ async def info(request: HttpRequest):
     }
 
 
-@router.get("/condition", response=schemas.Condition)
+@router.get("/condition", response=Condition)
 async def condition(request: HttpRequest):
     """How the broker is, in one sentence, and each thing that is not as it should be, the most severe first:
     refused sends, the disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could
@@ -75,20 +177,20 @@ async def overview(request: HttpRequest):
     return current_cluster().overview()
 
 
-@router.get("/refusals", response=schemas.Refusals)
+@router.get("/refusals", response=Refusals)
 async def refusals(request: HttpRequest):
     """What the broker refused since its start, by cause: how often, and the last case with the value, its
     limit and who it was."""
     return measured("refusals", {"items": current_cluster().refusals()})
 
 
-@router.get("/auth/session", response=schemas.Me)
+@router.get("/auth/session", response=Me)
 async def who_am_i(request: HttpRequest):
     caller: Caller = request.auth
     return {"name": caller.name, "role": caller.role}
 
 
-@router.get("/auth/tokens", response=schemas.Tokens)
+@router.get("/auth/tokens", response=Tokens)
 def list_tokens(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     need(request, "admin")
     return paging.page(
@@ -99,8 +201,8 @@ def list_tokens(request: HttpRequest, cursor: Cursor = None, limit: Limit = pagi
     )
 
 
-@router.post("/auth/tokens", response={201: schemas.IssuedToken})
-def issue_token(request: HttpRequest, body: schemas.NewToken):
+@router.post("/auth/tokens", response={201: IssuedToken})
+def issue_token(request: HttpRequest, body: NewToken):
     """Make a token; its text is in this answer and nowhere else."""
     caller = need(request, "admin")
     with audit.audited(caller, "create", "apitoken", body.name, role=body.role, days=body.days) as record:
@@ -139,7 +241,7 @@ def token_facts(token: tokens.ApiToken) -> dict:
     }
 
 
-@router.get("/audit", response=schemas.AuditRecords)
+@router.get("/audit", response=AuditRecords)
 async def audit_trail(
     request: HttpRequest,
     cursor: Annotated[int | None, Query(ge=1, le=(1 << 53))] = None,

@@ -15,10 +15,10 @@ from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
 from broker_store.rest.problems import Problem
-from mqadmin.api import schemas
 from mqadmin.api.reading import OneValueParser
 from mqadmin.cluster.current import install_cluster
 from mqadmin.jobs import kinds
+from mqadmin.views.jobs.api import NewJob
 from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
 
@@ -629,4 +629,4 @@ async def test_files_of_a_topic_that_is_not_there_are_not_found(cluster, local, 
 
 
 def test_the_contract_names_the_kinds_of_jobs_that_there_are():
-    assert set(get_args(schemas.NewJob.model_fields["kind"].annotation)) == set(kinds.KINDS)
+    assert set(get_args(NewJob.model_fields["kind"].annotation)) == set(kinds.KINDS)

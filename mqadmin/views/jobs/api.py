@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Any, Literal
 
 from django.http import FileResponse, HttpRequest
 from ninja import Router, Status
+from pydantic import Field
 
 from broker_store.rest.problems import Problem
 from mqadmin import audit
@@ -19,6 +21,25 @@ router = Router()
 MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}
 
 
+class NewJob(schemas.In):
+    kind: Literal[
+        "check_store",
+        "rebuild_index",
+        "export_messages",
+        "resend_dead_letters",
+        "dry_run",
+        "crash_lab",
+        "pipeline_audit",
+        "pipeline_statistics",
+        "pipeline_lineage",
+        "pipeline_archive",
+    ]
+    parameters: dict[str, Any] = {}
+    confirm: str | None = Field(
+        None, max_length=255, description="resend_dead_letters: the group's name once more"
+    )
+
+
 @router.get("/jobs", response=schemas.Jobs)
 def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Jobs, newest first."""
@@ -26,7 +47,7 @@ def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging
 
 
 @router.post("/jobs", response={202: schemas.Job})
-def start_job(request: HttpRequest, body: schemas.NewJob):
+def start_job(request: HttpRequest, body: NewJob):
     """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit),
     resend_dead_letters (group, to, limit), or one of the pipeline's.
 

@@ -3,33 +3,92 @@ as well."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
 from django.http import HttpRequest
-from ninja import Router, Status
+from ninja import Router, Schema, Status
+from pydantic import Field
 
 from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
-from mqadmin.jobs import pipeline, queue, runs, schedules
+from mqadmin.jobs import facts, pipeline, queue, runs, schedules
 from mqadmin.process import run_file
 
 router = Router()
 
 
-@router.get("/pipeline", response=schemas.PipelineJobs)
+class PipelineJob(Schema):
+    name: str
+    title: str
+    lead: str
+    takes: list[str] = Field(description="names of the parameters it knows")
+    needs: list[str] = Field(description="those it must be given")
+
+
+class PipelineJobs(Schema):
+    items: list[PipelineJob]
+
+
+class RunParameters(schemas.In):
+    """`GET /pipeline` lists which of these a job takes."""
+
+    topic: schemas.TopicName | None = Field(default=None, description="statistics, lineage: only this topic")
+    begin_ms: schemas.Moment | None = Field(
+        default=None, description="statistics, lineage: stored from then on"
+    )
+    end_ms: schemas.Moment | None = Field(default=None, description="statistics, lineage: stored before then")
+    key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(
+        default=None, description="lineage: a key, a unique key or the id of a message"
+    )
+
+
+class NewSchedule(schemas.In):
+    job: Literal["audit", "statistics", "lineage", "archive"]
+    cron: Annotated[str, Field(min_length=9, max_length=100, examples=["30 2 * * *"])] = Field(
+        description="minute, hour, day, month, weekday; UTC"
+    )
+    parameters: RunParameters = RunParameters()
+
+
+Schedule = schemas.schema_of(facts.Schedule)
+
+
+class Schedules(Schema):
+    items: list[Schedule]  # type: ignore[valid-type]  # made from a type
+
+
+class RunResult(Schema):
+    """Of audit: findings, kinds, counts, errors, ok. Of statistics: topics, tags, groups, hours, hot_keys,
+    index and sums. Of lineage: records. Of archive: what was written, by topic and day."""
+
+    run: str
+    job: str
+    result: dict[str, Any]
+
+
+class RunLog(Schema):
+    run: str
+    text: str = Field(
+        description="its end, at most 64 KiB; places of the machine are replaced by what they are"
+    )
+
+
+@router.get("/pipeline", response=PipelineJobs)
 def list_pipeline_jobs(request: HttpRequest):
     """The jobs there are, and what each may be given."""
     return {"items": [*pipeline.JOBS.values()]}
 
 
-@router.get("/pipeline/schedules", response=schemas.Schedules)
+@router.get("/pipeline/schedules", response=Schedules)
 def list_schedules(request: HttpRequest):
     """Runs that start by themselves, and when."""
     return {"items": schedules.listing()}
 
 
-@router.post("/pipeline/schedules", response={201: schemas.Schedule})
-def add_schedule(request: HttpRequest, body: schemas.NewSchedule):
+@router.post("/pipeline/schedules", response={201: Schedule})
+def add_schedule(request: HttpRequest, body: NewSchedule):
     """Have a job run at the times of a cron expression, with the role that its maker has at each run."""
     caller = need(request, "operator")
     parameters = body.parameters.dict(exclude_none=True)
@@ -60,7 +119,7 @@ def list_runs(request: HttpRequest, job: str, cursor: Cursor = None, limit: Limi
 
 
 @router.post("/pipeline/{job}/runs", response={202: schemas.Job})
-def start_run(request: HttpRequest, job: str, body: schemas.RunParameters):
+def start_run(request: HttpRequest, job: str, body: RunParameters):
     """Start a run. One runs at a time, the others wait."""
     caller = need(request, "operator")
     chosen, parameters = pipeline.job_of(job), body.dict(exclude_none=True)
@@ -76,7 +135,7 @@ def show_run(request: HttpRequest, job: str, run_id: str):
     return queue.find_run(run_id, job)
 
 
-@router.get("/pipeline/{job}/runs/{run_id}/result", response=schemas.RunResult)
+@router.get("/pipeline/{job}/runs/{run_id}/result", response=RunResult)
 def run_result(request: HttpRequest, job: str, run_id: str):
     """The whole result of a run that is done."""
     run = queue.find_run(run_id, job)
@@ -87,7 +146,7 @@ def run_result(request: HttpRequest, job: str, run_id: str):
     }
 
 
-@router.get("/pipeline/{job}/runs/{run_id}/logs", response=schemas.RunLog)
+@router.get("/pipeline/{job}/runs/{run_id}/logs", response=RunLog)
 def run_logs(request: HttpRequest, job: str, run_id: str):
     """Its steps with their times, and what Spark and Java said."""
     need(request, "operator")
