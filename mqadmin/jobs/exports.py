@@ -2,7 +2,7 @@
 
 A cell of a CSV file that begins like a formula would be run by the spreadsheet that opens it, so it gets an
 apostrophe in front (docs/durability.md S16). The file is written under a temporary name and renamed when it
-is whole; what is left of the disk is looked at while writing, so that an export never takes the store's room.
+is whole; the free space of the disk is checked while writing, so that an export never takes the store's room.
 """
 
 from __future__ import annotations

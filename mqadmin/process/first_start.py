@@ -1,9 +1,9 @@
-"""What exactly one start has to make: the secret key and the first user.
+"""What the first start creates: the secret key and the first user.
 
 No password is shipped. The first start makes the user `admin` and prints a password for one login, which must
-set another: `FirstLogin` marks such a user, the login page takes the password out of use as it lets its
-holder in, and the middleware shows nothing but the password page until a new one is set. Until that
-has happened each start prints a fresh password, so an overlooked one is no dead end.
+set another: `FirstLogin` marks such a user, the login page invalidates the password at the login, and the
+middleware shows only the password page until a new one is set. Until then each start prints a new password,
+so one that was overlooked can be replaced.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 
 KEY_FILE = "secret_key"
 SECRET_BYTES = 48
-# Commands that ask a broker, or read its database or a store. They serve no login, so they make no key where
-# there is none.
+# Commands that use a broker, or read its database or a store. They serve no login, so they create no key.
 MAKE_NO_KEY = frozenset(
     {"topic", "group", "message", "store", "token", "check_store", "crash_lab", "demo", "pipeline"}
 )
@@ -25,19 +24,19 @@ ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 GROUPS, GROUP_LENGTH = 4, 5  # 31**20 passwords: 99 bits
-_NEW_KEY = "the next start makes a new one and everybody logs in again"
+_NEW_KEY = "the next start makes a new one and all users log in again"
 _KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 
 
 def make_directory(path: Path) -> Path:
-    """`path` as a directory that only its owner may enter."""
+    """Return `path`, made as a directory that only its owner may enter."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
 def key_for(command: str, data_directory: Path) -> str:
-    """The secret key for a command of manage.py ("" for another program); one that lasts as long as the
-    process where nothing may be made."""
+    """Return the secret key for a command of manage.py ("" for another program). A command that may create no
+    key gets one that lasts as long as the process."""
     if os.path.lexists(data_directory) and not os.path.isdir(data_directory):
         raise SystemExit(f"the data directory {data_directory} cannot be used: it is no directory")
     if command in MAKE_NO_KEY and not os.path.lexists(data_directory / KEY_FILE):
@@ -51,10 +50,10 @@ def key_for(command: str, data_directory: Path) -> str:
 
 
 def secret_key(data_directory: Path) -> str:
-    """The key in `secret_key` (mode 0600), made when there is none yet.
+    """Return the key in `secret_key` (mode 0600), created when there is none.
 
-    Two commands may come first at the same moment: the key is written to a file of its own and linked into
-    place, which only one of them can do; both then read the same.
+    Two commands may start at the same moment: each writes a key to a file of its own and links it into place,
+    which only one of them can do; both then read the same.
     """
     path = data_directory / KEY_FILE
     if not os.path.lexists(path):
@@ -78,17 +77,17 @@ def secret_key(data_directory: Path) -> str:
 
 
 def _read_key(path: Path) -> str:
-    """The text of the key's file, which may be a link to a file. SystemExit with a sentence when it cannot be
-    read."""
+    """Return the text of the key's file, which may be a link to a file. Raises SystemExit with a sentence
+    when it cannot be read."""
     if wrong := wrong_kind(path):
         raise SystemExit(f"{path} {wrong}: move it away, {_NEW_KEY}")
     try:
-        # O_NONBLOCK: should a FIFO have come here since its kind was looked at, an open without it would wait
-        # for a writer.
+        # O_NONBLOCK: at a FIFO that took its place after the check, an open without it would wait for a
+        # writer.
         with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return file.read()
     except UnicodeDecodeError:
-        return ""  # what is no text is no key
+        return ""  # a key is text
     except OSError as error:
         raise SystemExit(
             f"{path} cannot be read ({error.strerror}): let the user that runs the broker read it, "
@@ -97,8 +96,8 @@ def _read_key(path: Path) -> str:
 
 
 def wrong_kind(path: Path) -> str:
-    """Say that what is at `path` is no regular file and leads to none; "" for a file, for nothing, and where
-    the system does not say."""
+    """Return a sentence when `path` is no regular file and leads to none; "" for a file, for nothing, and
+    where its kind cannot be read."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -109,14 +108,14 @@ def wrong_kind(path: Path) -> str:
 
 
 def one_time_password() -> str:
-    """A password for one login, easy to read and type."""
+    """Return a password for one login, easy to read and type."""
     return "-".join("".join(secrets.choice(ALPHABET) for _ in range(GROUP_LENGTH)) for _ in range(GROUPS))
 
 
 def ensure_admin() -> str | None:
-    """The one-time password to print, or None when somebody has set theirs already.
+    """Return the one-time password to print, None when an administrator has set one.
 
-    Needs the tables. Whoever made an administrator by `createsuperuser` has set things up as well.
+    Needs the tables. An administrator that `createsuperuser` made counts, too.
     """
     from django.contrib.auth import get_user_model
     from django.db import transaction

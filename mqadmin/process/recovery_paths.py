@@ -1,4 +1,4 @@
-"""Where records of starts lie, and how one of them is shown: without where the store lies on the disk."""
+"""Where records of starts are, and how one is shown: without the path of the store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from django.conf import settings
 
 
 def directory() -> Path:
-    """Where the records are."""
+    """Return the directory of the records."""
     return Path(settings.DATA_DIRECTORY) / "recoveries"
 
 
 def without_paths(record: dict) -> dict:
-    """The name of the store in place of its directory, also within sentences."""
+    """Return a record with the name of the store in place of its path, also in sentences."""
     store = Path(record.get("store") or "store")
     root = store if store.is_absolute() else directory().parent / store
 

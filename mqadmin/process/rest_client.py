@@ -4,8 +4,8 @@ token.
     with RestClient.of_data_directory(path) as broker:
         broker.get("/topics", limit=100)["items"]
 
-One connection, JSON both ways. A problem document comes out as RestError with its code
-and hint; a socket nobody listens on as NotRunningError, which says how to start the broker.
+One connection, JSON both ways. A problem document is raised as RestError with its code and hint; a socket
+without a listener as NotRunningError, which says how to start the broker.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         try:
-            # A socket's address is limited to 107 bytes, a path is not: go by the directory's descriptor.
+            # A socket's address has at most 107 bytes, a path may have more: use the directory's descriptor.
             directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
             try:
                 self.sock.connect(f"/proc/self/fd/{directory}/{self._path.name}")
@@ -63,7 +63,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _not_running(socket_path: Path, error: OSError) -> NotRunningError:
-    """Return the error for a socket on which no broker answers; of a broker that runs it says why."""
+    """Return the error for a socket on which no broker answers. Where one runs, it says why."""
     run = run_file.read(socket_path.parent.parent)
     if run is not None and processes.exists(run.get("pid")) and not socket_path.exists():
         if "web" not in run:
@@ -89,12 +89,12 @@ class RestClient:
 
     @classmethod
     def of_data_directory(cls, directory: Path | str, timeout: float = TIMEOUT_SECONDS) -> RestClient:
-        """The broker that runs on this data directory."""
+        """Return a client of the broker that runs on this data directory."""
         return cls(_UnixConnection(Path(directory).absolute() / "run" / "web.sock", timeout))
 
     @classmethod
     def of_address(cls, host: str, port: int, token: str, timeout: float = TIMEOUT_SECONDS) -> RestClient:
-        """A broker elsewhere, with a token."""
+        """Return a client of a broker elsewhere, with a token."""
         return cls(http.client.HTTPConnection(host, port, timeout=timeout), token)
 
     def __enter__(self) -> RestClient:
@@ -119,7 +119,7 @@ class RestClient:
         return self.request("DELETE", path, query=query)
 
     def pages(self, path: str, **query: Any) -> Iterator[Any]:
-        """The items of a list, page after page."""
+        """Yield the items of a list, page after page."""
         while True:
             page = self.get(path, **query)
             yield from page["items"]
@@ -128,8 +128,8 @@ class RestClient:
             query["cursor"] = page["next"]
 
     def request(self, method: str, path: str, body: Any = None, query: dict | None = None) -> Any:
-        """One request; a connection that the broker closed while idle is opened once more, but only when
-        nothing was sent twice by that."""
+        """Send one request and return its answer. A connection that the broker closed while idle is opened
+        again, but only when nothing is sent twice by that."""
         asked = {name: value for name, value in (query or {}).items() if value is not None}
         target = BASE + path + ("?" + urlencode(asked) if asked else "")
         headers = {"Accept": "application/json"}
@@ -159,5 +159,5 @@ def _value(status: int, media_type: str, body: bytes) -> Any:
 
 
 def segment(name: str) -> str:
-    """A name as one piece of a path."""
+    """Return a name as one piece of a path."""
     return quote(name, safe="")

@@ -1,4 +1,4 @@
-"""What a running broker left in its data directory for other processes: run/broker.json and run/live.
+"""What a running broker writes into its data directory for other processes: run/broker.json and run/live.
 
 {"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "store_settings": {…}, "inspect": false,
 "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
@@ -22,7 +22,7 @@ from broker_store.engine.status.live_page import LivePosition, read_live_page
 
 
 def read(data: Path) -> dict | None:
-    """The run file of the broker on this data directory; None when none runs, or it cannot be read."""
+    """Return the run file of the broker on this data directory; None when none runs, or it cannot be read."""
     try:
         value = json.loads((data / "run" / "broker.json").read_text())
     except (OSError, ValueError):
@@ -31,15 +31,14 @@ def read(data: Path) -> dict | None:
 
 
 def store_directory(data: Path) -> Path:
-    """Where the store of this data directory is: what the running broker says, else where it is by
-    default."""
+    """Return the store of this data directory: the running broker's, else the default one."""
     store = (read(data) or {}).get("store")
     return Path(store) if isinstance(store, str) else data / "store"
 
 
 def delay_levels(store: Path, data: Path) -> str | None:
-    """The messageDelayLevel of the broker that runs on `store`, else of the last that did; None when that is
-    not known."""
+    """Return the messageDelayLevel of the broker that runs on `store`, else of the last that did; None when
+    it is unknown."""
     if store_directory(data).resolve() == store.resolve() and isinstance(
         levels := (read(data) or {}).get("delay_levels"), str
     ):
@@ -48,11 +47,11 @@ def delay_levels(store: Path, data: Path) -> str | None:
 
 
 def store_settings(store: Path, data: Path) -> dict:
-    """What the broker that runs on `store`, or was killed on it, was told about it beside the defaults, and
-    its file sizes.
+    """Return the settings of `store` that differ from the defaults, and its file sizes, from the run file of
+    the broker that runs on it or was killed on it.
 
-    Of a store that no broker told of, but somebody looks at, the sizes that its files show; what is not named
-    is not known then.
+    For a store without such a file that is inspected: the sizes that its files show; other settings are
+    unknown then.
     """
     if store_directory(data).resolve() != store.resolve():
         return {}
@@ -61,7 +60,7 @@ def store_settings(store: Path, data: Path) -> dict:
 
 
 def noted_sizes(store: Path, data: Path) -> FileSizes:
-    """The file sizes that the last broker on `store` used: of one that runs or was killed by its run file,
+    """Return the file sizes that the last broker on `store` used: by its run file when it runs or was killed,
     else by the record of its start."""
     known = store_settings(store, data)
     told = {
@@ -73,13 +72,13 @@ def noted_sizes(store: Path, data: Path) -> FileSizes:
 
 
 def last_start_of(store: Path, data: Path) -> LastStart:
-    """The newest start of a broker that opened `store`."""
+    """Return the newest start of a broker that opened `store`."""
     return last_start((data / "recoveries").absolute(), store.absolute())
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:
-    """How far the broker that runs on `store` is; None when none does, it opens it just now, or only looks at
-    it (nobody writes then)."""
+    """Return how far the broker that runs on `store` is; None when none runs on it, when it opens it just
+    now, or only inspects it (it writes nothing then)."""
     if store_directory(data).resolve() != store.resolve() or (read(data) or {}).get("inspect"):
         return None
     live = read_live_page(Disk(), data / "run" / "live")

@@ -1,8 +1,7 @@
-"""The admin's site: unfold's, in which an address that asks for what a page does not have is refused as on
+"""The admin's site: unfold's, but an address with a parameter that a page does not take is refused, as on
 every other page.
 
-Django's own answer to a filter or a part of a list that there is not is the whole list, from an address with
-`?e=1`.
+Django's own answer to an unknown filter or part of a list is a redirect to the whole list, with `?e=1`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ UNREADABLE = "The list has no such part, or a value of a filter cannot be read."
 
 
 def _columns(value: str) -> str:
-    """Numbers of columns, as Django writes an order: 1.-2."""
+    """Return the value when it is numbers of columns, as Django writes an order: 1.-2. Raises ValueError."""
     for piece in value.split("."):
         if not piece.removeprefix("-").isdecimal():
             raise ValueError(f"{piece[:30]!r} is no number of a column")
@@ -76,7 +75,7 @@ class Site(UnfoldAdminSite):
 
 
 def unavailable(request: HttpRequest, problem: Problem, **more: object) -> HttpResponse:
-    """A page that says why there is nothing to see, in place of one that says error."""
+    """Return a page that says why the broker cannot answer."""
     document = problem.document()
     context = {
         **admin.site.each_context(request),
@@ -90,7 +89,7 @@ def unavailable(request: HttpRequest, problem: Problem, **more: object) -> HttpR
 
 
 def _takes(view: Callable[..., HttpResponse], request: HttpRequest) -> Mapping[str, Reader] | None:
-    """None where there is no page, whatever is asked for."""
+    """Return the parameters that a view takes; None where the address has no page."""
     owner, name = getattr(view, "__self__", None), view.__name__
     if name == "catch_all_view":
         return None

@@ -1,5 +1,5 @@
-"""Answers of Django that are sent in pieces, so that a large one leaves the broker's loop to others after
-each turn (`turns.py`)."""
+"""Answers of Django that are sent in pieces, so that a large one gives way on the broker's loop after each
+piece (`broker_store/turns.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIECE_BYTES = 256 << 10
 
 
 def in_pieces(pieces: Sequence[bytes], media_type: str) -> HttpResponseBase:
-    """The answer of these pieces; its length is known before the first is sent."""
+    """Return the answer of these pieces, with their length in its header."""
     if len(pieces) == 1:
         return HttpResponse(pieces[0], content_type=media_type)
     return StreamingHttpResponse(
@@ -23,7 +23,7 @@ def in_pieces(pieces: Sequence[bytes], media_type: str) -> HttpResponseBase:
 
 
 def cut(body: bytes) -> list[bytes]:
-    """`body` in pieces of at most PIECE_BYTES, at least one."""
+    """Return `body` in pieces of at most PIECE_BYTES, at least one."""
     return [body[at : at + PIECE_BYTES] for at in range(0, max(1, len(body)), PIECE_BYTES)]
 
 

@@ -40,7 +40,7 @@ from mqadmin.web.refused_requests import AllowedHosts, Websockets, refuse
 
 log = logging.getLogger(__name__)
 
-# A page of another site may open a socket to us with the user's cookie; its Origin gives it away.
+# A page of another site may open a socket to us with the user's cookie; its Origin shows which site.
 websockets = Websockets(AllowedHostsOriginValidator(AuthMiddlewareStack(LiveConsumer.as_asgi())), "/ws/v1/")
 
 
@@ -53,8 +53,8 @@ class KeptThreads:
     """Gives each request a thread for what Django does in one, and keeps it, with its connection to the
     database, for a later one. Django by itself starts two threads for each request.
 
-    Requests that have no answer yet are bounded, since each may have a thread; those of the local socket are
-    not part of the bound, nor is who reads an answer slowly."""
+    Requests without an answer are bounded, since each may have a thread. Those of the local socket do not
+    count, nor does one whose answer is read slowly."""
 
     MOST_IDLE = 8
     MOST_UNDER_WAY = 128  # without an answer
@@ -105,12 +105,10 @@ class KeptThreads:
 
 
 def load_pages() -> ASGIHandler:
-    """Django's application, with what it otherwise loads when a request needs it first: pages, REST, their
-    addresses, and all templates.
-
-    Its middleware looks at each static file.
+    """Return Django's application, with what it otherwise loads at the first request that needs it: pages,
+    REST, their addresses, and all templates. Its middleware reads the list of static files.
     """
-    # A link to a name needs a table of all names: those without a prefix share one, each prefix has its own.
+    # A link to a name needs a table of all names: one for those without a prefix, one for each prefix.
     for name in ("overview", "admin:index", "api:openapi-view"):
         reverse(name)
     for directory in settings.TEMPLATES[0]["DIRS"]:
@@ -125,7 +123,7 @@ class FirstLoad:
 
     On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take time and
     memory that a broker without viewers does not need. A load that fails is logged and fails these requests;
-    the next one loads again, since what failed may be there by then (memory, open files).
+    the next request loads again, since the cause (memory, open files) may be gone.
     """
 
     def __init__(self, load: Callable[[], Any]):

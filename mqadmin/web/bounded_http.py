@@ -21,24 +21,24 @@ from broker_store.rest.problems import MEDIA_TYPE, Problem
 from mqadmin.web.http_door import CountedTransport, Door, Peer, Refusal
 
 HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
-BODY_SECONDS = 30.0  # from there to the last byte of its body
-LINGER_SECONDS = 2.0  # in which a peer may read why it was refused
+BODY_SECONDS = 30.0  # from the end of the header to the last byte of its body
+LINGER_SECONDS = 2.0  # for a peer to read why it was refused
 MAX_TARGET_BYTES = 8 << 10  # path and query
 MAX_HEADER_BYTES = 32 << 10
 MAX_HEADERS = 100
 MAX_HEADER_LINE_BYTES = 8_000  # of a websocket's handshake: its parser ends at 8,192
 # Of all requests that are not answered; the routes of messages refuse at half of it
 MAX_BODIES_BYTES = 128 << 20
-MAX_PIPELINED = 16  # requests of one connection that wait for the answers of those before
+MAX_PIPELINED = 16  # requests of one connection that wait for answers to earlier ones
 WEBSOCKET_BURST_BYTES = 256 << 10  # from a browser, at once ...
 WEBSOCKET_BYTES_PER_SECOND = 16 << 10  # ... and in the long run
 MAX_FRAGMENTS = 64  # of one websocket message
 MAX_WEBSOCKET_UNSENT_BYTES = 4 << 20
-SLICE_BYTES = 16 << 10  # parsed at once: what a header may be beyond its bound
+SLICE_BYTES = 16 << 10  # parsed at once: by so much a header may pass its bound
 
 
 class _Stop(Exception):
-    """Leaves the parser, which then says that a callback failed; the refusal waits in the protocol."""
+    """Ends the parser, which then reports a failed callback; the refusal is in the protocol."""
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -52,8 +52,8 @@ class BoundedHttp(HttpToolsProtocol):
         self.peer: Peer  # from connection_made on
         self._refusal: Refusal | None = None
         self._header_bytes = self._header_fields = self._body_bytes = self._held_bytes = 0
-        self._incomplete_bytes = 0  # of the header; of what lies between and behind the chunks of a body
-        self._cycles: list[RequestResponseCycle] = []  # not answered yet, the one that runs first
+        self._incomplete_bytes = 0  # of the header; or between and after the chunks of a body
+        self._cycles: list[RequestResponseCycle] = []  # without an answer, the running one first
 
     # What the loop calls
 
@@ -79,10 +79,10 @@ class BoundedHttp(HttpToolsProtocol):
         self.door.gone(self.transport)
 
     def judge_time(self, now_s: float) -> None:
-        """Refuse a request that does not come; for the door."""
+        """Refuse a request that is not complete in time. Called by the door."""
         peer = self.peer
         if self.flow.read_paused:
-            return peer.wait_for(peer.waits_for, now_s)  # it is not read at all: that time is not the peer's
+            return peer.wait_for(peer.waits_for, now_s)  # we do not read: this time does not count
         limit_s = BODY_SECONDS if peer.waits_for == "body" else HEADER_SECONDS
         waited_s = now_s - peer.since_s
         if waited_s <= limit_s:
@@ -113,7 +113,7 @@ class BoundedHttp(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
-            else:  # it is answered as if nothing but this request had come
+            else:  # answer it as a request without an upgrade
                 self.cycle.keep_alive = False
                 self.flow.pause_reading()
         except httptools.HttpParserError as error:
@@ -154,7 +154,7 @@ class BoundedHttp(HttpToolsProtocol):
             raise self._stop(Refusal("HTTP target too long", problem, len(self.url), MAX_TARGET_BYTES))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the header. One of the trailer (behind a chunked body) counts, and nobody gets it.
+        """Take a field of the header. One of the trailer (after a chunked body) is counted and dropped.
 
         uvicorn would add it to the header, which the application reads after the body: RFC 9110, 6.5.1.
         """
@@ -180,8 +180,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.peer.wait_for("body", self.loop.time())
 
     def _judge_body(self, length: int) -> None:
-        """Refuse a body of so many bytes where its route takes less; a path is only looked at where that
-        matters."""
+        """Refuse a body of `length` bytes where its route takes less. Only large bodies need the path."""
         if length <= MAX_FORM_BYTES:
             return
         path = unquote(httptools.parse_url(self.url).path.decode("latin-1"))
@@ -190,7 +189,7 @@ class BoundedHttp(HttpToolsProtocol):
             raise self._stop(_body_too_large(length, most))
 
     def _judge_handshake(self) -> None:
-        """uvicorn gives the request to a second parser, which knows no answer to what it does not take."""
+        """Refuse a handshake that the websocket's parser does not take: it would end without an answer."""
         longest = max(len(name) + len(value) for name, value in self.headers)
         if longest > MAX_HEADER_LINE_BYTES:
             raise self._stop(_header_too_large(longest, MAX_HEADER_LINE_BYTES))
@@ -211,7 +210,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._incomplete_bytes = 0
         self._body_bytes += len(body)
         self._judge_body(self._body_bytes)
-        if self._cycles:  # what comes after its answer is dropped
+        if self._cycles:  # a body that comes after its answer is dropped
             self._held_bytes += len(body)
             self.door.body_bytes += len(body)
             if self.door.body_bytes > MAX_BODIES_BYTES:
@@ -263,13 +262,12 @@ class BoundedHttp(HttpToolsProtocol):
             f"no-store\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(STATUS_LINE[refusal.problem.status] + head.encode() + body)
-        # What still comes is read and dropped for a while: a close with bytes unread would take the answer
-        # back.
+        # Read and drop for a while: a close with unread bytes is a reset, which discards the answer.
         self.transport.write_eof()
         return self.flow.resume_reading()
 
     def _let_go(self) -> None:
-        """Those who work for this connection hear that it has ended, those who wait in line too."""
+        """Mark the running and the waiting requests of this connection as disconnected."""
         for cycle in (*self._cycles, *(cycle for cycle, _ in self.pipeline)):
             cycle.disconnected = True
             cycle.message_event.set()
@@ -322,7 +320,7 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
 
     async def send(self, message) -> None:
         await super().send(message)
-        # Uvicorn takes a handshake that was answered with a status for one without an answer
+        # uvicorn treats a handshake that was answered with a status as one without an answer
         if self.close_sent:
             self.handshake_complete = True
 

@@ -31,7 +31,7 @@ _first_seen: dict[str, tuple[int, int]] = {}  # device and inode of the database
 
 
 def note_store_failure(request: HttpRequest, error: StoreError) -> None:
-    """Count and log a request that a file of the store failed. The log alone names the file to everybody."""
+    """Count and log a request that failed because of a file of the store. Only the log names the file."""
     _log.write(
         logging.ERROR,
         "failed requests",
@@ -45,7 +45,7 @@ def note_store_failure(request: HttpRequest, error: StoreError) -> None:
 
 
 def note_database_failure(request: HttpRequest, error: DatabaseError) -> None:
-    """Log a request that the database failed."""
+    """Log a request that failed because of the database."""
     _log.write(
         logging.ERROR,
         "failures of the database",
@@ -58,17 +58,17 @@ def note_database_failure(request: HttpRequest, error: DatabaseError) -> None:
 
 
 def database_sentence(error: Exception | str) -> str:
-    """Say why the database does not answer, and what to do."""
+    """Return why the database does not answer, and what to do."""
     name = os.path.basename(str(connection.settings_dict["NAME"]))
     return f"{str(error).rstrip('.')[:300]}. {DATABASE_ADVICE.format(name=name)}"
 
 
 def wrong_database_file(path: str | None = None) -> str:
-    """Say that what lies in the place of the SQLite file at `path` (the dashboard's own by default) is no
-    file, "" when it is one or is missing.
+    """Return what is in the place of the SQLite file at `path` (the dashboard's own by default) when that is
+    no file, "" when it is one or is missing.
 
-    To be asked before it is opened: SQLite makes the file that a link names, outside of the data directory,
-    where that leads nowhere.
+    Called before it is opened: where a link leads nowhere, SQLite creates the file that it names, outside of
+    the data directory.
     """
     if path is None and connection.vendor != "sqlite":
         return ""
@@ -82,12 +82,11 @@ def wrong_database_file(path: str | None = None) -> str:
 
 
 def database_failure(path: str | None = None) -> str:
-    """Say what is wrong with the SQLite file at `path` (the dashboard's own by default), "" when nothing is.
-    For a thread.
+    """Return what is wrong with the SQLite file at `path` (the dashboard's own by default), "" when nothing
+    is or the database is not SQLite. For a thread.
 
-    Connections that are open go on with a file whose name was removed, and new ones make another that has no
-    tables: so the name is compared with what it was at the first look. Another database than SQLite is not
-    looked at here.
+    Open connections go on with a file whose name was removed, and new ones create another without tables. So
+    device and inode of the name are compared with those of the first call.
     """
     if path is None and connection.vendor != "sqlite":
         return ""

@@ -1,8 +1,8 @@
-"""The cluster as the hot routes need it: what it answers, as values for orjson and as JSON in pieces.
+"""The cluster as the hot routes need it: its answers as values for orjson and as JSON in pieces.
 
-`ClusterGateway(cluster)` is a broker_store.rest.http.Gateway; Django's twins of the two routes use it too,
-so both ways answer the same. A large request is worked on in pieces with a turn of the loop between, since
-every client of the broker waits for that loop too.
+`ClusterGateway(cluster)` is a broker_store.rest.http.Gateway. Django's versions of the two routes use it too,
+so both answer the same. A large request is served in pieces with a turn of the loop between, since all
+clients of the broker share that loop.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import Repeats
 
 AT_ONCE = 64  # messages: about a millisecond
-REPEATS = Repeats()  # one for both ways a send can come
+REPEATS = Repeats()  # shared by both routes of a send
 
 
 class ClusterGateway:
-    """Sends and pulls of one cluster; made per request, it holds nothing."""
+    """Sends and pulls of one cluster; made for each request, without state."""
 
     def __init__(self, cluster):
         self._cluster = cluster

@@ -60,10 +60,9 @@ class CountedTransport:
 
     @property
     def taken(self) -> int:
-        """The bytes that the peer's machine has taken.
+        """The number of bytes that the peer's machine has acknowledged.
 
-        The kernel's own buffer takes megabytes and asks for more when a third of it is free, so what left
-        ours says little.
+        The kernel's send buffer holds megabytes, so what left our buffer may still wait there.
         """
         connection = self._transport.get_extra_info("socket")
         in_kernel = 0
@@ -131,7 +130,8 @@ class Peer:
         self.waits_for, self.since_s = what, now_s
 
     def is_too_slow(self, now_s: float) -> bool:
-        """Whether something waits for the peer and it took less than LEAST_TAKEN_BYTES in UNREAD_SECONDS."""
+        """Return whether data waits for the peer and it took less than LEAST_TAKEN_BYTES in
+        UNREAD_SECONDS."""
         self.unsent = self.transport.get_write_buffer_size()
         taken = self.transport.taken
         if self.unsent == 0 or taken - self.taken >= LEAST_TAKEN_BYTES:
@@ -140,7 +140,7 @@ class Peer:
 
 
 class Door:
-    """The connections of the port and of the local socket, and what they hold together. `refused` counts."""
+    """The connections of the port and of the local socket, and their limits together. `refused` counts."""
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class Door:
         return self._peers[transport]
 
     def take(self, transport: CountedTransport, protocol: BoundedProtocol) -> tuple[Peer, Refusal | None]:
-        """The peer of a new connection, and why there is no room for it. One that rests between two requests
-        makes room."""
+        """Return the peer of a new connection, and why there is no room for it. A connection that rests
+        between two requests is closed to make room."""
         loop = protocol.loop
         peer = Peer(transport, protocol, loop.time(), self._unbounded)
         refusal = None if peer.is_local else self._no_room_for(peer.site)
@@ -200,8 +200,8 @@ class Door:
         return None
 
     def is_crowded(self, peer: Peer) -> bool:
-        """True while so many connections are refused, in all or of this peer's address, that the next one
-        ends unanswered."""
+        """Return whether so many connections are refused, in all or of this peer's address, that the next one
+        is closed without an answer."""
         of_site = self._of_site[peer.site] if peer.site is not None and self.max_of_address else 0
         return (
             self._remote > self.max_connections + MAX_LINGERING
@@ -221,7 +221,7 @@ class Door:
             self._timer = None
 
     def sweep(self, now_s: float) -> None:
-        """End what is overdue at loop time `now_s`, and what holds most while all together hold too much."""
+        """End what is overdue at loop time `now_s`, and the largest while all together hold too much."""
         for peer in list(self._peers.values()):
             if peer.ends_at_s is not None:
                 if now_s >= peer.ends_at_s:
@@ -250,8 +250,8 @@ class Door:
         self.sweep(loop.time())
 
     def _end_one_that_rests(self, site: str | None = None) -> bool:
-        """End the connection (of `site`, where one is given) that has rested longest, so that those that ask
-        come first."""
+        """End the connection (of `site`, where one is given) that has rested longest. Return whether there
+        was one."""
         of_site = (peer for peer in self._peers.values() if not peer.is_local and site in (None, peer.site))
         resting = [peer for peer in of_site if peer.protocol.rests]
         if not resting:

@@ -1,29 +1,29 @@
 """Live numbers: one sampler, one tick, one websocket a browser.
 
     browser -> {"kind": "subscribe" | "unsubscribe", "stream": "group", "name": "billing"}
-               {"kind": "pause"} / {"kind": "resume"}       a tab that nobody sees
+               {"kind": "pause"} / {"kind": "resume"}       a tab in the background
     server  -> [{"stream", "name", "seq", "at", "kind": "snapshot" | "error" | "end", "data"}, ...]
 
-A stream is measured and encoded once a tick, however many watch it, and not at all while nobody does. A
-watcher has one place a stream for what it has not been sent yet, so a slow browser gets the latest value and
-skips the ones between; nothing queues up. All of a tick goes out as one websocket message, a list. Values are
-whole each time: they are small, and a frame that is skipped then loses nothing. What did not change is
-repeated once a second.
+A stream is measured and encoded once a tick, however many browsers watch it, and not at all while none does.
+A watcher has one place a stream for the frame that it has not been sent yet, so a slow browser gets the
+latest value and skips those between; nothing queues up. All frames of a tick go out as one websocket message,
+a list. Each frame has the whole value: values are small, and a skipped frame then loses nothing. A value that
+did not change is repeated once a second.
 
-Each socket is given the stream `state` from its beginning, unasked: by it a page whose own streams come each
-10 s, or are still being looked at for the first time, tells a broker that lives from a dead connection, and
-hears that the broker's state is another. It comes each second; static/js/live.js says "no news" after 2.5 s
-without anything.
+Each socket gets the stream `state` from its beginning, without a subscription. It comes each second, so a
+page whose own streams come each 10 s, or are being measured for the first time, can distinguish a running
+broker from a dead connection, and learns of another state. static/js/live.js says "no news" after 2.5 s
+without a frame.
 
 Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. The store's streams
-are measured on the loop that the broker runs on, with no Redis and no channel layer in their path; sends come
-in between, since a tick gives way to them after each stream and each socket. What reads files is looked at in
-a thread, one look at a time: threads that compute side by side hold up the loop, which shares one interpreter
-with them, for as long as all of them take. What stands in Redis, the jobs, waits for its own answer only and
-delays no other stream. A look's value goes out with the next tick, the first at once.
+are measured on the loop that the broker runs on, with no Redis and no channel layer in their path. Sends are
+served in between: a tick gives way to them after each stream and each socket. What reads files is measured in
+a thread, one measurement at a time: threads that compute side by side hold up the loop, which shares one
+interpreter with them. Jobs, which stand in Redis, wait for its answer only and delay no other stream. The
+value of a measurement goes out with the next tick, the first one at once.
 
-Tables that the server draws come as HTML: the stream `part` has the address of such a part of a page as its
-name, and it is drawn once for all who watch (mqadmin/web/parts.py).
+Tables that the server draws come as HTML: the name of the stream `part` is the address of such a part of a
+page. It is drawn once for all browsers (mqadmin/web/parts.py).
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from mqadmin.web.refusals import count_refusal
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-# An unchanged value is sent again after that: at the fourth tick, also when that comes a little early
+# An unchanged value is sent again after this: at the fourth tick, also when that comes a little early
 REPEAT_SECONDS = 0.9
-LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the next look
+LOGIN_CHECK_SECONDS = 30.0  # between checks; a session that ended closes its sockets at the next
 MAX_FRAME_BYTES = 4 << 10  # from a browser
 MAX_SUBSCRIPTIONS = 16  # of one socket, its state among them
 MAX_SOCKETS = 20  # of one user
-FRESH_SECONDS = 2.0  # what is older is measured again for who comes, where a stream says so
-# A look waits no longer for those of other streams, which rest most of their time, or hang
+FRESH_SECONDS = 2.0  # an older value is measured again for a new watcher, where the stream is `fresh`
+# A measurement waits at most this for those of other streams, which are throttled, or hang
 TURN_SECONDS = 0.5
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
@@ -97,7 +97,7 @@ STATE: Key = ("state", "")  # what each socket is given
 
 @dataclass(eq=False, slots=True)
 class Watcher:
-    """One browser's end: what it wants, and the newest frame of each stream that it has not been sent."""
+    """One browser: its streams, and the newest frame of each that it has not been sent."""
 
     wants: set[Key] = field(default_factory=set)
     paused: bool = False
@@ -105,13 +105,13 @@ class Watcher:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, key: Key, frame: bytes, *, at_once: bool) -> None:
-        """`at_once` or with the next tick."""
+        """Send a frame `at_once`, or with the next tick."""
         self.pending[key] = frame
         if at_once:
             self.ready.set()
 
     async def take(self) -> bytes:
-        """All that is pending as one JSON list; waits for the first."""
+        """Return all pending frames as one JSON list; wait for the first."""
         await self.ready.wait()
         frames, self.pending = list(self.pending.values()), {}
         self.ready.clear()
@@ -120,7 +120,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class _Last:
-    """What a stream gave last."""
+    """The last value of a stream."""
 
     seq: int = 0
     body: bytes = b""
@@ -130,17 +130,17 @@ class _Last:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """Under way in a thread. It goes on when its last watcher leaves, and serves those that come before it
-    ends."""
+class _Measurement:
+    """A measurement in a thread. It continues when its last watcher leaves, and serves those that come before
+    it ends."""
 
     task: asyncio.Task
     throttle: Throttle | None  # None: at full speed
 
 
 class Sampler:
-    """Measures what somebody watches. `tick` is one turn; a task makes one each TICK_SECONDS while anybody
-    watches."""
+    """Measures the streams that are watched. A task calls `tick` each TICK_SECONDS while there are
+    watchers."""
 
     def __init__(
         self, cluster: Callable[[], object] = current_cluster, clock: Callable[[], float] = time.time
@@ -150,12 +150,13 @@ class Sampler:
         self._watchers: set[Watcher] = set()
         self._last: dict[Key, _Last] = {}
         self._ticks = 0
-        self._under_way: dict[Key, _Look] = {}
-        self._looks: set[asyncio.Task] = set()  # held here, or they could be collected while they run
+        self._under_way: dict[Key, _Measurement] = {}
+        # Kept here: the loop alone does not keep a task from being collected
+        self._measurements: set[asyncio.Task] = set()
         self._turns = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None  # whose turns and looks these are
+        self._loop: asyncio.AbstractEventLoop | None = None  # of these turns and measurements
         self._task: asyncio.Task | None = None
-        # What charts show, while anybody watched it, so that they do not begin empty at each visit.
+        # What charts show of the time while the stream was watched, so that a page does not begin empty.
         self._past: dict[str, deque[dict]] = {
             name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past
         }
@@ -165,10 +166,10 @@ class Sampler:
         self.subscribe(watcher, STATE)
         if self._task is None or self._task.done():
             loop = asyncio.get_running_loop()
-            if self._loop is not loop:  # what a loop that ended left under way does not end
+            if self._loop is not loop:  # measurements of a loop that has ended never end
                 self._loop, self._turns = loop, asyncio.Lock()
                 self._under_way.clear()
-                self._looks.clear()
+                self._measurements.clear()
             self._task = loop.create_task(self._run(), name="live")
 
     def remove(self, watcher: Watcher) -> None:
@@ -179,8 +180,8 @@ class Sampler:
             self._last.clear()
 
     def subscribe(self, watcher: Watcher, key: Key) -> None:
-        """From now on, and at once: a first watcher has the stream measured, a later one gets the newest
-        frame there is."""
+        """Send the stream from now on: a first watcher has it measured at once, a later one gets the newest
+        frame at once."""
         watcher.wants.add(key)
         last = self._last.get(key)
         if last is None or STREAMS[key[0]].fresh and self._clock() - last.sent_at > FRESH_SECONDS:
@@ -190,7 +191,7 @@ class Sampler:
             watcher.put(key, last.frame, at_once=True)
 
     def past(self, stream: str) -> list[dict]:
-        """The last two minutes of a stream, a point a second, with gaps where nobody watched."""
+        """Return the last two minutes of a stream, a point a second, with gaps where it was not watched."""
         return list(self._past[stream])
 
     def unsubscribe(self, watcher: Watcher, key: Key) -> None:
@@ -198,7 +199,7 @@ class Sampler:
         watcher.pending.pop(key, None)
 
     async def tick(self) -> None:
-        """Measure and hand out what is due."""
+        """Measure and send what is due."""
         self._ticks += 1
         wanted: dict[Key, set[Watcher]] = {}
         for watcher in self._watchers:
@@ -229,18 +230,18 @@ class Sampler:
                 under_way.throttle.stop_throttling()
             return
         throttle = Throttle() if last.seq else None  # the page that was opened waits for its first value
-        task = asyncio.get_running_loop().create_task(self._look(key, throttle), name=f"live-{key[0]}")
-        self._looks.add(task)
-        look = self._under_way[key] = _Look(task, throttle)
+        task = asyncio.get_running_loop().create_task(self._measured(key, throttle), name=f"live-{key[0]}")
+        self._measurements.add(task)
+        measurement = self._under_way[key] = _Measurement(task, throttle)
 
         def ended(task: asyncio.Task) -> None:
-            self._looks.discard(task)
-            if self._under_way.get(key) is look:
+            self._measurements.discard(task)
+            if self._under_way.get(key) is measurement:
                 del self._under_way[key]
 
         task.add_done_callback(ended)
 
-    async def _look(self, key: Key, throttle: Throttle | None) -> None:
+    async def _measured(self, key: Key, throttle: Throttle | None) -> None:
         stream = STREAMS[key[0]]
         async with self._turn() if stream.in_turn else nullcontext():
             outcome = await (
@@ -259,8 +260,8 @@ class Sampler:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """A turn among the looks of this loop, or none after TURN_SECONDS. It is given back to the lock from
-        which it was taken."""
+        """Hold the turn of this loop's measurements, or none after TURN_SECONDS. It is released to the lock
+        from which it was taken."""
         turns = self._turns
         try:
             async with asyncio.timeout(TURN_SECONDS):
@@ -274,7 +275,7 @@ class Sampler:
             turns.release()
 
     def _outcome(self, key: Key) -> tuple[str, bytes]:
-        """(kind, data) of a frame."""
+        """Return (kind, data) of a frame."""
         name_of_stream, name = key
         try:
             stream = STREAMS[name_of_stream]
@@ -332,7 +333,7 @@ sockets_of_user: Counter[int] = Counter()
 
 
 def encode(value: object) -> bytes:
-    """JSON in which an integer that JavaScript would round is a string."""
+    """Return JSON in which an integer that JavaScript would round is a string."""
     try:
         return orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER | orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -352,8 +353,7 @@ def _with_texts(value: object) -> object:
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """One socket. The origin was checked before it came here, the user is looked up by the stack in
-    asgi.py."""
+    """One socket. asgi.py has checked its origin and read its user."""
 
     watcher: Watcher | None = None
     tasks: tuple[asyncio.Task, ...] = ()
@@ -378,7 +378,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         )
 
     async def _leave(self, code: int) -> None:
-        """Close from our side. Nothing that still comes is obeyed, and nothing more is measured for it."""
+        """Close from our side. Later frames have no effect, and nothing more is measured for it."""
         await self.disconnect(code)
         await self.close(code)
 
@@ -428,7 +428,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             )
 
     def _obey(self, text: str, watcher: Watcher) -> str:
-        """Do what a frame says; the answer is what is wrong with it, "" for nothing."""
+        """Do what a frame asks. Return what is wrong with it, "" for nothing."""
         try:
             frame = orjson.loads(text)
         except ValueError:
@@ -460,17 +460,17 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _send_frames(self, watcher: Watcher) -> None:
         while True:
             frames = await watcher.take()
-            # Waits while the browser's buffer is full; what is measured meanwhile replaces what is pending.
+            # Waits while the browser's buffer is full; newer values replace those that are pending.
             await self.send(text_data=frames.decode())
 
     async def _check_login(self) -> None:
-        """Close the socket when its login has ended, or when the database cannot say that it has not."""
+        """Close the socket when its login has ended, or when the database does not answer."""
         while True:
             await asyncio.sleep(LOGIN_CHECK_SECONDS)
             try:
                 still_in = await self._is_logged_in()
             except DatabaseError as error:
-                log.warning("a socket is closed, since its login could not be looked at: %s", error)
+                log.warning("a socket is closed, since its login could not be checked: %s", error)
                 still_in = False
             if not still_in:
                 await self.close(CLOSE_LOGGED_OUT)

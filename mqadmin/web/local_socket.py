@@ -1,4 +1,4 @@
-"""The caller at the other end of the Unix socket in the run directory, which only the user of the broker may
+"""The caller at the other end of the Unix socket in the run directory, which only the broker's user may
 enter."""
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from broker_store.rest.callers import Caller
 
 
 def local_caller(scope: dict) -> Caller | None:
-    """The caller at the other end of the Unix socket; None for a TCP connection.
+    """Return the caller at the other end of the Unix socket; None for a TCP connection.
 
-    By ASGI the server of a Unix socket is (path, None). The address a client claims in a header plays no
-    part.
+    In ASGI the server of a Unix socket is (path, None). Addresses in headers have no effect.
     """
     server = scope.get("server")
     if not server or server[1] is not None:
@@ -22,7 +21,7 @@ def local_caller(scope: dict) -> Caller | None:
 
 
 def user_name() -> str:
-    """The name of the user this process runs as; its number where the system knows no name."""
+    """Return the name of the user of this process; its number where the system has no name for it."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -1,19 +1,19 @@
 """How many passwords are tried and hashed: by one address, by one device, by all, and at once.
 
 A hash takes a third of a second of a core that messages need. So tries are limited before a password is
-looked at:
+checked:
 
 - each device from which this user has logged in before has an allowance of its own (`remember`: a signed
-  cookie), so what others try, with this name or from this address, never keeps its user out;
-- everybody else shares the allowance of their address (an IPv6 address with its /64), that of their network
-  (its /24 or /48), which is half of what all have, and that of all together; the local socket has only the
-  first, so no flood shuts it;
+  cookie), so tries of others, with this name or from this address, never keep its user out;
+- all other tries share the allowance of their address (an IPv6 address with its /64), that of their network
+  (its /24 or /48), which is half of the allowance of all, and that of all together; the local socket has only
+  the first, so no flood shuts it;
 - a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so no user
   is locked out;
 - MAX_HASHES are computed at once; a few tries wait for their turn, WAIT_S at most, further ones are answered
   503.
 
-A login gives its try back. Counts are in the memory of this process, where all logins happen.
+A login that succeeds returns its try. Counts are in the memory of this process, which serves all logins.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from django.http import HttpRequest, HttpResponse
 from mqadmin.web.trusted_proxies import client_address, network_of, site_of
 
 MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
-TRY_SECONDS = 6.0  # until one of them is there again
-MAX_TRIES_OF_NETWORK = 30  # at once, of the devices of one network that are not known ...
+TRY_SECONDS = 6.0  # until one more is allowed
+MAX_TRIES_OF_NETWORK = 30  # at once, of unknown devices of one network ...
 TRY_SECONDS_OF_NETWORK = 2.0  # ... and in the long run
-MAX_TRIES_OF_ALL = 60  # at once, of all devices that are not known ...
+MAX_TRIES_OF_ALL = 60  # at once, of all unknown devices ...
 TRY_SECONDS_OF_ALL = 1.0  # ... and in the long run: a third of a core
-MAX_REMEMBERED = 10_000  # addresses and devices; the one that was seen longest ago is forgotten first
+MAX_REMEMBERED = 10_000  # addresses and devices; the least recently seen is removed first
 MAX_HASHES = 2
 MAX_WAITING = 8  # for their turn to hash ...
-MAX_WAITING_UNKNOWN = 4  # ... of them from devices that are not known
+MAX_WAITING_UNKNOWN = 4  # ... of them from unknown devices
 WAIT_S = 5.0
 DEVICE_COOKIE = "mqadmin_device"
 DEVICE_AGE_S = 365 * 24 * 3600
@@ -53,7 +53,7 @@ _SALT = "mqadmin.logins.device"
 
 
 class TryRefused(Exception):
-    """A try to log in goes no further: `status` 429 or 503, and when it is worth another."""
+    """A try to log in is refused with `status` 429 or 503; `wait_s` is until another may succeed."""
 
     def __init__(self, status: int, wait_s: float):
         self.status, self.wait_s = status, math.ceil(wait_s)
@@ -77,7 +77,7 @@ class Allowances:
         return len(self._known)
 
     def take(self, key: object) -> float:
-        """Take a try: 0 when there was one, else the seconds until there is."""
+        """Take a try. Return 0 when there was one, else the seconds until there is."""
         now_s = self._clock()
         found = self._known.setdefault(key, _Allowance(self._most, now_s))
         self._known.move_to_end(key)
@@ -98,7 +98,7 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a try counts for; both are empty for the local socket."""
+    """The address and network of a try; both are empty for the local socket."""
 
     site: str  # an address, an IPv6 one with its /64
     network: str  # the network of the site
@@ -109,14 +109,14 @@ LOCAL_SOCKET = Source("", "")
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A try that was counted. `device` is None for one that is not known as this user's."""
+    """A try that was counted. `device` is None for one from which this user has not logged in."""
 
     source: Source
     device: tuple[str, str] | None
 
 
 class LoginLimits:
-    """All of it. Requests have threads of their own, so looking and counting are one step."""
+    """All limits together. Requests have threads of their own, so to check and to count is one step."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class LoginLimits:
                 allowances.give_back(key)
 
     def _counted(self, tried: Try) -> list[tuple[Allowances, object]]:
-        """The allowances that a try takes from, with the key in each."""
+        """Return the allowances that a try takes from, with the key in each."""
         if tried.device is not None:
             return [(self._devices, tried.device)]
         if tried.source == LOCAL_SOCKET:
@@ -185,14 +185,14 @@ limits = LoginLimits()
 
 
 def source_of(request: HttpRequest) -> Source:
-    """What a try of this request counts for."""
+    """Return the source that a try of this request counts for."""
     forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "")
     address = client_address(request.META.get("REMOTE_ADDR") or "", forwarded, settings.TRUSTED_PROXIES)
     return LOCAL_SOCKET if address is None else Source(site_of(address), network_of(address))
 
 
 def device_of(request: HttpRequest, name: str) -> tuple[str, str] | None:
-    """The device, when this user has logged in from it before; None for one that is not known."""
+    """Return the device, when this user has logged in from it before; else None."""
     text = request.COOKIES.get(DEVICE_COOKIE, "")
     if not text or len(text) > MAX_DEVICE_CHARACTERS:
         return None
@@ -205,7 +205,7 @@ def device_of(request: HttpRequest, name: str) -> tuple[str, str] | None:
 
 
 def remember(request: HttpRequest, response: HttpResponse, name: str) -> None:
-    """Have the browser remember that this user has logged in from it."""
+    """Set the cookie that says that this user has logged in from this browser."""
     device = secrets.token_urlsafe(12)
     text = signing.dumps({"device": device, "owner": _digest(device, name).decode()}, salt=_SALT)
     response.set_cookie(
@@ -215,7 +215,7 @@ def remember(request: HttpRequest, response: HttpResponse, name: str) -> None:
 
 
 def _digest(device: str, name: str) -> bytes:
-    """Names the user of a device without showing the name to a reader of the cookie."""
+    """Return a name of the user for the cookie, from which a reader of it cannot find the user's name."""
     return (
         hmac.digest(settings.SECRET_KEY.encode(), f"{device} {name.casefold()}".encode(), "sha256")
         .hex()[:32]

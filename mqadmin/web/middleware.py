@@ -1,9 +1,9 @@
-"""Layers around every page: Django's own, run on the loop; the security policy, who asks, refused changes,
+"""Middleware: Django's own, run on the loop; the security policy, the caller, records of refused changes,
 wrong methods.
 
-Django sends each method of its own layers to a thread and back, two a layer and request. Those only read
-cookies and set headers, and a thread that starts costs the broker's loop more than they do: `_OnLoop` calls
-them where they are.
+Django sends each method of its own middleware to a thread and back, twice for each and each request. They
+only read cookies and set headers, and the start of a thread costs the broker's loop more than that: `_OnLoop`
+calls them on the loop.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ from mqadmin.web import roles
 from mqadmin.web.failures import DATABASE_TITLE, database_failure, database_sentence, note_database_failure
 from mqadmin.web.problem_responses import problem_response
 
-MUST_SET_PASSWORD = "must_set_password"  # in the session of who came in with a one-time password
+MUST_SET_PASSWORD = "must_set_password"  # in the session of a user who logged in with a one-time password
 ADMIN_PATHS = ("/admin/",)
 PASSWORD_FREE = ("password", "logout", "login")
 
 
 class _OnLoop:
-    """Stands before a layer of Django's whose methods wait for nothing. In a synchronous stack it changes
+    """Comes before a middleware of Django whose methods wait for nothing. In a synchronous stack it changes
     nothing."""
 
-    get_response: Callable[[Any], Awaitable[HttpResponse]]  # of Django's layer, which stands after this
+    get_response: Callable[
+        [Any], Awaitable[HttpResponse]
+    ]  # of Django's class, which comes after this in the bases
 
     async def __acall__(self, request):
         response = self.process_request(request) if hasattr(self, "process_request") else None
@@ -64,7 +66,7 @@ class Common(_OnLoop, CommonMiddleware):
 
 
 class Authentication(_OnLoop, AuthenticationMiddleware):
-    """`request.user` is looked up by `who_asks`."""
+    """Leaves `request.user` to `who_asks`."""
 
 
 class Messages(_OnLoop, MessageMiddleware):
@@ -77,7 +79,7 @@ class Frames(_OnLoop, XFrameOptionsMiddleware):
 
 class Sessions(_OnLoop, SessionMiddleware):
     async def leave(self, request, response):
-        # Only what changed is saved, and that is for a thread.
+        # Only a changed session is saved, and that is for a thread.
         if request.session.modified:
             return await sync_to_async(self.process_response)(request, response)
         return self.process_response(request, response)
@@ -110,8 +112,8 @@ class ContentSecurityPolicy(_OnLoop, CSPMiddleware):
 
 @sync_and_async_middleware
 def problem_for_a_wrong_method(get_response):
-    """ninja answers a method that an address does not have with bare text; every error of REST is a problem
-    document."""
+    """Answer a method that an address does not have with a problem document, as every error of REST; ninja
+    answers bare text."""
 
     def checked(request, response):
         if response.status_code != 405 or not request.path.startswith("/api/"):
@@ -136,8 +138,8 @@ def problem_for_a_wrong_method(get_response):
 
 @sync_and_async_middleware
 def not_stored(get_response):
-    """Keeps pages and REST out of caches, where they would be read after a logout. Files of static/ are
-    answered before this layer."""
+    """Keep pages and REST out of caches, where they could be read after a logout. Files of static/ are
+    answered before this."""
 
     def marked(response):
         if "no-store" not in response.get("Cache-Control", ""):
@@ -158,8 +160,8 @@ def not_stored(get_response):
 
 
 def without_database(request, error: DatabaseError) -> HttpResponse:
-    """The answer to a request whose user, or what else is in the dashboard's database, could not be looked
-    up."""
+    """Return the answer to a request whose user, or what else is in the dashboard's database, could not be
+    read."""
     note_database_failure(request, error)
     if request.path.startswith("/api/"):
         return problem_response(Problem("database_unavailable"))
@@ -172,16 +174,16 @@ def without_database(request, error: DatabaseError) -> HttpResponse:
 
 
 class DatabaseFailures(_OnLoop, MiddlewareMixin):
-    """Answers a page or form whose queries failed by a sentence."""
+    """Answers a page or form whose queries failed with a sentence."""
 
     def process_exception(self, request, exception):
         return without_database(request, exception) if isinstance(exception, DatabaseError) else None
 
 
 class RefusalsLeaveARecord:
-    """One audit record for each change that a role may not ask for, whether by a page, REST or the admin.
+    """Writes an audit record for each change that was refused for its role, by a page, REST or the admin.
 
-    Pages and REST put the caller whom they refuse into `request.refused`; the admin raises PermissionDenied.
+    Pages and REST put the caller that they refuse into `request.refused`; the admin raises PermissionDenied.
     """
 
     sync_capable = async_capable = True
@@ -216,12 +218,12 @@ def _is_refused_change(request) -> bool:
 
 @sync_and_async_middleware
 def who_asks(get_response):
-    """Looks up session, user and role, all at once and in a thread, since the views are on the loop: there
-    `request.user` and `roles.caller_of` query nothing. Whoever came in with a one-time password sees only the
-    page that sets another."""
+    """Read session, user and role, all at once and in a thread, since the views are on the loop: there
+    `request.user` and `roles.caller_of` query nothing. A user who logged in with a one-time password sees
+    only the page that sets another."""
 
     def looked_up(request):
-        """Whether a password must be set first."""
+        """Return whether a password must be set first."""
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return False
         if request.user.is_authenticated:

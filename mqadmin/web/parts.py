@@ -1,9 +1,9 @@
-"""Parts of pages that are the same for everybody: drawn once, however many browsers show them (the stream
+"""Parts of pages that are the same for all users: drawn once, however many browsers show them (the stream
 `part`).
 
-A part is named by the address from which a browser without the stream would fetch it, and is what the page's
-own view answers there to whoever has the least role. It is looked at and drawn in one thread, so that the
-loop waits for neither.
+The name of a part is the address from which a browser without the stream fetches it. It is the answer of the
+page's view at that address to a viewer. It is measured and drawn in one thread, so that the loop waits for
+neither.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from django.urls import Resolver404, resolve
 from broker_store.errors import LookupNameError
 from mqadmin.views import registry
 
-MOST_ADDRESS = 1_024
+MAX_ADDRESS = 1_024
 
 
 def check_address(address: str) -> str:
-    """`address` when a part stands there; else LookupNameError."""
+    """Return `address` when it is one of a part. Raises LookupNameError."""
     path, _, query = address.partition("?")
     try:
         part = (
             registry.parts().get(resolve(path).url_name)
-            if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address
+            if len(address) <= MAX_ADDRESS and address.isascii() and "#" not in address
             else None
         )
         asked = {name: value for name, value in QueryDict(query).items() if value}
@@ -41,7 +41,7 @@ def check_address(address: str) -> str:
 
 
 def render(cluster, address: str) -> str:
-    """The HTML of the part. Raises what its look raises. For a thread."""
+    """Return the HTML of the part. Raises what its measurement raises. For a thread."""
     path, _, query = address.partition("?")
     part = registry.parts()[resolve(path).url_name]
     return render_to_string(part.template, part.facts(cluster, QueryDict(query)))

@@ -8,7 +8,7 @@ from broker_store.rest.problems import MEDIA_TYPE, Problem
 
 
 def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> HttpResponse:
-    """The problem document as an answer, which no cache keeps."""
+    """Return the problem document as an answer that no cache keeps."""
     response = HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE, headers=headers)
     response["Cache-Control"] = "no-store"
     if problem.status == 401:

@@ -1,10 +1,10 @@
-"""Requests that go no further than the application's door: under another name, to no websocket of ours, too
-many at once.
+"""Requests that are refused before the application: under another name, to no websocket of ours, too many at
+once.
 
-The rule of ALLOWED_HOSTS holds for every address, those that are answered before Django
-(broker_store/rest/http.py) among them: else a page of another site could reach this one under a name of its
-own (DNS rebinding). Django finds such a request after its first layers and writes a traceback for each; here
-it is answered 400 and counted.
+The rule of ALLOWED_HOSTS holds for every address, also for those that are answered before Django
+(broker_store/rest/http.py): else a page of another site could reach this one under a name of its own (DNS
+rebinding). Django refuses such a request after its first middleware and writes a traceback for each; here it
+is answered 400 and counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ OTHER_CAUSE = "suspicious HTTP request"
 
 
 class AllowedHosts:
-    """`application` for requests under an allowed name. The local socket has no name: what is asked there is
-    asked of localhost."""
+    """Calls `application` for requests under an allowed name. The local socket has no name: its requests are
+    for localhost."""
 
     def __init__(self, application: Application):
         self._application = application
@@ -56,8 +56,7 @@ class AllowedHosts:
 
 
 class Websockets:
-    """`application` for websockets to `path` from an Origin that can be read; others are answered 404 and
-    403."""
+    """Calls `application` for websockets to `path` with a valid Origin; others are answered 404 and 403."""
 
     def __init__(self, application: Application, path: str):
         self._application, self._path = application, path
@@ -92,8 +91,8 @@ async def refuse(problem: Problem, scope: dict, receive, send) -> None:
 
 
 class CountsSecurity(logging.Filter):
-    """Of a log's handler: what Django refuses for security's sake is counted, and leaves no line and no
-    traceback, since who asks again and again would fill the log."""
+    """A filter of the log: what Django refuses for security is counted, and writes no line and no traceback.
+    A client that repeats such requests would fill the log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(SECURITY):
@@ -105,7 +104,7 @@ class CountsSecurity(logging.Filter):
 
 @lru_cache(maxsize=256)
 def is_allowed_host(host: bytes) -> bool:
-    """Whether Django would serve a request with this Host header."""
+    """Return whether Django would serve a request with this Host header."""
     domain, _ = split_domain_port(host.decode("latin-1"))
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 

@@ -1,8 +1,8 @@
-"""Who may do what: three roles, each holding what the one before may do.
+"""Roles and their rights. Each of the three also has the rights of the one before.
 
     viewer     sees everything, changes nothing
-    operator   also sends messages, resets offsets, runs jobs
-    admin      also creates, changes and deletes topics and groups, and hands out tokens
+    operator   sends messages, resets offsets, runs jobs
+    admin      creates, changes and deletes topics and groups, and issues tokens
 
 A superuser is admin; a member of the Django group `admin` or `operator` has that role; every other user is a
 viewer.
@@ -16,7 +16,7 @@ CHOICES = [(role, role) for role in ROLES]
 
 
 def role_of(user) -> str:
-    """The role of a Django user (one query, remembered on the user for the request)."""
+    """Return the role of a Django user (one query, kept at the user for the request)."""
     if user.is_superuser:
         return "admin"
     role = getattr(user, "_mqadmin_role", None)
@@ -28,11 +28,11 @@ def role_of(user) -> str:
 
 
 def caller_of(user) -> Caller:
-    """The caller that a logged-in user is."""
+    """Return the caller for a logged-in user."""
     return Caller(f"user:{user.get_username()}", role_of(user))
 
 
 def is_admin(request) -> bool:
-    """Whether a request of the admin's pages is by an administrator."""
+    """Return whether a request to the admin's pages is by an administrator."""
     user = request.user
     return user.is_active and user.is_staff and role_of(user) == "admin"

@@ -1,13 +1,12 @@
 """uvicorn inside the loop that already runs: the dashboard shares the broker's process and thread.
 
-uvicorn wants to own the process: it takes over the signals, raises the one it caught once more after
-stopping, and ends only when all responses have. Here runbroker owns the process, so the signals are left
-alone, `stop` asks for the end, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages
-must answer while the store recovers.
+uvicorn expects to own the process: it handles the signals, raises the caught one again after it has stopped,
+and ends only after all responses. Here runbroker owns the process, so uvicorn handles no signals, `stop` ends
+it, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages must answer while the store
+recovers.
 
-Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same
-user. What a peer may hold of them is in mqadmin/web/http_door.py and
-bounded_http.py.
+It listens at a TCP port and at a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs
+of the same user. Limits of connections are in http_door.py and bounded_http.py.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mqadmin.web.http_door import Door
 from mqadmin.web.refusals import count_refusal
 from mqadmin.web.trusted_proxies import LOOPBACK
 
-GRACE_SECONDS = 2  # uvicorn wants whole seconds; all of runbroker has five
+GRACE_SECONDS = 2  # uvicorn takes whole seconds; runbroker has five to stop
 BACKLOG = 512
 MAX_SOCKET_PATH_BYTES = 107
 MAX_WEBSOCKET_FRAME_BYTES = 64 << 10
@@ -36,7 +35,7 @@ KEEP_ALIVE_SECONDS = 30
 
 
 class Web:
-    """The listening dashboard; `port` is the one that was bound when 0 was asked for."""
+    """The listening dashboard; `port` is the bound one, also when 0 was given."""
 
     def __init__(
         self,
@@ -53,11 +52,12 @@ class Web:
 
     @property
     def ended(self) -> asyncio.Task:
-        """Done when the server stopped, asked or not."""
+        """The task of the server, done when it has stopped."""
         return self._task
 
     async def stop(self) -> None:
-        """Answer what is under way, close the websockets with 1012, close the doors. May be called twice."""
+        """Finish the running requests, close the websockets with 1012, stop listening. May be called
+        twice."""
         self._server.should_exit = True
         done, _ = await asyncio.wait({self._task}, timeout=GRACE_SECONDS + 1)
         if not done:
@@ -77,7 +77,8 @@ async def serve(
     *,
     application=None,
 ) -> Web:
-    """Start listening; returns when both doors answer. OSError with a sentence when an address is taken."""
+    """Start listening; return when both addresses answer. Raises OSError with a sentence when one is
+    taken."""
     if application is None:
         from mqadmin.web.asgi import application
     door = Door(
@@ -98,7 +99,7 @@ async def serve(
         http=functools.partial(BoundedHttp, door=door),  # type: ignore[arg-type]  # called as a class is
         ws=functools.partial(BoundedWebsocket, door=door),  # type: ignore[arg-type]  # the same
         ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
-        # Frames are small and many: compressing costs the loop more than loopback saves
+        # Frames are small and many: to compress them costs the loop more than it saves
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -140,8 +141,8 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
 
 
 def _unix_socket(path: Path) -> socket.socket:
-    """A socket that only this user can open. What lies at its path is a leftover: the store's lock says
-    nobody else runs."""
+    """Return a socket that only this user can open. A socket at its path is left over: the store's lock shows
+    that no other broker runs."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise OSError(
             errno.ENAMETOOLONG,

@@ -1,10 +1,10 @@
 """API tokens: made once, shown once, kept as hashes.
 
-The token itself is `mq_` and 256 random bits; only its SHA-256 is stored (see server/http.TokenTable for why
-that is enough), with the first characters for people to tell tokens apart. Requests never read this table:
-the process holds a picture of it in memory, `TABLE`, replaced at each change made here and, for changes that
-another process made (a command run without the broker's socket), twice a second by `watch`. So a revoked
-token ends within a second.
+The token itself is `mq_` and 256 random bits. Only its SHA-256 is stored (`TokenTable` in
+broker_store/rest/callers.py explains why that is enough), with the first characters, by which a user
+recognizes a token. Requests never read the database: the process holds a copy in memory, `TABLE`. It is
+replaced at each change made here and, for changes by another process (a command run without the broker's
+socket), twice a second by `watch`. So a revoked token ends within a second.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 TABLE = TokenTable()
 REFRESH_SECONDS = 0.5
 MAX_TOKENS = 1_000  # of those that are not revoked
-MAX_DAYS = 3_650  # a token that is good for longer has no end: leave the days out
+MAX_DAYS = 3_650  # for longer, issue a token that does not expire
 SHOWN_CHARACTERS = 9  # of the token: `mq_` and six more
 
 
 class ApiToken(models.Model):
-    """A token of a program. Revoked ones stay, so that the audit's `token:NAME` keeps a meaning."""
+    """A token of a program. Revoked ones stay, so that `token:NAME` in audit records keeps its meaning."""
 
     name = models.CharField(max_length=60, help_text="what uses it; shown in the audit records as token:NAME")
     role = models.CharField(max_length=10, choices=roles.CHOICES, default="viewer")
@@ -53,7 +53,7 @@ class ApiToken(models.Model):
         return f"{self.name} ({self.start}…)"
 
     def clean(self) -> None:
-        """Refuse a name that would steer a terminal or break a line of the audit trail."""
+        """Refuse a name with characters that control a terminal or break a line of the audit trail."""
         if not self.name.isprintable():
             raise ValidationError({"name": "A name has printable characters only."})
 
@@ -71,8 +71,8 @@ class TooManyTokens(Exception):
 def issue(
     name: str, role: str, created_by: str, days: int | None = None, expires_at: datetime | None = None
 ) -> tuple[ApiToken, str]:
-    """Make a token; the second value is its text, which exists nowhere else. It expires in `days`, or at a
-    time, or never.
+    """Make a token; return it and its text, which is stored nowhere. It expires in `days`, or at a time, or
+    never.
 
     Raises ValidationError, TooManyTokens.
     """
@@ -96,7 +96,7 @@ def issue(
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """Say which values a token cannot have, and why."""
+    """Return which values a token cannot have, and why."""
     return "; ".join(
         f"{name}: {' '.join(messages).rstrip('.')}" for name, messages in error.message_dict.items()
     )
@@ -111,7 +111,7 @@ def revoke(token: ApiToken) -> None:
 
 
 def refresh(table: TokenTable = TABLE) -> None:
-    """Fill the table in memory from the database, and note there which tokens were used."""
+    """Fill the table in memory from the database, and store which tokens were used."""
     used = table.take_used()
     if used:
         ApiToken.objects.filter(digest__in=used).update(last_used_at=timezone.now())
@@ -136,8 +136,8 @@ def _refresh_in_thread() -> None:
 
 
 async def watch() -> None:
-    """Keep the table fresh until cancelled. When the database does not answer, the last picture is kept and
-    said so once."""
+    """Refresh the table until cancelled. When the database does not answer, keep the last copy, and log it
+    once."""
     failing = False
     while True:
         try:

@@ -12,20 +12,21 @@ Network = IPv4Network | IPv6Network
 LOOPBACK = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 MAX_ADDRESS_CONNECTIONS = 200  # unless BROKER_WEB_CONNECTIONS says otherwise: 28 browsers with seven each
 _IPV6_SITE_BITS = 64
-_NETWORK_BITS = {4: 24, 6: 48}  # what one holder usually has, by IP version
+_NETWORK_BITS = {4: 24, 6: 48}  # that one holder usually has, by IP version
 
 
 def proxies_of(texts: Sequence[str]) -> tuple[Network, ...]:
-    """The addresses and networks of BROKER_WEB_PROXIES. ValueError names one that is none."""
+    """Return the addresses and networks of BROKER_WEB_PROXIES. Raises ValueError that names one that is
+    none."""
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
 def client_address(peer: str, forwarded: str, proxies: Sequence[Network]) -> Address | None:
-    """The address of the client; None when the peer has none (the local socket).
+    """Return the address of the client; None when the peer has none (the local socket).
 
     Each proxy adds its peer at the end of X-Forwarded-For, so the header is read from the end, as far as
-    proxies wrote it: the first address that is no proxy's is the client's, and what stands before it is the
-    client's own invention.
+    proxies wrote it: the first address that is no proxy's is the client's. What stands before it may be
+    forged.
     """
     address = _address(peer)
     if address is None or not _is_among(address, proxies):
@@ -41,14 +42,15 @@ def client_address(peer: str, forwarded: str, proxies: Sequence[Network]) -> Add
 
 
 def connection_site(peer: str, unbounded: Sequence[Network]) -> str | None:
-    """The site that a connection counts for; None for the local socket and for an address of `unbounded`."""
+    """Return the site that a connection counts for; None for the local socket and for an address of
+    `unbounded`."""
     address = _address(peer)
     return None if address is None or _is_among(address, unbounded) else site_of(address)
 
 
 def site_of(address: Address) -> str:
-    """The address as text, an IPv6 one with its site (a /64), in which one client may choose addresses as it
-    likes."""
+    """Return the address as text, an IPv6 one as its site (a /64), in which one client may choose any
+    address."""
     return (
         str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False))
         if address.version == 6
@@ -57,13 +59,13 @@ def site_of(address: Address) -> str:
 
 
 def network_of(address: Address) -> str:
-    """The network of the address as text (a /24, of IPv6 a /48), within which one holder may have many
+    """Return the network of the address as text (a /24, of IPv6 a /48), in which one holder may have many
     sites."""
     return str(ipaddress.ip_network((address, _NETWORK_BITS[address.version]), strict=False))
 
 
 def _without_port(text: str) -> str:
-    """An entry of X-Forwarded-For without the port that some proxies add: `203.0.113.9:5678`,
+    """Return an entry of X-Forwarded-For without the port that some proxies add: `203.0.113.9:5678`,
     `[2001:db8::1]:443`."""
     if text.startswith("["):
         return text[1:].partition("]")[0]

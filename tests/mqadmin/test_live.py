@@ -431,7 +431,7 @@ async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(
     for watcher in watchers:
         sampler._watchers.add(watcher)
         sampler.subscribe(watcher, ("part", address))
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     frames = [_frames(watcher) for watcher in watchers]
     assert drawn == [address] and all(len(own) == 1 and own[0]["kind"] == "snapshot" for own in frames)
     fetched = await sync_to_async(
@@ -449,13 +449,13 @@ async def test_a_part_is_drawn_again_for_who_comes_later_and_every_ten_seconds(
         now[0] += after_s
         sampler._watchers.add(watcher)
         sampler.subscribe(watcher, key)
-        await asyncio.gather(*sampler._looks)
+        await asyncio.gather(*sampler._measurements)
     assert len(drawn) == 2 and all(_frames(watcher) for watcher in (first, soon, later))
     await sampler.ticks(39)
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     assert len(drawn) == 2
     await sampler.ticks(1)
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     assert len(drawn) == 3
 
 
@@ -470,7 +470,7 @@ async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(
     sampler._watchers.add(watcher)
     for address in ("/store/disk/", "/store/index/?file=20010101000000000&part_of=chains", "/store/cache/"):
         sampler.subscribe(watcher, ("part", address))
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     kinds = {
         frame["name"].partition("?")[0]: (frame["kind"], frame["data"].get("code"))
         for frame in _frames(watcher)
@@ -538,7 +538,7 @@ async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_h
     for watcher in (first, later):
         sampler.remove(watcher)
     go_on.release()
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     assert _frames(first) == _frames(later) == []
 
 
@@ -574,7 +574,7 @@ async def test_looks_of_different_streams_take_turns(sampler, monkeypatch):
     go_on.set()
     await _began(began, 2)
     answer.set()
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     assert {frame["stream"] for frame in _frames(watcher)} == {"store.index", "store.cache", "jobs"}
 
 
@@ -587,7 +587,7 @@ async def test_a_look_that_hangs_holds_up_the_others_for_a_bounded_time(sampler,
         sampler.subscribe(watcher, (stream, ""))
     await _began(began, 2)
     go_on.set()
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     assert len(_frames(watcher)) == 2
 
 
@@ -617,7 +617,7 @@ async def test_a_page_that_is_left_during_a_look_and_opened_again_is_answered_an
     second_end.set()
     await _began(third, 1)
     third_end.set()
-    ends = await asyncio.gather(*sampler._looks, return_exceptions=True)
+    ends = await asyncio.gather(*sampler._measurements, return_exceptions=True)
     assert [end for end in ends if end is not None] == []
     assert {"store.cache", "store.exposure"} <= {frame["stream"] for frame in _frames(watcher)}
     sampler.remove(watcher)
@@ -643,15 +643,15 @@ async def test_a_page_that_is_opened_again_and_again_during_a_look_begins_no_oth
         return watcher
 
     watcher = opened()
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     await sampler.ticks(1)
     await _began(began, 2)
     for _ in range(100):
         sampler.remove(watcher)
         watcher = opened()
-    assert len(sampler._looks) == 1 and began[1]._is_stopped
+    assert len(sampler._measurements) == 1 and began[1]._is_stopped
     go_on.set()
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     assert len(began) == 2 and "store.cache" in {frame["stream"] for frame in _frames(watcher)}
     sampler.remove(watcher)
 
@@ -698,7 +698,7 @@ async def test_the_first_look_is_quick_and_those_after_it_are_gentle(sampler, mo
     sampler._watchers.add(watcher)
     sampler.subscribe(watcher, ("store.cache", ""))
     for _ in range(3):
-        await asyncio.gather(*sampler._looks)
+        await asyncio.gather(*sampler._measurements)
         told += [frame["data"]["gentle"] for frame in _frames(watcher)]
         await sampler.ticks(1)
     assert told == [False, True]
@@ -772,7 +772,7 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
     )
     for key in (("jobs", ""), ("pipeline", ""), ("job", "running"), ("job", "nobody")):
         sampler.subscribe(watcher, key)
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     every, runs, one, none = sorted(
         _frames(watcher), key=lambda frame: ("jobs", "pipeline", "job").index(frame["stream"])
     )
@@ -787,7 +787,7 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
 
     monkeypatch.setattr(queue, "listing", silent)
     await sampler.ticks(4)
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     failed = next(frame for frame in _frames(watcher) if frame["stream"] == "pipeline")
     assert (failed["kind"], failed["data"]["code"]) == ("error", "jobs_unavailable")
 
