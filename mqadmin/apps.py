@@ -7,7 +7,7 @@ from django.core.checks import Tags, Warning, register
 
 
 class AdminConfig(admin_apps.SimpleAdminConfig):
-    """The admin, whose pages mqadmin/urls.py registers: that is imported with the first page."""
+    """The admin. mqadmin/urls.py registers its pages, and is imported with the first page."""
 
     default = False  # of this module
     default_site = "mqadmin.web.admin_site.Site"
@@ -19,16 +19,15 @@ class MqadminConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        # The admin's first page lists the applications by these names; they are what the side menu calls
-        # them.
+        # The admin's first page lists the applications by these names, as the side menu does.
         for label, title in (("admin", "Audit"), ("auth", "Access"), ("django_rq", "Jobs")):
             apps.get_app_config(label).verbose_name = title
 
 
 @register(Tags.security, deploy=True)
 def tls_in_front(app_configs, **kwargs) -> list[Warning]:
-    """Django's own checks of this (W004, W008, W010, W016) look for its layers by name and do not see ours
-    (middleware.py)."""
+    """Django's checks of this (W004, W008, W010, W016) search its middleware by name and do not find ours
+    (web/middleware.py)."""
     named = ("SECURE_SSL_REDIRECT", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE")
     missing = [name for name in named if not getattr(settings, name)]
     if not missing:

@@ -1,7 +1,7 @@
 """Django's settings of the processes beside the broker that run jobs and start scheduled runs.
 
-They answer no request: pages, REST, the admin's pages and the websocket stay out of their memory. What is
-left are the models that they read and write, and the queues.
+They answer no request: pages, REST, the admin's pages and the websocket are not loaded. They have the models
+that they read and write, and the queues.
 """
 
 from mqadmin.settings import *  # noqa: F403

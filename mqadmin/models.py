@@ -1,4 +1,4 @@
-"""The dashboard's own tables. Topics, groups and messages are the store's and stand in no table here."""
+"""The dashboard's own tables. Topics, groups and messages are in the store and in no table here."""
 
 from django.conf import settings
 from django.db import models
@@ -12,7 +12,8 @@ __all__ = ["ApiToken", "FirstLogin", "Group", "LeftOutLetters", "PipelineSchedul
 
 
 class FirstLogin(models.Model):
-    """This user's password was printed by a start: it opens one session, in which another must be set."""
+    """A user whose password was printed by a start: it is good for one login, after which another must be
+    set."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="first_login"

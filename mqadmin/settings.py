@@ -2,11 +2,11 @@
 options.
 
     BROKER_DATA_DIR    everything the program writes (./data)
-    BROKER_WEB_HOST    names under which the dashboard may be asked for, beside loopback, with commas between
+    BROKER_WEB_HOST    names of the dashboard beside loopback, with commas between
     BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto
-                       believed
+                       is trusted
     BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For
-    is believed
+                       is trusted
     BROKER_WEB_CONNECTIONS  how many connections of the dashboard's port one address may have open (200); 0 is
                             no bound
     DATABASE_URL       another database than DIR/mqadmin.sqlite3
@@ -37,7 +37,7 @@ DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
 SECRET_KEY = key_for("".join(sys.argv[1:2]), DATA_DIRECTORY)
 DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
-# Of no other peers: who writes the header chooses the address that tries to log in are counted for.
+# No other peer's header is read: its writer chooses the address for which tries to log in count.
 TRUSTED_PROXIES = proxies_of(
     [text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text]
 )
@@ -81,7 +81,7 @@ MIDDLEWARE = [
     "mqadmin.web.middleware.Frames",
     "django_htmx.middleware.HtmxMiddleware",
 ]
-# These look for Django's layers by name; ours are subclasses of them. For W010 there is apps.tls_in_front.
+# These checks search Django's middleware by name; ours are subclasses. For W010 there is apps.tls_in_front.
 SILENCED_SYSTEM_CHECKS = ["security.W001", "security.W002", "security.W003", "security.W010"]
 
 ROOT_URLCONF = "mqadmin.urls"
@@ -103,8 +103,8 @@ TEMPLATES = [
     }
 ]
 
-# One writer at a time is enough for a dashboard; IMMEDIATE makes it wait its turn instead of failing at the
-# upgrade.
+# One writer at a time is enough for a dashboard. With IMMEDIATE a writer waits for the lock at its begin;
+# else it could fail later, when it upgrades its lock.
 DATABASES = {
     "default": environment.db("DATABASE_URL")
     if "DATABASE_URL" in environment
@@ -124,7 +124,8 @@ REDIS_PASSWORD = hmac.digest(SECRET_KEY.encode(), b"the jobs' Redis", "sha256").
 REDIS_URL = environment.str("REDIS_URL", "") or redis_url(
     DATA_DIRECTORY / "run" / "redis.sock", REDIS_PASSWORD
 )
-# Redis holds only jobs. JSON, never pickle: who can write to Redis must not be able to run code in a worker.
+# Redis holds only jobs. JSON, never pickle: a process that can write to Redis must not be able to run code in
+# a worker.
 RQ_QUEUES = {
     name: {
         "URL": with_timeout(REDIS_URL),
@@ -151,8 +152,7 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 
-# Plain HTTP on loopback is the default; what a browser must do for TLS can only be asked of it when TLS is
-# there.
+# Plain HTTP on loopback is the default; the headers and cookies of TLS need TLS.
 if environment.bool("BROKER_WEB_TLS", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
@@ -174,8 +174,8 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
     }
 }
-# The admin is Unfold's: Alpine evaluates expressions in attributes and sets styles inline. Only staff come
-# there.
+# The admin is Unfold's: Alpine evaluates expressions in attributes and sets styles inline. Only staff may
+# open it.
 ADMIN_SECURITY_POLICY = {
     "DIRECTIVES": CONTENT_SECURITY_POLICY["DIRECTIVES"]
     | {"script-src": [SELF, UNSAFE_EVAL, UNSAFE_INLINE], "style-src": [SELF, UNSAFE_INLINE]},
@@ -279,7 +279,7 @@ UNFOLD = {
             },
         ],
     },
-    # The dashboard's blue, so that both look like one program.
+    # The dashboard's blue, so that both have one appearance.
     "COLORS": {
         "primary": {
             "50": "oklch(97% .014 254)",

@@ -1,10 +1,10 @@
 """Topics and groups as models for the admin, over the cluster instead of a table.
 
 `ClusterQuerySet` is a list with the part of Django's QuerySet that the admin uses: filter, search, order,
-slice, count, get. As long as names are all that it is asked for (how many, which hold a text, in their order,
-a part of them), names are all that it has, and rows are made of the part that is shown. An order or a
-condition by anything else fetches all rows. Nothing is stored here, and saving is the admin's (admin.py),
-which asks the cluster and keeps the audit record.
+slice, count, get. A query that needs names only (a count, a search in names, their order, a slice) reads
+names only, and makes rows of the slice that is shown. An order or a condition by another field fetches all
+rows. Nothing is stored here: the admin (mqadmin/admin/rows.py) saves through the cluster and writes the audit
+record.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
 
 
 def _cluster() -> Any:
-    """The cluster of this process, imported when it is asked for: a child of runbroker knows the models and
-    has none."""
+    """Return the cluster of this process, imported at the call: a child of runbroker has the models and no
+    cluster."""
     from mqadmin.cluster.current import current_cluster
 
     return current_cluster()
 
 
 class ClusterQuerySet(models.QuerySet):
-    """The objects of a model with `names()`, `rows_of(names)` and `every_row()`; of queries only what a list
-    can answer, the rest raises NotImplementedError."""
+    """The objects of a model with `names()`, `rows_of(names)` and `every_row()`. Queries that a list cannot
+    answer raise NotImplementedError."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ClusterQuerySet(models.QuerySet):
         return self._items
 
     def _known_names(self) -> Sequence[str] | None:
-        """The names of the rows where no row is needed to know them; None where rows are there already."""
+        """Return the names of the rows where no row is needed for that; None where rows were fetched."""
         if self._items is not None:
             return None
         if self._names is None:
@@ -112,7 +112,7 @@ class ClusterQuerySet(models.QuerySet):
         for name in reversed(names):
             field = name.lstrip("-")
             attribute = "name" if field == "pk" else field
-            # What is not known stands behind what is, either way round.
+            # Unknown values come last in both directions.
             known = [item for item in items if getattr(item, attribute) is not None]
             unknown = [item for item in items if getattr(item, attribute) is None]
             items = (
@@ -172,13 +172,13 @@ class ClusterQuerySet(models.QuerySet):
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What conditions on names look at."""
+    """Return the fields that conditions on names read."""
 
     name: str
 
 
 def _is_of_names(condition: Any) -> bool:
-    """Whether a condition looks at nothing but names."""
+    """Return whether a condition reads names only."""
     return isinstance(condition, models.Q) and all(
         _is_of_names(child) if isinstance(child, models.Q) else child[0].partition("__")[0] in ("name", "pk")
         for child in condition.children
@@ -216,14 +216,14 @@ class ClusterManager(models.Manager):
 
 
 class ClusterObject(models.Model):
-    """What both have in common: a name that is the key, and rows out of the cluster."""
+    """What both have in common: the name is the key, and rows come from the cluster."""
 
     objects = ClusterManager()
 
     class Meta:
         abstract = True
         managed = False
-        # Without it the check for unique names of a new object asks a table that does not exist.
+        # Without it the check for unique names of a new object queries a table that does not exist.
         base_manager_name = "objects"
 
     def __str__(self) -> str:
@@ -231,7 +231,7 @@ class ClusterObject(models.Model):
 
     @classmethod
     def of(cls, row: Any):
-        """An object from a row of the cluster; what is no field of it is left out."""
+        """Return an object from a row of the cluster; facts that are no fields of it are left out."""
         known = {}
         for name, value in fields_of(row).items():
             try:

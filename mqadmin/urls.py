@@ -1,4 +1,4 @@
-"""Every address of the dashboard; two REST routes are answered before they come here, see asgi.py."""
+"""Every address of the dashboard; two REST routes are answered before these, see web/asgi.py."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Who calls the REST interface: a token, the local socket, or a browser's session; looked at in this order.
+"""The caller of the REST interface: a token, the local socket, or a browser's session; checked in this order.
 
-A request that names a token is judged by it alone, so a wrong token is refused whatever cookie comes along,
-and a right one needs no CSRF check since no browser adds it by itself. A session needs the CSRF token for all
-but reading. The local socket lies in a directory that only the broker's own user may enter; who comes that
-way is `local:USER`.
+A request with a token is judged by the token alone. A wrong token is refused whatever cookie the request has;
+a right one needs no CSRF check, since no browser adds it by itself. A session needs the CSRF token for all
+but reading. The local socket is in a directory that only the broker's user may enter; its caller is
+`local:USER`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Session(APIKeyCookie):
         return roles.caller_of(request.user)
 
     def authenticate(self, request: HttpRequest, key: str | None) -> None:
-        raise NotImplementedError  # the base class asks for it; __call__ does the work
+        raise NotImplementedError  # the base class requires it; __call__ does the work
 
 
 class _Csrf(CsrfViewMiddleware):
-    """Django's check; a refusal is raised, where the middleware would render a page."""
+    """Django's check, which raises a refusal instead of rendering a page."""
 
     def _reject(self, request: HttpRequest, reason: str) -> None:
         raise Problem("csrf", reason)
@@ -75,7 +75,7 @@ class _Csrf(CsrfViewMiddleware):
 def _check_csrf(request: HttpRequest) -> None:
     check = _Csrf(lambda request: None)
     check.process_request(request)
-    request.csrf_processing_done = False  # the middleware saw an exempt view and took no look
+    request.csrf_processing_done = False  # the middleware saw an exempt view and did not check
     check.process_view(request, None, (), {})
 
 
@@ -83,7 +83,8 @@ AUTH = [Token(), LocalSocket(), Session()]
 
 
 def need(request: HttpRequest, role: str) -> Caller:
-    """The caller, when it has at least this role; else a Problem, and an audit record by the middleware."""
+    """Return the caller when it has at least this role. Raises Problem; the middleware then writes a
+    record."""
     caller: Caller = request.auth
     if not caller.may(role):
         request.refused = caller

@@ -1,9 +1,9 @@
 """REST under /api/v1, with OpenAPI at /api/v1/openapi.json and a page to try it at /api/v1/docs.
 
-One shape for success (the schemas) and one for failure (problem documents). What touches the store is async
-and runs on the broker's loop; what touches Redis or the database runs in Django's thread. The two hot routes
-are served by broker_store/rest/http.py before Django is asked; the same two stand in
-`views/messages/api.py` for a browser's session and for the contract.
+Success has the shape of a schema, failure that of a problem document. Routes that use the store are async and
+run on the broker's loop; those that use Redis or the database run in Django's thread. The two hot routes are
+served by broker_store/rest/http.py before Django; the same two are in `views/messages/api.py` for a browser's
+session and for the contract.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mqadmin.web.refusals import count_refusal
 
 log = logging.getLogger(__name__)
 
-# Declared for every operation, so that the contract names what may come instead of the answer.
+# Declared for every operation, so that the contract names the errors that it may answer.
 PROBLEMS = {
     status: schemas.ProblemDocument for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)
 }
@@ -62,7 +62,7 @@ class Api(NinjaAPI):
         return schema
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """The id of an operation, which stays when the code of a view moves."""
+        """Return the id of an operation, which stays when the code of a view moves."""
         operations = registry.operations_of(operation.view_func.__module__)
         if operations is None:
             return super().get_openapi_operation_id(operation)
@@ -70,11 +70,11 @@ class Api(NinjaAPI):
 
 
 class Docs(Swagger):
-    """The page that tries the interface, by our template: Ninja takes it only where it is an installed
+    """The page that tries the interface, with our template: Ninja finds its own only as an installed
     application."""
 
     def render_page(self, request: HttpRequest, api: NinjaAPI, **path: Any) -> HttpResponse:
-        """The answer to a browser, with the CSRF token that a session needs for all but reading."""
+        """Return the page, with the CSRF token that a session needs for all but reading."""
         options = self.settings | {"url": self.get_openapi_url(api, path)}
         return render(request, self.template, {"swagger_settings": json.dumps(options)})
 
@@ -135,7 +135,7 @@ def _on_unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpRe
 
 
 def _on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    # Of the parser: Ninja calls all that it raises a body that cannot be parsed
+    # From the parser: Ninja reports all of its errors as a body that cannot be parsed
     if isinstance(error.__cause__, Problem):
         return problem_response(error.__cause__)
     code = {

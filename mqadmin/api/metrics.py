@@ -1,9 +1,9 @@
 """/metrics for Prometheus, with a token or over the local socket; never with a browser's session.
 
-Everything is read when it is asked for, from the same picture the pages show; what is not known is left out.
+All values are read at the scrape, from the same facts that the pages show; unknown values are left out.
 Series by topic and by group are bounded, since a scraper keeps each for ever: the busiest come first, and how
-many were left out is a metric of its own. They are found in turns of the loop and written in a thread, so a
-scrape holds up no send.
+many were left out is a metric of its own. They are collected in turns of the loop and written in a thread, so
+that a scrape delays no send.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _text(measured: _Measured) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What a scrape shows. The last five are None while nothing is known of them."""
+    """What a scrape shows. The last five are None while they are unknown."""
 
     state: str
     store: Snapshot
@@ -170,8 +170,8 @@ def _rates(overview: Overview) -> Iterable[Metric]:
 
 
 def _refusals(refusals: list[dict]) -> Iterable[Metric]:
-    """How often, and the last case's numbers; who it was stands in /api/v1/refusals, since a label for each
-    client would never end."""
+    """Yield how often each cause occurred, and the numbers of the last case. Clients are in /api/v1/refusals
+    only: a label for each would have no bound."""
     refused = CounterMetricFamily("broker_refused", "requests and connections refused", labels=["cause"])
     last = GaugeMetricFamily(
         "broker_refused_last_timestamp_seconds", "when it was refused the last time", labels=["cause"]

@@ -1,8 +1,8 @@
 """Lists in pieces: `limit` items after `cursor`, at most MAX_LIMIT; the answer's `next` is the cursor of the
 rest, null at the end.
 
-A cursor holds the sort key of the last item given, so what is created or deleted meanwhile neither repeats
-nor hides any other item. It is opaque to clients.
+A cursor holds the sort key of the last item of the page, so items that are created or deleted between two
+pages neither repeat nor hide others. It is opaque to clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import Problem
 from mqadmin.jobs.facts import Job
 
-DEFAULT_LIMIT = MAX_LIMIT  # whoever gives no limit gets as much as there may be
+DEFAULT_LIMIT = MAX_LIMIT  # a request without a limit gets the largest page
 MAX_CURSOR = 1_024
 # Of the routes that list
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
@@ -26,7 +26,7 @@ Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR)]
 
 
 def page(items: Iterable[Any], key: Callable[[Any], str], cursor: str | None, limit: int) -> dict:
-    """{"items", "next", "total"} of a list that is sorted here by `key`, whose values are unique."""
+    """Return {"items", "next", "total"} of a list, sorted here by `key`, whose values are unique."""
     ordered = sorted(items, key=key)
     after = None if not cursor else read_cursor(cursor)
     rest = ordered if after is None else [item for item in ordered if key(item) > after]
@@ -45,7 +45,8 @@ def page_after(
     limit: int,
     total: int,
 ) -> dict:
-    """The same of a list that is kept in order elsewhere: `after(key, count)` gives the items after one."""
+    """Return the same of a list that is kept in order elsewhere: `after(key, count)` gives the items after
+    one."""
     found = after(None if not cursor else read_cursor(cursor), limit + 1)
     given = found[:limit]
     return {

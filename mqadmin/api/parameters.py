@@ -1,5 +1,4 @@
-"""Query parameters: a route takes those that its function declares, each once, and refuses every other by its
-name."""
+"""Query parameters: a route takes those that its function declares, each once, and refuses any other."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ Confirm = Annotated[str | None, Query(max_length=255, description="the name once
 
 
 def declared(operation: Any) -> frozenset[str]:
-    """The names of an operation's query parameters."""
+    """Return the names of an operation's query parameters."""
     return frozenset(
         name
         for model in operation.models
@@ -28,7 +27,7 @@ def declared(operation: Any) -> frozenset[str]:
 
 
 def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
-    """What is wrong with a query string for a route that takes `known`; None when nothing is."""
+    """Return what is wrong with a query string for a route that takes `known`; None when nothing is."""
     if unknown := query.keys() - known:
         return unknown_parameters(unknown, known)
     if repeated := [name for name, values in query.lists() if len(values) > 1]:
@@ -37,8 +36,8 @@ def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
 
 
 def only_declared(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of ninja's for every operation. Who asks is looked up first, so a stranger learns nothing
-    by a wrong name."""
+    """A decorator of ninja for every operation. The caller is checked first, so that an unknown one does not
+    learn the names."""
     operation = run.__self__  # type: ignore[attr-defined]  # ninja gives a method
     known = declared(operation)
 

@@ -1,4 +1,4 @@
-"""Bodies of requests, read strictly: an object that gives a name twice has no one meaning, and is refused."""
+"""Bodies of requests, read strictly: an object with the same name twice is ambiguous, and is refused."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from broker_store.rest.problems import Problem
 
 
 class OneValueParser(Parser):
-    """Ninja's parser of bodies. It would take the last value of a name, where another reader of the same body
-    takes the first."""
+    """Ninja's parser of bodies. By itself it takes the last value of a name; other parsers of the same body
+    may take the first."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        """The value of the body. Raises a Problem that names a repeated name, ValueError for what is no
-        JSON."""
+        """Return the value of the body. Raises Problem for a repeated name, ValueError for invalid JSON."""
         return json.loads(request.body, object_pairs_hook=_object)
 
 

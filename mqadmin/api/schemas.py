@@ -1,5 +1,5 @@
-"""The values of the REST interface. 64-bit numbers are strings; null is "not known", never a stand-in for
-0."""
+"""The values of the REST interface that several views share, and facts as JSON. 64-bit numbers are strings;
+null is unknown and never stands for 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mqadmin.views.sources import SOURCES
 
 
 def _whole(value: object) -> object:
-    """JSON strings of digits are taken for numbers; `true` and 1.0 are not."""
+    """Return an integer of a number or a string of digits; `true` and 1.0 are refused."""
     if (
         isinstance(value, str)
         and len(value) < 21
@@ -53,7 +53,7 @@ Time = Annotated[Int64, Field(description="milliseconds since 1970")]
 
 
 def _moment(value: object) -> object:
-    """A number of milliseconds, its digits, or an ISO time."""
+    """Return milliseconds of a number, its digits, or an ISO time."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"want milliseconds since 1970, or a time such as {moment.EXAMPLE}")
     return moment.read(str(value))
@@ -75,7 +75,7 @@ Role = Literal["viewer", "operator", "admin"]
 
 
 class In(Schema):
-    """What is sent to us: a field that is not known is an error, not ignored."""
+    """A body of a request: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,7 +89,7 @@ class Measured(Schema):
 
 
 def schema_of(fact: type, *, without: Iterable[str] = (), is_described: bool = False) -> type[Schema]:
-    """The schema of a type of facts, made once, with those of the facts in its fields.
+    """Return the schema of a type of facts, made once, with those of the facts in its fields.
 
     `without` are fields that REST does not give; `is_described` takes the description from the docstring.
     """
@@ -100,7 +100,7 @@ def schema_of(fact: type, *, without: Iterable[str] = (), is_described: bool = F
 
 
 def measured_schema_of(fact: type) -> type[Schema]:
-    """The schema of what `measured_facts` gives of a type of facts."""
+    """Return the schema of what `measured_facts` gives of a type of facts."""
     return _made(f"Measured{fact.__name__}", fact, Measured, None, ())
 
 
@@ -115,7 +115,7 @@ def _made(name: str, fact: type, base: type[Schema], doc: str | None, without: I
 
 
 def _default_of(field: dataclasses.Field) -> Any:
-    """The default of a field; none for one that holds a fact, which REST always gives."""
+    """Return the default of a field; none for one that holds a fact, which REST always gives."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     if field.default is dataclasses.MISSING or dataclasses.is_dataclass(field.default):
@@ -124,7 +124,7 @@ def _default_of(field: dataclasses.Field) -> Any:
 
 
 def _value_of(hint: Any) -> Any:
-    """The type of a field of a schema for that of a field of facts."""
+    """Return the type of a field of a schema for that of a field of facts."""
     if hint is int:
         return Int64
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -429,7 +429,7 @@ SMALL_NUMBERS = frozenset(
 
 
 def facts(value: Any, *, timed: bool = False) -> Any:
-    """A value of the engine for JSON: integers as strings, but for those that stay below 2^31 by their type
+    """Return facts for JSON: integers as strings, but for those that stay below 2^31 by their type
     (`Small`) or, in dicts, by their name (SMALL_NUMBERS).
 
     `timed` adds an ISO time for each moment: `from` for `from_ms`. Lengths of time, which are small, have
@@ -439,7 +439,7 @@ def facts(value: Any, *, timed: bool = False) -> Any:
 
 
 def measured_facts(view: str, value: Any, *, timed: bool = False) -> dict[str, Any]:
-    """Facts for JSON with when they were measured, now unless they say it themselves, and where they come
+    """Return facts for JSON with when they were measured (now, unless they have a time) and where they come
     from."""
     head = {"at_ms": str(time.time_ns() // 1_000_000), "source": SOURCES[view]}
     return head | facts(value, timed=timed)
@@ -474,5 +474,5 @@ def _times(values: dict) -> dict[str, str | None]:
 
 
 def binary(what: str) -> dict[str, Any]:
-    """The contract's words for an answer that is bytes."""
+    """Return the contract's entry for an answer that is bytes."""
     return {"responses": {200: {"description": what, "content": {"application/octet-stream": {}}}}}

@@ -1,4 +1,4 @@
-"""Probes, versions, the overview, who am I, tokens, the audit trail."""
+"""Probes, versions, the overview, the caller, tokens, the audit trail."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ class AuditRecords(schemas.Page):
 
 @router.get("/health", response={200: Health, 503: Health}, auth=None)
 async def health(request: HttpRequest):
-    """Whether the process lives and its engine has not failed; for restarting it when it has."""
+    """Whether the process runs and its engine has not failed; restart it when it has."""
     failed = current_cluster().state().state == "failed"
     return Status(503, {"status": "failed"}) if failed else Status(200, {"status": "up"})
 
 
 @router.get("/ready", response={200: Ready, 503: Ready}, auth=None)
 async def ready(request: HttpRequest):
-    """Whether messages can be read now; for sending traffic here or not."""
+    """Whether messages can be read now; a balancer sends traffic here when they can."""
     state = current_cluster().state()
     is_ready = state.state in READY_STATES
     return Status(200 if is_ready else 503, {"ready": is_ready} | fields_of(state))
@@ -165,9 +165,9 @@ async def info(request: HttpRequest):
 
 @router.get("/condition", response=Condition)
 async def condition(request: HttpRequest):
-    """How the broker is, in one sentence, and each thing that is not as it should be, the most severe first:
-    refused sends, the disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could
-    not be measured."""
+    """The condition of the broker in one sentence, and each notice, the most severe first: refused sends, the
+    disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could not be
+    measured."""
     return await asyncio.to_thread(current_cluster().condition)
 
 
@@ -180,7 +180,7 @@ async def overview(request: HttpRequest):
 @router.get("/refusals", response=Refusals)
 async def refusals(request: HttpRequest):
     """What the broker refused since its start, by cause: how often, and the last case with the value, its
-    limit and who it was."""
+    limit and the client."""
     return measured("refusals", {"items": current_cluster().refusals()})
 
 
@@ -247,7 +247,7 @@ async def audit_trail(
     cursor: Annotated[int | None, Query(ge=1, le=(1 << 53))] = None,
     limit: Limit = paging.DEFAULT_LIMIT,
 ):
-    """Who changed what, newest first."""
+    """Changes and their callers, newest first."""
     need(request, "admin")
     return await sync_to_async(_audit_page)(cursor, limit)
 

@@ -1,4 +1,4 @@
-"""The addresses of the REST interface; what is under /api/v1 and is none of them gets a problem document."""
+"""The addresses of the REST interface; any other address under /api/v1 gets a problem document."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mqadmin.api.parameters import problem_of_query
 from mqadmin.web.problem_responses import problem_response
 
 
-@csrf_exempt  # there is nothing to protect, and the check would answer with a page
+@csrf_exempt  # nothing to protect, and the check would answer with a page
 def unknown(request: HttpRequest) -> HttpResponse:
     return problem_response(Problem("not_found", "there is no such address", "see /api/v1/docs"))
 
 
 def without_parameters(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """The view, for addresses without a query string."""
+    """Return the view for addresses without a query string."""
 
     @functools.wraps(view)
     def guarded(request: HttpRequest, **named: Any) -> HttpResponse:

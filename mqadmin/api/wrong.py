@@ -1,4 +1,4 @@
-"""What is wrong with a field of a request, in a sentence: the checker's own words are for programmers."""
+"""What is wrong with a field of a request, in a sentence: pydantic's own messages are for programmers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SENTENCES = {
 
 
 def reason(entry: Mapping[str, Any]) -> str:
-    """The sentence for an entry of a validation error."""
+    """Return the sentence for an entry of a validation error."""
     kind, context = str(entry.get("type", "")), entry.get("ctx") or {}
     match kind:
         case "greater_than_equal":

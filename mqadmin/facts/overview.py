@@ -24,7 +24,7 @@ class Broker:
     name: str
     cluster: str
     id: int  # 0 is a master
-    address: str  # host and port, as clients are told
+    address: str  # host and port that clients get
     started_ms: Moment
     version: str  # of Apache's protocol
 

@@ -1,8 +1,8 @@
-"""What the commands have in common: the broker they ask, and how they show what it said.
+"""What the commands have in common: the connection to the broker, and how they print its answers.
 
-A command speaks REST over the Unix socket of the data directory, as the user who runs it, without a token.
-`--json` prints what came, for programs; without it people get a table. What goes wrong ends with exit code 1
-and two sentences: what, and what to do.
+A command uses REST over the Unix socket of the data directory, as the user who runs it, without a token.
+`--json` prints the answer for programs; without it a command prints a table. An error ends with exit code 1
+and two sentences: what is wrong, and what to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mqadmin.management.plain import PlainCommand
 from mqadmin.process.rest_client import NotRunningError, RestClient, RestError
 
 UNKNOWN = "–"
-WIDEST = 80  # characters of a cell; one topic of 255 would push every other column out of sight
+WIDEST = 80  # characters of a cell; one topic of 255 would move the other columns off the screen
 # How the names of 64-bit numbers end, which come as strings; other digits are text and stay as they are.
 NUMBERS = (
     "offset",
@@ -56,7 +56,7 @@ NUMBERS = (
 
 
 def moment_option(text: str) -> int:
-    """An option's time as milliseconds since 1970."""
+    """Return an option's time as milliseconds since 1970."""
     try:
         return moment.read(text)
     except ValueError as error:
@@ -74,8 +74,8 @@ class BrokerCommand(PlainCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        # Before the verb and behind it: there only what is given counts, or the verb's default would undo the
-        # other's.
+        # Before the verb and after it. After it only what is given counts, or the verb's default would
+        # replace the value given before.
         common = CommandParser(add_help=False)
         for one, json_default, data_default in (
             (parser, False, None),
@@ -92,7 +92,7 @@ class BrokerCommand(PlainCommand):
         self.verbs(lambda name, help, **more: verbs.add_parser(name, help=help, parents=[common], **more))
 
     def verbs(self, add) -> None:
-        """`add(name, help)` gives the parser of one verb."""
+        """Add the verbs: `add(name, help)` returns the parser of one."""
         raise NotImplementedError
 
     def handle(self, *arguments: str, **options: Any) -> None:
@@ -126,26 +126,26 @@ class BrokerCommand(PlainCommand):
             raise CommandError("stopped", returncode=130) from None
 
     def broker(self) -> RestClient:
-        """A connection to the running broker; to be used with `with`."""
+        """Return a connection to the running broker; use it with `with`."""
         return RestClient.of_data_directory(self.data)
 
     def run(self, options: dict[str, Any]) -> None:
-        """What the verb does."""
+        """Run the verb."""
         getattr(self, "do_" + options["verb"].replace("-", "_"))(options)
 
     def show(self, value: Any, text: str | None = None) -> None:
-        """The value as JSON, or the text made of it."""
+        """Print the value as JSON, or the text made of it."""
         self.stdout.write(
             json.dumps(value, ensure_ascii=False, indent=2) if self.as_json or text is None else text
         )
 
     def show_line(self, value: Any, text: str) -> None:
-        """One of many: a line of JSON, or of text, out at once."""
+        """Print one of many at once: a line of JSON, or of text."""
         self.stdout.write(json.dumps(value, ensure_ascii=False) if self.as_json else text)
         self.stdout.flush()
 
     def show_table(self, items: Sequence[dict], columns: dict[str, str], *, empty: str) -> None:
-        """`columns` is {key: heading}."""
+        """Print a table; `columns` is {key: heading}."""
         if self.as_json:
             self.show(list(items))
         elif not items:
@@ -158,7 +158,7 @@ class BrokerCommand(PlainCommand):
             )
 
     def show_facts(self, facts: dict, names: Iterable[str] | None = None) -> None:
-        """Names and values, one a line."""
+        """Print names and values, one a line."""
         if self.as_json:
             self.show(facts)
             return
@@ -168,7 +168,7 @@ class BrokerCommand(PlainCommand):
 
 
 def table(headings: list[str], rows: Iterable[list[str]]) -> str:
-    """Aligned columns, numbers to the right."""
+    """Return aligned columns, numbers to the right."""
     all_rows = [
         headings,
         *([text if len(text) <= WIDEST else text[: WIDEST - 1] + "…" for text in row] for row in rows),
@@ -190,7 +190,7 @@ def _is_number(text: str) -> bool:
 
 
 def cell(value: object, name: str = "") -> str:
-    """A value for people: unknown is a dash, a time is a time here with its zone, a list is its words."""
+    """Return a value as text: unknown is a dash, a time is local with its zone, a list is its items."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -217,7 +217,7 @@ def cell(value: object, name: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Text of a message for a terminal: nothing in it may steer the terminal."""
+    """Return text of a message for a terminal, without characters that control it."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -225,7 +225,7 @@ def printable(text: str) -> str:
 
 
 def flat(value: dict, before: str = "") -> list[tuple[str, object]]:
-    """Nested facts as dotted names."""
+    """Return nested facts by dotted names."""
     rows: list[tuple[str, object]] = []
     for name, item in value.items():
         if isinstance(item, dict):

@@ -1,5 +1,4 @@
-"""What to do about a problem, for who types a command: its options and verbs, not the requests they
-become."""
+"""What to do about a problem of a command, in options and verbs instead of requests."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ HINTS = {
 }
 
 
-# Of a verb that asks for something that is to be there already.
+# Of a verb that needs something that exists.
 OF_DELETE = {
     "topic_not_found": "manage.py topic list shows the topics that are there",
     "group_not_found": "manage.py group list shows the groups that are there",
@@ -36,7 +35,7 @@ OF_DELETE = {
 
 
 def of(code: str, hint: str, verb: str) -> str:
-    """The hint for a command's verb; that of the broker where it names no request."""
+    """Return the hint for a command's verb; the broker's where that names no request."""
     if hint == BROKERS_OWN_HINT:
         return hint
     if verb == "delete" and code in OF_DELETE:

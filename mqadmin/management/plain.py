@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 
 def database_failed(error: DatabaseError) -> str:
-    """Say that the dashboard's database cannot be used, and what to do, or that it refused a value."""
+    """Return that the dashboard's database cannot be used, and what to do, or that it refused a value."""
     if isinstance(error, (IntegrityError, DataError)):
         return f"the dashboard's database refuses this: {error}"
     return (
@@ -22,8 +22,8 @@ def database_failed(error: DatabaseError) -> str:
 
 
 def failure_of(error: Exception) -> str | None:
-    """Return the sentence for what a command of Django or of one of its applications ended with; None for any
-    other error."""
+    """Return the sentence for an error of a command of Django or of its applications; None for any other
+    error."""
     if isinstance(error, DatabaseError):
         return database_failed(error)
     if isinstance(error, RedisError):
@@ -35,7 +35,8 @@ def failure_of(error: Exception) -> str | None:
 
 
 class PlainCommand(BaseCommand):
-    """As Django's; a caller in Python (`call_command`) and `--traceback` still get the CommandError."""
+    """Run the command as Django does. A caller in Python (`call_command`) and `--traceback` get the
+    CommandError."""
 
     def execute(self, *arguments: Any, **options: Any) -> Any:
         try:

@@ -1,5 +1,5 @@
-"""Strips: a picture of a file or of the log, cell by cell from left to right, the fuller a cell the stronger
-its colour."""
+"""Strips: a drawing of a file or of the log, cell by cell from left to right; a fuller cell has a stronger
+colour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TONES = 5
 
 @register.inclusion_tag("strip.html")
 def strip(cells, most=1.0, tone="flushed", marks=(), label=""):
-    """`cells` are numbers from 0 to `most`, None when they are not known; neighbours of one tone become one
+    """Draw a strip. `cells` are numbers from 0 to `most`, None for unknown; neighbours of one tone become one
     rectangle. `marks` are {"at": a share of the width, "kind", "title"}."""
     runs, at = [], 0
     for level, run in groupby(cells or (), lambda value: _tone(value, most)):
@@ -33,5 +33,5 @@ def strip(cells, most=1.0, tone="flushed", marks=(), label=""):
 
 
 def _tone(value: float, most: float) -> int:
-    """0 for nothing at all, then 1 to TONES."""
+    """Return 0 for an empty cell, else 1 to TONES."""
     return 0 if not value or not most else max(1, min(TONES, -int(-value * TONES // most)))

@@ -1,7 +1,7 @@
-"""Numbers with their units, and the words that newcomers ask about.
+"""Numbers with their units, and terms with their meaning.
 
-None is always "unknown": a value nobody measured must not look like a 0. `static/js/live.js` writes the same
-formats for numbers that move; tests/mqadmin/test_browser.py holds the two together.
+None is always "unknown": an unmeasured value must not appear as 0. `static/js/live.js` writes the same
+formats for live numbers; tests/mqadmin/test_browser.py compares the two.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ WORDS = {
 
 @register.simple_tag
 def word(text: str, shown: str = ""):
-    """A word with its meaning on hover and focus."""
+    """Show a word with its meaning on hover and focus."""
     return format_html('<span class="word" tabindex="0" data-tip="{}">{}</span>', WORDS[text], shown or text)
 
 
@@ -116,13 +116,13 @@ def rate(value):
 
 @register.filter
 def duration(value):
-    """Milliseconds in the unit that suits them."""
+    """A length of time, given in milliseconds: 12 ms, 3.4 s, 5 min 2 s, 3 h 4 min."""
     return UNKNOWN if value is None else duration_text(float(value))
 
 
 @register.filter
 def micros(value):
-    """Microseconds, fine enough to compare what takes few of them."""
+    """Microseconds, below 10 with a decimal."""
     return UNKNOWN if value is None else micros_text(float(value))
 
 
@@ -168,13 +168,13 @@ def percent_whole(value):
 
 @register.filter
 def decimal(value):
-    """A mean: two places behind the point."""
+    """A mean, with two decimals."""
     return UNKNOWN if value is None else f"{value:,.2f}"
 
 
 @register.filter
 def count_about(value):
-    """What is to be expected: exact to one in a hundred or so."""
+    """An estimate: whole from 100 on, else with one decimal."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 0.05 else "0"
 
 
@@ -223,8 +223,8 @@ def moment_short(value):
 
 
 def moment_given(value: int) -> str:
-    """A time that somebody chose: to the minute, and finer when it was chosen finer; its number when no
-    calendar has it."""
+    """A time from a form: to the minute, and finer when it was given finer; its number when no calendar has
+    it."""
     text = (moment_text(value) or f"{value} ms").removesuffix(".000")
     return text.removesuffix(":00") if "." not in text else text
 
@@ -243,7 +243,7 @@ def moment_text(value: int | None) -> str | None:
 
 @register.filter
 def ago(value):
-    """How long ago a time was; live.js keeps it going."""
+    """How long ago a time was; live.js updates it."""
     text = moment_text(value)
     if text is None:
         return UNKNOWN
@@ -259,7 +259,7 @@ def ago(value):
 
 @register.filter
 def ago_text(value):
-    """The same as text alone, inside an element that a stream gives newer times."""
+    """The same as text, inside an element that a stream updates."""
     return (
         UNKNOWN
         if moment_text(value) is None
@@ -269,7 +269,7 @@ def ago_text(value):
 
 @register.filter
 def until(value):
-    """In how long a time comes; live.js keeps it going."""
+    """In how long a time comes; live.js updates it."""
     text = moment_text(value)
     if text is None:
         return UNKNOWN
@@ -341,8 +341,7 @@ TRACKS = (
 
 @register.inclusion_tag("tracks.html")
 def tracks(positions: LogPositions):
-    """The race of the positions, drawn from the checkpoint (the last of them) to the end of the log (the
-    first)."""
+    """The positions, drawn from the checkpoint (the last of them) to the end of the log (the first)."""
     low, high = positions.checkpoint_position or 0, positions.wrote
     rows = []
     for key, title in TRACKS:

@@ -1,2 +1,2 @@
-"""The views of the dashboard, a folder each (view.py says what is in it), and what their pages share. A page
-is guard, fetch, act, render; the guard is `page.page`."""
+"""The views of the dashboard, a folder each (view.py lists its files), and what their pages share. A page
+checks its caller and address (`page.page`), fetches facts, acts and renders."""

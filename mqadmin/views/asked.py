@@ -1,8 +1,8 @@
-"""What an address may ask of a page: each name with the reader of its value.
+"""The query parameters of a page: each name with the reader of its value.
 
-A page refuses every other name, and every value that its reader does not take, by a sentence that says what
-is allowed. A field that a person types into is read by the page itself, which shows the form again; its
-reader here is `text`.
+A page refuses every other name, and every value that its reader does not take, with a sentence that says what
+is allowed. A field of a form is read by the page itself, which shows the form again; its reader here is
+`text`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker_store.errors import NameError_
 from broker_store.formats import moment
 from broker_store.formats.names import in_words
 
-Reader = Callable[[str], object]  # ValueError or NameError_ says why it does not take the value
+Reader = Callable[[str], object]  # raises ValueError or NameError_ for a value that it does not take
 
 MAX_SHOWN = 3  # sentences; an address may hold thousands of names
 SHOWN_CHARACTERS = 30
@@ -26,12 +26,12 @@ MAX_ROWS = 20  # of what was asked, on the page that refuses it
 
 
 def text(value: str) -> str:
-    """Whatever was typed."""
+    """Take any text."""
     return value
 
 
 def one_of(*words: str) -> Reader:
-    """A reader of one of these words."""
+    """Return a reader of one of these words."""
 
     def read(value: str) -> str:
         if value not in words:
@@ -45,7 +45,7 @@ def one_of(*words: str) -> Reader:
 
 
 def number(most: int, least: int = 1) -> Reader:
-    """A reader of a number."""
+    """Return a reader of a number."""
     return lambda value: whole(value, None, most, least)
 
 
@@ -53,8 +53,8 @@ PART = number((1 << 31) - 1)  # of a long list
 
 
 def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, least: int = 0) -> int | None:
-    """A number from a query string: `default` when there is none, ValueError when it is no number of
-    least..most."""
+    """Return a number from a query string, `default` when there is none. Raises ValueError when it is no
+    number of least..most."""
     typed = (typed or "").strip().replace(",", "").replace(" ", "")
     if not typed:
         return default
@@ -64,13 +64,13 @@ def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, lea
 
 
 def moment_of(text: str, default: int | None) -> int | None:
-    """ms of a time that was typed (broker_store/formats/moment.py); ValueError when it is none."""
+    """Return ms of a typed time (broker_store/formats/moment.py). Raises ValueError when it is none."""
     return moment.read(text) if text else default
 
 
 def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:
-    """name -> a sentence, for each name that a page does not take and each value that cannot be read. No
-    value is none asked for."""
+    """Return name -> sentence for each name that a page does not take and each value that cannot be read. An
+    empty value counts as absent."""
     found: dict[str, str] = {}
     for name, values in asked.lists():
         if name not in takes:
@@ -91,8 +91,8 @@ def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:
 
 
 def refused(asked: QueryDict, wrong: dict[str, str]) -> dict:
-    """What the page that refuses an address shows: the sentences, all that was asked, and the query string
-    without what is wrong."""
+    """Return what the page that refuses an address shows: the sentences, all parameters, and the query string
+    without the wrong ones."""
     right = asked.copy()
     for name in wrong:
         del right[name]
@@ -112,7 +112,7 @@ def refused(asked: QueryDict, wrong: dict[str, str]) -> dict:
 
 
 def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., HttpResponse]:
-    """A synchronous view that stands outside the frame, which refuses what it does not take."""
+    """Return a synchronous view without the frame that refuses parameters that it does not take."""
 
     @functools.wraps(view)
     def guarded(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
@@ -124,5 +124,5 @@ def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., Ht
 
 
 def refusal_alone(request: HttpRequest, sentences: list[str]) -> HttpResponse:
-    """The answer to such an address where the page has no frame."""
+    """Return the answer to such an address where the page has no frame."""
     return render(request, "400.html", {"sentences": sentences[:MAX_SHOWN]}, status=400)

@@ -1,9 +1,9 @@
-"""What every page has in common: who may see it, the frame around it, and what is shown when the broker is
-not there.
+"""What every page has in common: the role that it needs, the frame around it, and what it shows when the
+broker does not serve.
 
-A page that touches the store is a coroutine on the broker's own loop: it reads one picture and waits for
-nothing that blocks. `page` is its guard; user and role were looked up before (`who_asks` in middleware.py),
-so views and templates query nothing.
+A page that uses the store is a coroutine on the broker's own loop: it reads facts and does not block. `page`
+is its guard. User and role were read before (`who_asks` in web/middleware.py), so views and templates query
+nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ NOT_SERVING = frozenset({"starting", "opening", "recovering", "failed", "closed"
 
 
 def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({})):
-    """A view for users who have at least `role`, asked for by an address that has no other names and values
-    than those of `takes`. Errors of the tree become pages that say what happened. What acts takes a form, and
-    nothing in its address."""
+    """Return a decorator for a view that needs at least `role`, at an address with no other parameters than
+    `takes`. Errors of the tree become pages that say what is wrong. A view that changes something takes a
+    form, and no parameters in its address."""
 
     def decorate(view):
         @functools.wraps(view)
@@ -94,8 +94,8 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
 async def draw(
     request: HttpRequest, template: str, context: dict | Callable[[], dict], status: int = 200
 ) -> HttpResponse:
-    """A page whose size a producer chose, measured by `context` and drawn in the request's thread. The
-    frame's facts are the broker's, so they are taken before, on its loop."""
+    """Draw a page whose size depends on producers: `context` is measured and the page drawn in the request's
+    thread. The facts of the frame are the broker's, so they are read before, on its loop."""
     request.frame = page_context(request)
     return await sync_to_async(
         lambda: render(request, template, context() if callable(context) else context, status=status)
@@ -103,7 +103,7 @@ async def draw(
 
 
 def to_login(request: HttpRequest) -> HttpResponse:
-    """Off to the login page; a piece of a page that htmx asked for takes the whole page there."""
+    """Redirect to the login page; for a request of htmx the whole page goes there."""
     if request.htmx:
         response = HttpResponse(status=204)
         response["HX-Redirect"] = redirect_to_login(request.htmx.current_url_abs_path or "/")["Location"]
@@ -133,21 +133,21 @@ HINTS = {
 
 
 def sentence_of(problem: Problem) -> str:
-    """A problem in the words of a page: what is wrong, and what to do about it."""
+    """Return a problem in the words of a page: what is wrong, and what to do."""
     hint = HINTS.get(problem.code, problem.document()["hint"])
     return f"{capital(said(problem))}." + (f" {capital(hint)}." if hint else "")
 
 
 def show_problem(request: HttpRequest, problem: Problem) -> None:
-    """Show a problem as a message on the next page. Raises `not_found` problems: their own page tells of
-    them."""
+    """Show a problem as a message on the next page. Raises `not_found` problems: they have a page of their
+    own."""
     if problem.code == "not_found":
         raise problem
     messages.error(request, f"{capital(said(problem))}.")
 
 
 def said(error: Exception) -> str:
-    """The sentence of an error for people, without a full stop."""
+    """Return the sentence of an error, without a full stop."""
     return names.in_words(error) if isinstance(error, NameError_) else f"{error}".rstrip(".")
 
 
@@ -156,7 +156,7 @@ def capital(sentence: str) -> str:
 
 
 def starting_context() -> dict:
-    """What can be known before the broker serves."""
+    """Return what is known before the broker serves."""
     cluster = current_cluster()
     return {
         "recovery": cluster.recovery(),
@@ -167,8 +167,8 @@ def starting_context() -> dict:
 
 
 def page_context(request: HttpRequest) -> dict:
-    """The frame: navigation, state, role. Only for pages that passed `page`; the admin's and the login page
-    have none."""
+    """Return what the frame shows: navigation, state, role. Only for pages with the guard `page`; the admin's
+    and the login page have no frame."""
     if hasattr(request, "frame"):
         return request.frame
     caller = getattr(request, "caller", None)
@@ -190,8 +190,7 @@ def page_context(request: HttpRequest) -> dict:
 
 
 class WrongField(ValueError):
-    """What was typed into a field cannot be used; the page shows the sentence beside it, and what was
-    typed."""
+    """A value of a form is wrong; the page shows the sentence beside its field, and what was typed."""
 
     def __init__(self, field: str, sentence: str):
         self.field = field
@@ -200,7 +199,7 @@ class WrongField(ValueError):
 
 @contextmanager
 def of_field(field: str) -> Iterator[None]:
-    """What is wrong with the value that is read within belongs to this field."""
+    """Raise a ValueError of the block as WrongField of this field."""
     try:
         yield
     except (ValueError, NameError_) as error:
@@ -208,7 +207,8 @@ def of_field(field: str) -> Iterator[None]:
 
 
 def window(asked: dict) -> tuple[int, int]:
-    """Begin and end in ms; without them everything up to a day from now, so no window is hidden."""
+    """Return begin and end in ms; by default all up to a day from now, so that later store times are
+    included."""
     with of_field("to"):
         end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
     with of_field("from"):
@@ -221,8 +221,8 @@ def window(asked: dict) -> tuple[int, int]:
 async def part_of(
     request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list, int]]], size: int = 100
 ) -> dict:
-    """As `slice_of`, of a list that is not there as a whole: `find(begin, count)` gives a piece of it and its
-    length."""
+    """As `slice_of`, of a list that is not in memory as a whole: `find(begin, count)` gives a piece of it and
+    its length."""
     part = whole(request.GET.get("part"), 1)
     rows, total = await find((part - 1) * size, size)
     parts = max(1, -(-total // size))
@@ -233,12 +233,12 @@ async def part_of(
 
 
 async def drawn(request: HttpRequest, template: str, context: dict, status: int = 200) -> HttpResponse:
-    """A page of a long table, drawn in a thread: a hundred rows take a template some ten milliseconds."""
+    """Draw a page of a long table in a thread: a hundred rows take about ten milliseconds."""
     return await asyncio.to_thread(render, request, template, context, status=status)
 
 
 def slice_of(rows: list, request: HttpRequest, size: int = 100) -> dict:
-    """One part of a long list, by ?part=; keys rows, part, parts, total."""
+    """Return one part of a long list, by ?part=; keys rows, part, parts, total."""
     parts = max(1, -(-len(rows) // size))
     part = min(whole(request.GET.get("part"), 1), parts)
     return {"rows": rows[(part - 1) * size : part * size], "part": part, "parts": parts, "total": len(rows)}

@@ -70,7 +70,7 @@ VIEWS: tuple[View, ...] = (
 
 
 def pages() -> list[URLPattern]:
-    """The addresses of all views. Imports all pages."""
+    """Return the addresses of all views. Imports all pages."""
     return [pattern for view in VIEWS for pattern in view.pages]
 
 
@@ -82,7 +82,7 @@ def tabs() -> tuple[Tab, ...]:
 
 @functools.cache
 def streams() -> dict[str, Stream]:
-    """The streams of all views, by name."""
+    """Return the streams of all views, by name."""
     return _merged(view.streams for view in VIEWS)
 
 
@@ -101,7 +101,7 @@ def routers() -> Iterator[tuple[View, Router]]:
 
 
 def operations_of(module: str) -> str | None:
-    """Which operations of the contract the functions of a module are; None when it is no view's."""
+    """Return the group of operation ids of a module; None when it is no view's."""
     package = module.removesuffix(".api")
     return next((view.rest.operations for view in VIEWS if view.rest and view.package == package), None)
 

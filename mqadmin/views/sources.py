@@ -1,4 +1,4 @@
-"""Where the numbers of a view come from, a sentence each: its page says it beside the picture, REST beside
+"""Where the numbers of a view come from, a sentence each: its page shows it beside the drawing, REST beside
 the numbers."""
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ SOURCES = {
 
 
 def measured(view: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts with when they were measured, now unless they say it themselves, and where they come from."""
+    """Return facts with when they were measured (now, unless they have a time) and where they come from."""
     return {"at_ms": time.time_ns() // 1_000_000, "source": SOURCES[view]} | facts

@@ -1,7 +1,6 @@
-"""manage.py check_store DIR: walk everything, verify it, say what is wrong, plan the repair and execute it.
+"""manage.py check_store DIR: verify the whole store, report what is wrong, plan the repair and execute it.
 
-Exit code 0 when the store is sound (after --apply: is sound now), 1 when something is wrong that is left as
-it was.
+Exit code 0 when the store is sound (with --apply: after the repair), 1 when damage is left.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Command(PlainCommand):
         )
 
     def handle(self, *arguments, **options) -> None:
-        # They bring NumPy and the kernels along, which no other command of this program needs.
+        # They load NumPy and the kernels, which most commands do not need.
         from broker_store.check.repair.apply import Repair
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
@@ -118,7 +117,7 @@ class Command(PlainCommand):
             raise SystemExit(1)
 
     def _print(self, result: dict, plan: Plan | None) -> None:
-        if "repaired" in result:  # what was found, and the plan, stand above
+        if "repaired" in result:  # the findings and the plan are printed above
             self.stdout.write(f"The repair is done. What was changed is kept in {result['plan']['kept_in']}.")
         self._print_findings(result)
         if plan is not None and "repaired" not in result:
@@ -156,7 +155,7 @@ class Command(PlainCommand):
             self.stdout.write(f"and {untold} more of these kinds")
 
     def _print_plan(self, plan: dict, losses: Losses, heading: str) -> None:
-        """What no repair brings back, and what a repair does."""
+        """Print what no repair brings back, and what a repair does."""
         self._print_losses(losses)
         self.stdout.write(heading)
         for action in plan["actions"]:
@@ -194,8 +193,8 @@ class Command(PlainCommand):
 
 
 def examine(root: Path, with_plan: bool, noted: FileSizes, **given) -> tuple[dict, object]:
-    """(the report of a check, the plan of a repair or None). `noted` are the file sizes that the last broker
-    used."""
+    """Return the report of a check, and the plan of a repair or None. `noted` are the file sizes that the
+    last broker used."""
     from broker_store.broker.config_readers import READERS
     from broker_store.check.doctor import GRADES, findings_of
     from broker_store.check.repair.plan import make_plan

@@ -1,4 +1,4 @@
-"""manage.py crash_lab POINT: kill a writer at a point of its work, start its store again, and see what is
+"""manage.py crash_lab POINT: kill a writer at a point of its work, start its store again, and report what is
 left. The lab makes a store of its own."""
 
 import json
@@ -13,7 +13,7 @@ from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUT
 from broker_store.units import document_of
 from mqadmin.management.plain import PlainCommand
 
-PAUSE_S = 0.25  # between the steps of recovery, to be watched
+PAUSE_S = 0.25  # between the steps of recovery, so that they can be watched
 
 
 class Command(PlainCommand):
@@ -54,7 +54,7 @@ class Command(PlainCommand):
         )
 
     def handle(self, *arguments, **options) -> None:
-        # It brings NumPy and the kernels along.
+        # It loads NumPy and the kernels.
         from broker_store.lab.run import run
 
         data = Path(options["data"] or settings.DATA_DIRECTORY)

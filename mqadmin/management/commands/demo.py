@@ -1,8 +1,8 @@
-"""manage.py demo: a small life, to have something to look at; --clean takes it away.
+"""manage.py demo: traffic to try the dashboard with; --clean removes it.
 
-Orders, payments and page views come in, a few hundred a second; a customer's orders stay in order, and a
-payment is shown when its transaction is through. One group keeps up, and now and then has a message come
-again or gives one up; the other is slow, so its lag can be watched as it grows.
+Producers send orders, payments and page views, a few hundred a second. A customer's orders stay in order, and
+a payment is visible once its transaction is committed. One group keeps up, and sometimes sends a message back
+or gives one up; the other is slow, so that its lag grows.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Command(PlainCommand):
         )
 
     async def _live(self, nameserver: str, options: dict) -> None:
-        # What is sent back on purpose is no news
+        # It sends messages back on purpose: these need no log line
         logging.getLogger("broker_store.client").setLevel(logging.WARNING)
         counts = {"sent": 0, QUICK: 0, SLOW: 0}
         stopped = asyncio.Event()
@@ -110,7 +110,7 @@ class Command(PlainCommand):
 
         quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
         slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_AT_ONCE, consume_from="first").subscribe(VIEWS)
-        # A payment whose transaction was stored was made: this shop forgets none.
+        # A payment whose transaction was stored was made.
         async with (
             TransactionProducer(nameserver, "demo-shop", lambda message: True) as producer,
             quick,
@@ -164,8 +164,8 @@ async def _send(
     stopped: asyncio.Event,
     tell: Callable[[str], None],
 ) -> None:
-    """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for, nor what
-    one that is started again has missed."""
+    """Send messages at `rate` a second, in turns. Those that a slow or stopped broker could not take are not
+    sent later."""
     began = turn = time.monotonic()
     number = owed = 0.0
     is_away = False
@@ -222,6 +222,6 @@ async def _one(producer: TransactionProducer, number: int) -> None:
     message = Outgoing(json.dumps(body).encode(), tag, keys, {"shop": random.choice(SHOPS)})
     if topic == PAYMENTS:
         async with producer.transaction(topic, message):
-            pass  # here the shop takes the money
+            pass  # a real shop would take the money here
     else:
         await producer.send(topic, message, ordering_key=customer if topic == ORDERS else None)

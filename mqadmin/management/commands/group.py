@@ -187,7 +187,7 @@ class Command(BrokerCommand):
 
 
 def _plan_text(plan: dict) -> str:
-    """What would be sent, for people."""
+    """Return what would be sent, as text."""
     topics = (
         ", ".join(f"{topic['topic']} {cell(topic['messages'], 'messages')}" for topic in plan["topics"])
         or "none"

@@ -136,7 +136,7 @@ class Command(BrokerCommand):
         )
 
     def _of_search(self, answer: dict) -> list[dict]:
-        """The messages; on standard error why there may be more of them, or what is unusual."""
+        """Print the messages; on standard error why there may be more of them, or what is unusual."""
         if answer["reason"]:
             self.stderr.write(
                 answer["reason"] if answer["complete"] else f"There may be more: {answer['reason']}."
@@ -154,8 +154,7 @@ class Command(BrokerCommand):
                 queue["queue_id"]: int(queue["min_offset" if options["from_start"] else "max_offset"] or 0)
                 for queue in wanted
             }
-            # While some queue gave something, all are asked without waiting; when none did, each is waited on
-            # in turn.
+            # While some queue has messages, no pull waits; when none has, each queue is polled in turn.
             idle = False
             while left is None or left > 0:
                 given = 0
@@ -177,7 +176,7 @@ class Command(BrokerCommand):
 
 
 def _ensure(broker: RestClient, topic: str) -> None:
-    """Make the topic unless it is there."""
+    """Create the topic unless it exists."""
     try:
         broker.get(f"/topics/{segment(topic)}")
     except RestError as error:
@@ -187,7 +186,7 @@ def _ensure(broker: RestClient, topic: str) -> None:
 
 
 def _of_queue(broker: RestClient, path: str, offset: int | None, limit: int) -> Iterator[dict]:
-    """Up to `limit` messages of a queue, page after page."""
+    """Yield up to `limit` messages of a queue, page after page."""
     while limit > 0:
         page = broker.get(path, offset=offset, limit=min(MAX_LIMIT, limit))
         yield from page["messages"]

@@ -1,8 +1,8 @@
 """manage.py pipeline audit|statistics|lineage|archive: Spark jobs over the stored messages.
 
 With --json --progress the standard output is lines of JSON, {"progress": ...} and at last {"result": ...}: so
-a process that must not import pyspark starts it as a child, watches it and ends it. Ended by SIGTERM, it
-takes its JVM along.
+a process that must not import pyspark can start it as a child, follow it and end it. On SIGTERM it ends with
+its JVM.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Command(BaseCommand):
 
         def tell(text: str, done: int = 0, total: int = 0, running: int = 0) -> None:
             if options["progress"]:
-                # No total is known before Spark has cut the step into partitions.
+                # The total is unknown until Spark has split the step into partitions.
                 known = (
                     {"done": done, "total": total, "running": running, "unit": "partitions"} if total else {}
                 )
@@ -106,7 +106,7 @@ class Command(BaseCommand):
 
         signal.signal(signal.SIGTERM, end)  # so that `stop` below ends the JVM
         try:
-            # What is wrong with the store is told before a JVM is started for it.
+            # Damage of the store is reported before a JVM is started.
             self._look(store, options)
             tell("starting Spark")
             session = open_session(
@@ -247,5 +247,5 @@ class Command(BaseCommand):
 
 
 def _only(options: dict) -> dict[str, str]:
-    """Options of the source that a verb was given; those that it has not are absent."""
+    """Return the options of the source that were given to the verb."""
     return {name: options[name] for name in ("topic", "from_time", "to_time") if options.get(name)}

@@ -1,8 +1,8 @@
 """manage.py run_jobs QUEUE: run the jobs of a queue, one at a time. runbroker starts it as a child, one for
 each queue.
 
-rq's worker without its scheduler: no job of this program waits for a time in Redis (schedules stand in the
-database), and the scheduler would be a process more for each worker.
+It is rq's worker without its scheduler: no job of this program waits in Redis for a time (schedules are in
+the database), and the scheduler would be one more process for each worker.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""`manage.py runbroker`: broker, name server, dashboard, Redis and job workers in one go; the composition
-root.
+"""`manage.py runbroker`: starts broker, name server, dashboard, Redis and job workers.
 
 Order: lock (before Django was imported, see `broker_store.launch`) ─► dashboard, which shows recovery ─►
 store ─► ports ─► Redis and workers ─► READY. SIGTERM and Ctrl-C undo it in reverse, within 5 s.
@@ -65,7 +64,7 @@ class Command(PlainCommand):
 
 
 def _look_with_its_own_sizes(start: launch.Launch) -> None:
-    """A store that is only looked at has the file sizes that its files have, whoever made it."""
+    """Return the settings for a store that is inspected: the sizes of its files are those that it has."""
     from broker_store.facts.directory import StoreDirectory
     from broker_store.facts.recoveries import settings_for
 
@@ -78,8 +77,8 @@ def _look_with_its_own_sizes(start: launch.Launch) -> None:
 
 
 def _has_run(data: Path) -> bool:
-    """Whether a broker has started on this data directory; False where its records cannot be read, which the
-    start of the store reports."""
+    """Return whether a broker has started on this data directory. False where its records cannot be read: the
+    start of the store reports that."""
     from broker_store.engine.disk.disk import Disk
     from broker_store.engine.start import start_records
 
@@ -90,7 +89,7 @@ def _has_run(data: Path) -> bool:
 
 
 class Run:
-    """One run of everything. `say` and `complain` write a line to the terminal."""
+    """One run of all parts. `say` and `complain` write a line to the terminal."""
 
     def __init__(self, start: launch.Launch, say, complain):
         self._start, self._say, self._complain = start, say, complain
@@ -102,7 +101,7 @@ class Run:
         self._watches: list[asyncio.Task] = []
 
     async def main(self) -> int:
-        """Run until a signal; the exit code."""
+        """Run until a signal, and return the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(
             ThreadPoolExecutor(thread_name_prefix="aside", initializer=ask_for_long_slices)
@@ -144,8 +143,7 @@ class Run:
         admin = None
         if not arguments.no_web:
             await loop.run_in_executor(None, self._prepare_database)
-            # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on
-            # meanwhile.
+            # To hash a password takes long and does not hold the interpreter: the start goes on beside it.
             admin = loop.run_in_executor(None, self._prepare_admin)
             from mqadmin import audit
             from mqadmin.cluster.current import install_cluster
@@ -177,12 +175,12 @@ class Run:
         except BrokerStoreError as error:
             if not self._arguments.inspect or self._web is None:
                 raise
-            # Just such a store one wants to look at: pages that need no more than its files work, and the
-            # others say why.
+            # A store that cannot be opened can be inspected: pages that read its files work, and the others
+            # show why not.
             self._complain(f"A start would be refused: {error}")
 
     def _prepare_database(self) -> None:
-        """Tables as this version wants them."""
+        """Bring the tables to this version."""
         from django.core.management import call_command
         from django.db import connection
         from django.db.migrations.executor import MigrationExecutor
@@ -201,7 +199,7 @@ class Run:
             connection.close()
 
     def _prepare_admin(self) -> str | None:
-        """The first user; the one-time password to print."""
+        """Create the first user, and return the one-time password to print."""
         from django.db import connection
 
         from mqadmin.process import first_start
@@ -260,7 +258,8 @@ class Run:
             say(f"  {shown} manage.py demo{data}")
 
     async def _end(self) -> None:
-        """Everything in reverse, each part with a limit; what fails is told and does not keep the rest."""
+        """Stop all parts in reverse order, each with a limit. A failure is reported and does not stop the
+        others."""
         for watch in self._watches:
             watch.cancel()
         if self._children is not None:

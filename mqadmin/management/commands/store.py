@@ -39,7 +39,7 @@ class Command(BrokerCommand):
         verbs[options["verb"]](self, options)
 
     def directory(self, options) -> StoreDirectory:
-        """The store's files: those of --store, else of the data directory."""
+        """Return the store's files: those of --store, else of the data directory."""
         geometry = (
             IndexGeometry(options["slots"], options["entries"])
             if options["slots"] and options["entries"]
@@ -48,8 +48,8 @@ class Command(BrokerCommand):
         return StoreDirectory(options["store"] or run_file.store_directory(self.data), geometry=geometry)
 
     def ask(self, options, online, offline):
-        """`online(RestClient)` of the running broker; `offline(StoreDirectory)` with --store, or when none
-        runs."""
+        """Return `online(RestClient)` of the running broker; `offline(StoreDirectory)` with --store, or when
+        none runs."""
         if options["store"] is None:
             try:
                 with self.broker() as broker:

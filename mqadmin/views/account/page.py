@@ -1,7 +1,7 @@
 """Login, logout, password.
 
-Whatever is wrong with a login, the answer is the same sentence after the same work: an unknown name costs a
-hash too (Django's backend sees to that). How many tries there are is in mqadmin/web/logins.py.
+Any wrong login gets the same sentence after the same work: an unknown name costs a hash, too (Django's
+backend computes it). Limits of tries are in mqadmin/web/logins.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class LoginForm(AuthenticationForm):
-    """Name and password, tried within limits; `refusal` says why a password was not even looked at."""
+    """Name and password, tried within limits; `refusal` says why a password was not checked."""
 
     error_messages = {
         "invalid_login": "Name or password is wrong.",
@@ -58,22 +58,22 @@ class LoginForm(AuthenticationForm):
 
 
 def _take_first_login(user) -> bool:
-    """Whether `user` may come in; a one-time password stops being one here, for exactly one of those who try
-    at once."""
+    """Return whether `user` may log in. A one-time password is used up here; of several logins at once
+    exactly one succeeds."""
     if user is None or not hasattr(user, "first_login"):
         return True
     return FirstLogin.objects.filter(user=user, used_at=None).update(used_at=timezone.now()) == 1
 
 
 class Login(LoginView):
-    """The only door; the admin's login leads here too."""
+    """The only login page; the admin's redirects here."""
 
     template_name = "account/login.html"
     authentication_form = LoginForm
     redirect_authenticated_user = True
 
     def dispatch(self, request, *arguments, **named):
-        # The admin sends whoever it does not want here; sending them back would go round for ever.
+        # The admin redirects users without access here; to redirect them back would never end.
         if (
             request.user.is_authenticated
             and not request.user.is_staff
@@ -111,7 +111,7 @@ class Login(LoginView):
 @sensitive_post_parameters()
 @login_required
 def password(request):
-    """Set another password. The old one is not asked for when the session began with a one-time password."""
+    """Set another password. A session that began with a one-time password does not need the old one."""
     must = request.session.get(MUST_SET_PASSWORD, False)
     form_class = SetPasswordForm if must else OwnPasswordForm
     form = form_class(request.user, request.POST or None)
@@ -136,7 +136,7 @@ def password(request):
 
 
 class OwnPasswordForm(SetPasswordForm):
-    """The password page of somebody who has one: it is asked for once more."""
+    """The form of a user who has a password, which is needed again."""
 
     old_password = forms.CharField(
         label="Present password",

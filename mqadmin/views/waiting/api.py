@@ -20,8 +20,8 @@ MAX_HALVES = 100
 
 @router.get("/waiting", response=dict[str, Any])
 async def waiting(request: HttpRequest):
-    """How many messages are delayed, by level, and how many halves of transactions wait for their word; null
-    is not known yet."""
+    """How many messages are delayed, by level, and how many halves of transactions wait for their decision;
+    null is not known yet."""
     return schemas.facts(current_cluster().waiting())
 
 
