@@ -10,72 +10,34 @@ import time
 from datetime import UTC, datetime
 
 from django import template
+from django.urls import reverse
 from django.utils.html import format_html
 
 from broker_store.engine.status.store_facts import LogPositions
+from mqadmin.views.glossary.facts import terms
 from mqadmin.views.sources import SOURCES
 
 register = template.Library()
 
 UNKNOWN = format_html('<span class="unknown" title="not measured, or not known yet">{}</span>', "unknown")
 
-WORDS = {
-    "Topic": "A named stream of messages. It is split into queues.",
-    "Queue": "One ordered lane of a topic. A place in it is called an offset.",
-    "Group": "Programs that share the work of reading topics.",
-    "Lag": "How far a group is behind the end of what it reads, in messages and in time.",
-    "Commit log": "The one append-only set of files where every message is written first. A place in it is "
-    "counted "
-    "in bytes.",
-    "Consume queue": "Small pointers, 20 bytes each, from a place in a queue to a place in the commit log.",
-    "Index": "A hash table on disk, from the key of a message to its place in the commit log.",
-    "Dispatch": "The step that fills consume queues and index from the commit log.",
-    "Flush": "Forcing written bytes from memory to the disk.",
-    "Checkpoint": "A note of what is safely on disk. The next start begins to look from there.",
-    "Dead letter": "A message that a group could not process after all its retries.",
-    "Delayed": "A message that its sender, or a group that sent it back, wants delivered later.",
-    "Timed": "A message whose sender named the moment of its delivery. It waits on the timer wheel. One that "
-    "was recalled is counted until that moment, when it is dropped.",
-    "Prepared": "The first half of a transaction: nobody sees it until its producer says that the rest is "
-    "done.",
-    "Sent back": "What the group could not process. It waits for some time and then comes to the group "
-    "once more.",
-    "Wrote": "Where the next message will be written.",
-    "Confirmed": "How far the log may be read: what is behind it can no longer be taken back.",
-    "Flushed": "How far the commit log is known to be on the disk.",
-    "Dispatched": "How far queues and index are filled from the commit log.",
-    "Behind": "The age of the first record that this step still lacks.",
-    "Slot": "One of the buckets of an index file. Entries with the same bucket form a chain.",
-    "Chain": "The entries of one slot, each naming the one before it. A lookup walks the whole chain.",
-    "Foreign": "An entry of a chain with another hash than most of it: a lookup touches it and passes it "
-    "over.",
-    "Offset": "The place of a message in its queue, counted from 0.",
-    "Key": "A word the producer gave a message, to find it again.",
-    "Tag": "One word of the producer's by which a group may choose messages.",
-    "Message id": "The unique key that the producer made before it sent the message (Apache: msgId).",
-    "Offset message id": "Names the broker and the place in its log (Apache: offsetMsgId).",
-    "Allocated": "How much of the file has room on the disk set aside.",
-    "Page cache": "The memory in which the system keeps pages of files, 4 KiB each. What is there is read "
-    "without "
-    "the disk.",
-    "Cold read": "A read of what may not be in memory. A thread makes it, so that nobody else waits for "
-    "the disk.",
-    "Jump": "What lies in the log between a message and the next one of its queue. 0 are neighbours.",
-    "Read per byte": "Bytes of whole pages that are read for each byte of messages that is delivered. 1 is "
-    "the best "
-    "there is.",
-    "Read-ahead": "Who misses a page is given its neighbours, too: Linux reads 128 KiB at a time when "
-    "nobody sets "
-    "it otherwise.",
-    "Recovery": "What a start does to find the end of the log and to fill what was not finished.",
-    "Flag": "A state in which the store refuses something, with its cause.",
-}
-
 
 @register.simple_tag
-def word(text: str, shown: str = ""):
-    """Show a word with its meaning on hover and focus."""
-    return format_html('<span class="word" tabindex="0" data-tip="{}">{}</span>', WORDS[text], shown or text)
+def word(name: str, shown: str = "", *, in_label: bool = False):
+    """Show a term of docs/GLOSSARY.md with its meaning on hover and focus, as a link to the glossary. In the
+    label of a field it is no link: a click there is for the field."""
+    term = terms()[name]
+    if in_label:
+        return format_html(
+            '<span class="word" tabindex="0" data-tip="{}">{}</span>', term.text, shown or name
+        )
+    return format_html(
+        '<a class="word" href="{}#{}" data-tip="{}">{}</a>',
+        reverse("glossary"),
+        term.anchor,
+        term.text,
+        shown or name,
+    )
 
 
 @register.filter

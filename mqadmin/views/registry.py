@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mqadmin.views import (
     account,
     dead_letters,
+    glossary,
     groups,
     jobs,
     messages,
@@ -66,6 +67,7 @@ VIEWS: tuple[View, ...] = (
     jobs.VIEW,
     pipeline.VIEW,
     account.VIEW,
+    glossary.VIEW,
 )
 
 

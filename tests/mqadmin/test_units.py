@@ -70,11 +70,12 @@ def test_a_bar_stays_within_its_frame():
     assert units.share(-5, 10) == "0.000"
 
 
-def test_every_word_that_is_asked_for_has_a_meaning():
-    for word, meaning in units.WORDS.items():
-        assert meaning.endswith("."), word
-    text = Template('{% load units %}{% word "Lag" "behind" %}').render(Context())
-    assert ">behind<" in text and 'data-tip="How far' in text
+def test_a_word_of_a_page_links_to_its_meaning_and_in_a_label_it_is_no_link():
+    text = Template('{% load units %}{% word "Cold read" "cold" %}').render(Context())
+    assert text.startswith('<a class="word" href="/glossary/#cold-read" data-tip="A read of bytes that')
+    assert text.endswith(">cold</a>")
+    label = Template('{% load units %}{% word "Lag" in_label=True %}').render(Context())
+    assert label.startswith('<span class="word" tabindex="0" data-tip="How much') and "href" not in label
 
 
 def test_tracks_are_drawn_from_the_checkpoint_to_the_end_of_the_log():
