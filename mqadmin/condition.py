@@ -64,7 +64,7 @@ class Growth:
     its queues.
 
     `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose
-    in between as well; 0 if it did not, or there are too few samples to tell. `has_stopped`: it grew in that
+    in between as well; 0 if it did not, or there are too few samples. `has_stopped`: it grew in that
     time, and does so no more.
     """
 
@@ -326,8 +326,8 @@ def _of_lags(signs: Signs) -> list[Notice]:
 
 
 def _waiting(signs: Signs) -> str:
-    """What stands behind the good sentence: a lag that does not grow is nothing wrong, but nobody should have
-    to look for it."""
+    """Return what follows the good sentence: a lag that does not grow is no fault, and is shown all the
+    same."""
     behind = [lag for lag in signs.lags or () if lag.lag >= LEAST_GROWTH]
     if not behind:
         return ""

@@ -1,6 +1,6 @@
 """Topics and groups in pieces: pages of them in an order, their numbers, and the largest of something.
 
-A broker may have 100,000 topics and groups, and whoever opens a page shares one loop with those who send. So
+A broker may have 100,000 topics and groups, and a page shares one loop with sends. So
 a page costs what it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are
 made only of the names shown, and what needs a number of every group or queue walks over them in turns
 (broker_store/turns.py). Orders are made in a thread from numbers that were collected before.
@@ -111,7 +111,7 @@ class Listings:
         return [*first, *(name for name in more if name not in into and name not in held)][:limit]
 
     def top_topics(self) -> list[Traffic]:
-        """The topics with most traffic over ten seconds, of those that had any since the start; looked at
+        """The topics with most traffic over ten seconds, of those that had any since the start; measured
         every 2 s."""
         if time.monotonic() >= self._top_until and (self._top_look is None or self._top_look.done()):
             statistics = self.parts.statistics
@@ -198,8 +198,8 @@ class Listings:
         return [*first, *(name for name in names.slice(0, 2 * limit) if name not in lags)][:limit]
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
-        """Messages behind, over the queues in which the group, or its slowest broadcasting client, has a
-        position; None when there is none."""
+        """Return the lag in messages, over the queues in which the group, or its slowest broadcasting client,
+        has a position; None when there is none."""
         offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
         for holder in (group, offsets.broadcasting(group)):
             for name in offsets.topics_of(holder) if topic is None else (topic,):

@@ -66,7 +66,7 @@ View = Callable[..., HttpResponse]
 
 
 def guarded(view: View, name: str) -> View:
-    """One of django-rq's views, with its name there, behind the guard."""
+    """Return one of django-rq's views, with its name there, guarded."""
 
     @functools.wraps(view)
     def guard(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
@@ -180,7 +180,7 @@ def _is_under_way(job: AllowedJob) -> bool:
 
 
 def _stop(request: HttpRequest, queue_index: int, found: list[AllowedJob], record: dict) -> None:
-    """Tell the workers of running jobs to stop them. Raises Problem where none of the jobs runs."""
+    """Have the workers of running jobs stop them. Raises Problem where none of the jobs runs."""
     queue, told = get_queue_by_index(queue_index), 0
     for job in found:
         if job.get_status(refresh=False) is not JobStatus.STARTED:
@@ -242,7 +242,7 @@ def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpRe
         try:
             requeue_job(job.id, connection=queue.connection, serializer=queue.serializer)
             count += 1
-        except (InvalidJobOperation, NoSuchJobError):  # somebody else was first
+        except (InvalidJobOperation, NoSuchJobError):  # another request was first
             continue
     messages.info(request, f"You have successfully requeued {count} job{'' if count == 1 else 's'}!")
     return redirect("admin:django_rq_jobs", queue_index)

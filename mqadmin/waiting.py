@@ -6,9 +6,9 @@
     halves    the oldest halves that wait, one by one
     retries   the messages that a group sent back and that wait for their next try, by delay level
 
-`halves` and `retries` read records and belong into a thread; where to read they are told by what was looked
-up on the loop. None is "not known". Counting stops after MAX_LOOKED records and says so: it goes through all
-that waits, whoever sent it.
+`halves` and `retries` read records and belong into a thread; what was read on the loop says where to
+read. None is "not known". Counting stops after MAX_LOOKED records and says so: it reads all
+that waits, from any sender.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.messages import GetRequest, GetStatus
 
 MAX_LOOKED = 10_000  # records read for one count: about a tenth of a second
-MAX_TOPICS = 12  # told of those that timed messages go to
+MAX_TOPICS = 12  # shown of those that timed messages go to
 READ_BYTES = 1 << 20
 READ_COUNT = 512
 PRODUCER_GROUP = "PGROUP"
@@ -111,7 +111,7 @@ def fate(parts, stored: StoredMessage) -> dict | None:
     if stored.topic == TIMER_TOPIC:
         due_ms, recalls = _timer_due_ms(stored), stored.properties.get(properties.TIMER_DELETE_KEY)
         # Whether one whose time has come was delivered, dropped or put on the wheel again only its other
-        # records tell.
+        # records show.
         waits = True if recalls is None and due_ms is not None and due_ms > parts.clock() else None
         return facts | {"kind": "timed", "waits": waits, "due_ms": due_ms, "recalls": recalls}
     for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):

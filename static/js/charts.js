@@ -1,8 +1,8 @@
-// Charts of the last two minutes: what was measured while somebody looked (the page brings it along as JSON), then what
-// arrives. Where nobody looked nothing was measured, and the line has a gap.
+// Charts of the last two minutes: what was measured while a page was open (the page has it as JSON), then live values.
+// While no page was open nothing was measured, and the line has a gap.
 //
-// And charts of a result, which do not move: data-series="ID" names the JSON [times in s, values] that stands in the page;
-// data-format and data-tone say how. Those of a piece that htmx brought are drawn when it comes.
+// And charts of a result, which do not move: data-series="ID" names the JSON [times in s, values] in the page; data-format
+// and data-tone say how to draw it. Those of a part that htmx fetched are drawn when it arrives.
 "use strict";
 
 (() => {

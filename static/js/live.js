@@ -1,9 +1,9 @@
-// Live numbers. The page says what it wants by attributes; this script subscribes, and writes each frame into it.
+// Live numbers. The page names its streams in attributes; this script subscribes, and writes each frame into the page.
 //
 //   <section data-stream="group" data-name="billing">     a stream, and everything inside that reads from it
 //     <b data-path="lag" data-format="count">12</b>       a value, by its path in the frame's data
 //     <a data-path="top.0.name" data-link="/topics/NAME/">  a name that is a link
-//     <b data-path="worst.lag" data-none="none yet">      what stands there when it is not known, in place of "unknown"
+//     <b data-path="worst.lag" data-none="none yet">      shown when it is unknown, in place of "unknown"
 //     <rect data-width="positions.wrote"                  an SVG width: where the value lies between two others, in %
 //           data-low="positions.checkpoint_position" data-high="positions.wrote">
 //     <tbody data-rows="queues" data-count="24">          when the list has another length: what is around it with

@@ -1,4 +1,4 @@
-// Small conveniences that every page may use.
+// Small helpers of all pages.
 "use strict";
 
 (() => {

@@ -1,5 +1,5 @@
-// The heat map of an index file: drawn from the JSON the page brings along, kept up to date by the stream's frames, which
-// hold the cells that changed since some moment. Whoever has an older picture fetches the whole one by REST.
+// The heat map of an index file: drawn from the JSON in the page, kept up to date by the stream's frames, which hold the
+// cells that changed since a moment. A page with an older state fetches the whole map by REST.
 "use strict";
 
 (() => {

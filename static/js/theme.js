@@ -1,4 +1,4 @@
-// Runs before the page is painted: the theme somebody chose here, else the system's (that is the sheet's own doing).
+// Runs before the page is painted: the theme chosen here, else the system's (which the style sheet applies).
 (() => {
   "use strict";
   const root = document.documentElement;

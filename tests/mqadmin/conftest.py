@@ -39,7 +39,7 @@ def user_of_role(db):
 
 @pytest.fixture
 def client_of_role(user_of_role):
-    """A function that gives a logged-in client of a role; None is nobody."""
+    """A function that gives a logged-in client of a role; None is not logged in."""
 
     def make(role: str | None) -> Client:
         client = Client()

@@ -1,4 +1,4 @@
-"""Every address of the program against everybody who may ask for it; access.txt is what each must be
+"""Every address of the program with each caller; access.txt has what each must be
 answered.
 
 The addresses are found, not listed: Django's resolver, the operations of the REST contract, and the
@@ -82,7 +82,7 @@ QUERIES = {
     "/admin/autocomplete/": "?app_label=admin&model_name=logentry&field_name=user",
 }
 CSRF = "c" * 32
-# The contract and what is not in it are read only and answer alike to every method; /metrics never looks at a
+# The contract and what is not in it are read only and answer alike to every method; /metrics never reads a
 # session.
 NOTHING_TO_CHANGE = {"/api/v1/openapi.json", "/api/v1/docs", "/api/v1/", "/api/v1/<whatever>", "/metrics"}
 

@@ -1,5 +1,5 @@
-"""The trail: one record for each change that was asked for, by whatever door, done or failed; and nobody
-takes it away."""
+"""The trail: one record for each change that was asked for, by any route, done or failed; no caller can delete
+one."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def state(browser, address):
-    """The cookies of somebody who logged in by the form."""
+    """The cookies of a user who logged in by the form."""
     context = browser.new_context()
     page = context.new_page()
     _log_in(page, address)
@@ -464,7 +464,7 @@ def test_the_page_of_the_rest_interface_follows_the_theme(page, address):
     assert page.complaints == []
 
 
-# Texts whose contrast with what lies behind them is below WCAG's AA: 4.5, or 3 for large ones.
+# Texts whose contrast with their background is below WCAG's AA: 4.5, or 3 for large ones.
 PALE = """() => {
     const parse = (colour) => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ? parts : [...parts, 1]; };
     const over = (top, under) => [0, 1, 2].map((n) => top[n] * top[3] + under[n] * (1 - top[3])).concat(1);

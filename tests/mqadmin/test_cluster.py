@@ -563,7 +563,7 @@ async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(
     ).items()
     with pytest.raises(NotFoundError):
         await cluster.index_slots("20010101000000000")
-    # Somebody watches: what was added since the first look comes as cells that changed.
+    # A watched page: what was added since its first reading comes as cells that changed.
     before = await asyncio.to_thread(cluster.watched_slots, file.name)
     assert (before.changed, before.cells) == ([], None)
     await cluster.send("orders", b"x", keys=("another",))

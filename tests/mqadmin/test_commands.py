@@ -83,7 +83,7 @@ async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
 async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
     whole, looked_to, cluster, tmp_path, monkeypatch
 ):
-    """REST gives the count as text: "0" was told as some."""
+    """REST gives the count as text: "0" was shown as some."""
     cut = {
         "whole": whole,
         "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][
@@ -651,8 +651,8 @@ def test_names_that_are_paths_are_refused_before_anybody_is_asked(words, name):
 
 
 class _Shop:
-    """A producer whose broker answers in turns of the demo as `answers` says; then the demo is told to
-    stop."""
+    """A producer whose broker answers in turns of the demo as `answers` says; then the demo is
+    stopped."""
 
     def __init__(self, answers: list[Exception | None], stopped: asyncio.Event):
         self.answers, self.stopped = answers, stopped
@@ -666,7 +666,7 @@ class _Shop:
 
 
 async def _demo(monkeypatch, answers: list[Exception | None]) -> tuple[int, list[str]]:
-    """One message a turn, none a transaction: how many were sent, and what was told."""
+    """One message a turn, none a transaction: how many were sent, and what was printed."""
     monkeypatch.setattr(demo, "SHARES", ((demo.VIEWS, 1.0),))
     monkeypatch.setattr(demo, "TURN_SECONDS", 0.001)
     monkeypatch.setattr(demo, "AWAY_SECONDS", 0.001)
@@ -723,7 +723,7 @@ def test_a_command_whose_database_fails_says_so_in_a_sentence(monkeypatch):
     "error", [IntegrityError("UNIQUE constraint failed: auth_user.username"), DataError("value too long")]
 )
 def test_a_value_that_the_database_refuses_is_no_database_that_cannot_be_used(error):
-    """Who gave a user's name that is taken was told to put the database back."""
+    """The name of an existing user was answered with the advice to restore the database."""
     assert plain.failure_of(error) == f"the dashboard's database refuses this: {error}"
 
 

@@ -160,7 +160,7 @@ def _lags(*lags: int, came: int = 10_000) -> list[Sample]:
     [
         ([900 * n for n in range(9)], 5_400),
         ([900 * n + 700 * (n % 2) for n in range(9)], 6_100 - 700),
-        ([900 * n for n in range(5)], 0),  # too few to tell
+        ([900 * n for n in range(5)], 0),  # too few samples
         ([0, 3_000] * 4 + [9_000], 0),  # a beat, though the last is the largest
         ([900, 950, 980, 300, 400, 500, 2_000, 2_100, 2_200], 0),  # it caught up in between
         ([5_000] * 9, 0),
@@ -193,7 +193,7 @@ def test_a_queue_that_came_meanwhile_is_no_steady_growth_of_the_others():
         ([0, 300, 600, 900, 800, 700, 500, 400, 300], True),  # the group reads again
         ([100, 0, 50, 300, 250, 280, 500, 450, 480], False),
         ([0, 900, 0, 900, 0, 950, 0, 980, 990], False),
-        ([0, 0, 900, 900, 900], False),  # too few to tell
+        ([0, 0, 900, 900, 900], False),  # too few samples
     ],
 )
 def test_a_lag_that_falls_or_stands_still_after_it_grew_grows_no_more(lags, has_stopped):

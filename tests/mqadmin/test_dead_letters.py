@@ -246,7 +246,7 @@ async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(mon
 
 
 async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkeypatch):
-    """It was behind the place of the first run, and every page said that it had been sent."""
+    """It lay before the committed offset of the first run, and every page said that it had been sent."""
     reader, producer, kept = (
         _Reader(["orders", "archive", "Gone", "orders", ""], {"orders", "%DLQ%billing", "archive"}),
         _Producer(),
@@ -350,7 +350,7 @@ async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  #
         "without_topic": 0,
         "oldest_ms": times[2],
     }
-    # What lies behind the place is still to come
+    # Rows after the committed offset do not count
     assert (await planned(100, {0: [(2, 60)], 7: [(0, 9)]}))["left_out_before"] == 2
 
 

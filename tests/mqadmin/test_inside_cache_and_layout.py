@@ -1,4 +1,4 @@
-"""Cache and layout of the store: the page, REST, the stream and the command tell what the plain reader finds
+"""Cache and layout of the store: the page, REST, the stream and the command show what the plain reader finds
 in the files."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def root(tmp_path):
 
 @pytest.fixture
 async def inspected(root):
-    """A crashed store of Apache's, opened to be looked at."""
+    """A crashed store of Apache's, opened to be inspected."""
     loop = asyncio.get_running_loop()
     overrides = stores.SIZES["crash"].overrides() | {"inspect": "true"}
     settings = load_settings(overrides=overrides, store_root=root).store

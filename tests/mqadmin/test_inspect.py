@@ -1,4 +1,4 @@
-"""`runbroker --inspect` on stores that Apache's broker left: everything can be looked at, and no byte of them
+"""`runbroker --inspect` on stores that Apache's broker left: everything can be read, and no byte of them
 changes."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def environment() -> dict[str, str]:
 
 
 class Looking:
-    """A runbroker that looks at a store, with a data directory of its own."""
+    """A runbroker that inspects a store, with a data directory of its own."""
 
     def __init__(self, store: Path, data: Path):
         self.data, (self.port,) = data, free_ports(1)
@@ -123,7 +123,7 @@ def job(looking: Looking, broker: RestClient, started: dict) -> dict:
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory):
-    """A store that Apache's broker left when it was killed: (its root, the process that looks at it). It is
+    """A store that Apache's broker left when it was killed: (its root, the process that inspects it). It is
     as it was when that ends."""
     directory = tmp_path_factory.mktemp("looked at")
     root = stores.unpack_variant("kill9", directory / "apache")
@@ -192,7 +192,7 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     assert min(path.name for path in (root / "commitlog").iterdir()) in seen[""]
     assert f"{plain.end:,}" in seen["recovery/"] and f"{plain.messages:,}" in seen["recovery/"]
 
-    # nothing is measured of sends that nobody makes, nothing moves, and nothing is deleted
+    # without sends nothing is measured of them, nothing moves, and nothing is deleted
     assert "Nobody sends" in seen["write/"] and "Duration of a sync" not in seen["write/"]
     assert "The next start" in seen["dispatch/"] and "If it crashed now" not in seen["dispatch/"] + seen[""]
     assert (
@@ -201,7 +201,7 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
         and "the writer" not in seen["cache/"]
     )
 
-    # What was refused (another test asks for a send) is told; what nobody counts is not.
+    # What was refused (another test asks for a send) is shown; what is not counted is not.
     assert "since the start" not in "".join(seen[path] for path in ("write/", "cache/", "")).replace(
         "Refused since the start", ""
     )

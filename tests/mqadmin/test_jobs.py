@@ -117,7 +117,7 @@ async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
         assert done.has_file
         assert len((directory / "exports" / done.result["file"]).read_text().splitlines()) == 701
 
-        # One that runs long tells how far it is, and ends when it is told to, with what it had written.
+        # A long one shows how far it is, and a cancel ends it and removes what it had written.
         long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
         running = await world.until(long, lambda job: job.progress is not None)
         assert running.progress.done > 0
@@ -129,7 +129,7 @@ async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
         with pytest.raises(Problem, match="ended already"):
             await asyncio.to_thread(job_queue.cancel, long, OPERATOR)
 
-        # What somebody else put into Redis is not run.
+        # What another program put into Redis is not run.
         for name, data in _bombs(directory).items():
             await asyncio.to_thread(_put, name, data)
             assert (await world.reaches(name, "failed", "done")).state == "failed", name
@@ -169,7 +169,7 @@ def _put(name: str, data: bytes) -> None:
 
 
 def _tell_late(job_id: str) -> None:
-    """The running job's picture is older than the word that it is to stop."""
+    """The running job's copy of its record is older than the cancel."""
     running, stopped = job_queue._fetch(job_id), job_queue._fetch(job_id)
     stopped.set_canceled_by("user:op", 1_800_000_000_000)
     Progress(running)("at work", 1, 2, last=True)
@@ -190,7 +190,7 @@ def _try_what_is_refused(socket_path: Path, pid: int) -> None:
     assert PASSWORD.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     with redis.Redis.from_url(children.redis_url(socket_path, PASSWORD)) as known:
         known.set("rq:of-this-test", "1")
-        # And no refusal: django-rq's page of queues, which looks for it, said that Redis does not answer
+        # And no refusal: django-rq's page of queues, which reads it, said that Redis does not answer
         with pytest.raises(KeyError):
             known["connection_pool"]
         for command in (

@@ -1,4 +1,4 @@
-"""The websocket: who gets in, what comes, and that watching costs nothing when nobody does."""
+"""The websocket: its access, its frames, and that a stream without watchers costs nothing."""
 
 from __future__ import annotations
 
@@ -532,7 +532,7 @@ async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_h
     assert looked == ["some"] and _frames(first) == _frames(later) == []
     go_on.release()
     assert [json.loads(await watcher.take())[0]["data"]["look"] for watcher in (first, later)] == [1, 1]
-    # What comes when nobody watches any more is dropped.
+    # A value that comes after the last watcher has left is dropped.
     await sampler.ticks(1)
     await asyncio.to_thread(began.acquire)
     for watcher in (first, later):
@@ -568,7 +568,7 @@ async def test_looks_of_different_streams_take_turns(sampler, monkeypatch):
     sampler._watchers.add(watcher)
     for stream in ("store.index", "store.cache", "jobs"):
         sampler.subscribe(watcher, (stream, ""))
-    await _began(told, 1)  # what waits for Redis waits for nobody else
+    await _began(told, 1)  # what waits for Redis waits for no other stream
     await _began(began, 1)
     assert began == ["store.index"]
     go_on.set()

@@ -146,7 +146,7 @@ class LookedAt(FakeCluster):
         super().__init__(state_name="failed")
 
     def _running(self) -> None:
-        """The files can be looked at."""
+        """The files can be read."""
 
     async def file_map(self, *kinds, topic=None) -> list:
         queues = [

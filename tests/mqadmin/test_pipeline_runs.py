@@ -68,7 +68,7 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
         archived = pipeline.read_result(directory, started["archive"])
         assert archived["records"] == sum(day["records"] for day in archived["days"]) == 70
         assert (directory / "archive" / "manifest.json").exists()
-        # Steps are told with their times; a topic that is not there is named before a JVM is started for it.
+        # Steps have their times; a topic that is not there is named before a JVM is started for it.
         assert [step.text for step in ended["archive"].progress.steps] == [
             "starting Spark",
             "stretch 1 of 1",

@@ -1,4 +1,4 @@
-"""Looks that serve all who ask: who waits for one, and how gently it goes on meanwhile."""
+"""Scans that serve all callers: which caller waits for one, and how it is throttled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers on pages: exact, with a unit, and unknown when nobody knows them."""
+"""Numbers on pages: exact, with a unit, and unknown when they are not measured."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SMALL_FILES = (
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. The broker takes the one two below as well."""
+    """Ports without a listener. The broker uses the one two below as well."""
     listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in listening]
     for one in listening:
@@ -298,7 +298,7 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
         "done",
         {"sent": 3, "left": 2, "came_back": 0, "skipped": 0, "without_topic": 0},
     ), again
-    # The command goes on where the job ended; the group gets them, and nobody else.
+    # The command goes on where the job ended; the group gets them, and no other.
     told = command(running, "group", "resend-dead-letters", "tired")
     assert (
         "messages     2" in told
