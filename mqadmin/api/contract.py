@@ -93,8 +93,8 @@ api = Api(
 )
 api.add_decorator(only_declared, mode="view")
 api.add_router("", system.router, tags=["System"])
-for _view, _router in registry.routers():
-    api.add_router(_view.rest.under, _router, tags=[_view.rest.tag])
+for _rest, _router in registry.routers():
+    api.add_router(_rest.under, _router, tags=[_rest.tag])
 
 
 def _on_known(request: HttpRequest, error: Exception) -> HttpResponse:

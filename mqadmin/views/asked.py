@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, overload
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
@@ -52,6 +52,10 @@ def number(most: int, least: int = 1) -> Reader:
 PART = number((1 << 31) - 1)  # of a long list
 
 
+@overload
+def whole(typed: str | None, default: int, most: int = ..., least: int = ...) -> int: ...
+@overload
+def whole(typed: str | None, default: None, most: int = ..., least: int = ...) -> int | None: ...
 def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, least: int = 0) -> int | None:
     """Return a number from a query string, `default` when there is none. Raises ValueError when it is no
     number of least..most."""
@@ -63,6 +67,10 @@ def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, lea
     return int(typed)
 
 
+@overload
+def moment_of(text: str, default: int) -> int: ...
+@overload
+def moment_of(text: str, default: None) -> int | None: ...
 def moment_of(text: str, default: int | None) -> int | None:
     """Return ms of a typed time (broker_store/formats/moment.py). Raises ValueError when it is none."""
     return moment.read(text) if text else default

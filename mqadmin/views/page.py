@@ -85,7 +85,6 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
                     request, 504, "Took too long", "The outcome is unknown; look again before you repeat it."
                 )
 
-        guarded.takes = takes
         return guarded
 
     return decorate

@@ -36,7 +36,7 @@ from mqadmin.views.store import (
     threads,
     write,
 )
-from mqadmin.views.view import Part, Stream, Tab, VerbFace, View
+from mqadmin.views.view import Part, Rest, Stream, Tab, VerbFace, View
 
 if TYPE_CHECKING:
     from django.urls import URLPattern
@@ -94,12 +94,12 @@ def parts() -> dict[str, Part]:
     return _merged(view.parts for view in VIEWS)
 
 
-def routers() -> Iterator[tuple[View, Router]]:
-    """The views with REST routes, in the order of the contract."""
+def routers() -> Iterator[tuple[Rest, Router]]:
+    """Yield the REST routes of the views that have some, in the order of the contract."""
     for view in VIEWS:
-        router = view.router
-        if router is not None:
-            yield view, router
+        rest, router = view.rest, view.router
+        if rest is not None and router is not None:
+            yield rest, router
 
 
 def operations_of(module: str) -> str | None:

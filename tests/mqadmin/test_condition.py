@@ -72,7 +72,7 @@ RULES = [
     ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether " "jobs failed, and what the " "last check of the store found, is not " "known: the queue of jobs does not " "answer.", [("unknown", "jobs", None, "jobs")]),
     ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so " "jobs wait. Messages are not touched by " "that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),
     ({"findings": 1}, "bad", "The last check of the store found 1 place that is damaged.", [("bad", "damage", 1, "doctor")]),
-    ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are " "behind: no room.", [("warn", "samples", None, "disk")]),
+    ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are " "out of date: no room.", [("warn", "samples", None, "disk")]),
     (
         {"samples_failed": "x", "findings": 2, "failed_jobs": 3, "lags": (Growth("g", 900, 900, MINUTE, 900),), "refused": {"a": 1, "no room": 1}, "flags": (FULL,), "disk": Refusal(90, True, None)},
         "bad", "The store notes: the disk is 91 % full. And 7 more.",

@@ -114,7 +114,7 @@ async def add_schedule(request):
             record["id"] = made.id
         messages.success(
             request,
-            f"{made.title} runs at {made.cron}, next at {units.moment_text(made.next_ms)[:16]} UTC.",
+            f"{made.title} runs at {made.cron}, next at {(units.moment_text(made.next_ms) or '')[:16]} UTC.",
         )
     except (Problem, NameError_, ValueError) as problem:
         return await _with_problem(request, "schedule", problem)
@@ -305,7 +305,7 @@ def _audit(result: dict[str, Any]) -> dict[str, Any]:
     findings, kinds = result["findings"], result["kinds"]
     severity = {one["kind"]: one["severity"] for one in findings}
     order = {"error": 0, "warning": 1}
-    counted = sorted(kinds.items(), key=lambda item: (order.get(severity.get(item[0]), 2), -item[1]))
+    counted = sorted(kinds.items(), key=lambda item: (order.get(severity.get(item[0], ""), 2), -item[1]))
     return {
         "ok": result["ok"],
         "errors": result["errors"],
