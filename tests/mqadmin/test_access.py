@@ -50,7 +50,7 @@ PATTERNS = {
     "^stats.json/?$": "stats.json",
     r"^stats.json/(?P<token>[\w]+)?/?$": "stats.json/<token>",
     "^metrics/?$": "metrics",
-    "^(?P<app_label>auth|django_rq|mqadmin|admin)/$": "<app_label>/",
+    "^(?P<app_label>mqadmin|django_rq|admin|auth)/$": "<app_label>/",
     "(?P<url>.*)$": "<whatever>",
     "^admin/r/": "admin/r/<whatever>",
     "^": "<whatever>",

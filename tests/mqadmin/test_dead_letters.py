@@ -22,7 +22,7 @@ from broker_store.rest.problems import Problem
 from mqadmin import audit
 from mqadmin.jobs import dead_letters, runs
 from mqadmin.jobs import queue as job_queue
-from mqadmin.jobs.facts import ResendPlan, TopicOfLetters
+from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
 from mqadmin.jobs.left_out import LeftOut, of_group, within
 from mqadmin.jobs.progress import JobFailed
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -224,7 +224,7 @@ async def test_a_topic_that_is_not_there_is_not_made_by_sending_its_dead_letters
         _Producer(),
     )
     found = await _resend(monkeypatch, reader, producer)
-    assert found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 1, "without_topic": 2}
+    assert found == Resent(sent=2, left=0, came_back=0, skipped=1, without_topic=2)
     assert (producer.sent, reader.place) == (["orders", "orders"], 5)
 
 
@@ -239,10 +239,7 @@ async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(mon
     """The run failed there, and each further run at the same letter."""
     reader, producer = _Reader(["orders", origin, "orders"], {"orders", "%DLQ%billing", origin}), _Producer()
     found = await _resend(monkeypatch, reader, producer, read_only={"archive"})
-    assert (
-        found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 1}
-        and reader.place == 3
-    )
+    assert found == Resent(sent=2, left=0, came_back=0, skipped=0, without_topic=1) and reader.place == 3
 
 
 async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkeypatch):
@@ -309,7 +306,7 @@ async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  #
     async def planned(limit, left_out):
         found = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", limit, left_out)
         return {
-            name: found[name]
+            name: getattr(found, name)
             for name in (
                 "messages",
                 "to_send",
@@ -454,7 +451,7 @@ async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
         _give_up(cluster, 1, RETRY_TOPIC=origin)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
     assert (plan.to_send, plan.without_topic, plan.cannot) == (1, 2, "")
-    assert {topic["topic"]: topic["is_taken"] for topic in plan.topics} == {
+    assert {topic.topic: topic.is_taken for topic in plan.topics} == {
         "orders": True,
         "archive": False,
         "SCHEDULE_TOPIC_XXXX": False,

@@ -245,7 +245,7 @@ def test_exported_they_are_read_back_as_they_were_and_no_cell_is_a_formula(tmp_p
         dict.fromkeys(exports.CSV_FIELDS, text) | {"keys": [text], "queue_offset": "1"} for text in PAYLOADS
     ]
     made = exports.write(tmp_path, "job", form, iter(messages), lambda *_, **__: None, len(messages) + 1)
-    with open(tmp_path / made["file"], encoding="utf-8", newline="") as file:
+    with open(tmp_path / made.file, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file)) if form == "csv" else [json.loads(line) for line in file]
     assert len(rows) == len(PAYLOADS)
     for text, row in zip(PAYLOADS, rows, strict=True):
