@@ -175,7 +175,7 @@ def judge_state(now_ms: int, state: str, sentence: str) -> Condition:
 
 def not_measured() -> Condition:
     """While the first look is under way."""
-    return Condition("unknown", "How the broker is, is being looked at.", ())
+    return Condition("unknown", "The condition of the broker is being measured.", ())
 
 
 def _of_state(signs: Signs) -> list[Notice]:
@@ -404,7 +404,7 @@ def _of_samples(signs: Signs) -> list[Notice]:
         Notice(
             "warn",
             "samples",
-            f"Samples over time are missing, so rates and forecasts are behind: "
+            f"Samples over time are missing, so rates and forecasts are out of date: "
             f"{signs.samples_failed.rstrip('.')}.",
             None,
             "disk",

@@ -197,7 +197,7 @@ def _stop(request: HttpRequest, queue_index: int, found: list[AllowedJob], recor
             "Only a running job can be stopped.",
         )
     record["told_to_stop"] = told
-    messages.info(request, f"{told} of {len(found)} jobs told to stop.")
+    messages.info(request, f"{told} of {len(found)} jobs are being stopped.")
 
 
 def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) -> HttpResponse:

@@ -81,7 +81,7 @@ class Refusal(Schema):
     )
     limit: schemas.Int64 | None = Field(description="what may be")
     who: str
-    said: str = Field(description="what the client was told")
+    said: str = Field(description="what the client was answered")
 
 
 class Refusals(Schema):

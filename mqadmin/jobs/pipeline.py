@@ -267,7 +267,9 @@ def sentence_of(errors: str, status: int) -> str:
     if "java.lang.OutOfMemoryError" in errors:
         return "Java ran out of memory; free some, or run `manage.py pipeline` with a larger --heap"
     if status < 0:
-        return f"the process was killed (signal {-status}); when nobody did it, the machine ran out of memory"
+        return (
+            f"the process was killed (signal {-status}); when no user did that, the machine ran out of memory"
+        )
     raised = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", errors, re.MULTILINE)
     last = (
         raised

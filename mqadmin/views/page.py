@@ -82,7 +82,7 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
                 )
             except TimeoutError:
                 return trouble(
-                    request, 504, "Took too long", "The outcome is unknown; look again before you repeat it."
+                    request, 504, "Took too long", "The outcome is unknown; check it before you repeat it."
                 )
 
         return guarded
@@ -213,7 +213,7 @@ def window(asked: dict) -> tuple[int, int]:
     with of_field("from"):
         begin = moment_of(asked["from"], 0)
     if begin > end:
-        raise WrongField("from", "The time it begins lies behind the time it ends.")
+        raise WrongField("from", "The time it begins is after the time it ends.")
     return begin, end
 
 

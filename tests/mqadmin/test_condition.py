@@ -314,6 +314,6 @@ async def test_the_page_does_not_wait_for_a_long_look(client_of_role, fake_clust
     monkeypatch.setattr(overview, "CONDITION_SECONDS", 0.01)
     monkeypatch.setattr(fake_cluster, "condition", lambda: ends.wait(30) and {})
     try:
-        assert "is being looked at" in (await viewer.get("/")).content.decode()
+        assert "is being measured" in (await viewer.get("/")).content.decode()
     finally:
         ends.set()

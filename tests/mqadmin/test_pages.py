@@ -255,7 +255,7 @@ def test_an_htmx_request_without_a_login_takes_the_whole_page_there(fake_cluster
         ("by=offset&queue=0", "Name the topic", 400),
         ("by=key&topic=orders", "Give the key", 400),
         ("by=key&topic=orders&key=x&from=yesterday", "is not a time", 400),
-        ("by=time&topic=orders&from=2026-01-02T00:00&to=2026-01-01T00:00", "lies behind", 400),
+        ("by=time&topic=orders&from=2026-01-02T00:00&to=2026-01-01T00:00", "is after the time", 400),
         ("by=offset&topic=nothing", "does not exist", 200),
         ("by=offset&topic=orders&queue=99", "has no queue 99", 200),
         ("by=magic&topic=orders", "'magic' is none of offset, key, time, id", 400),
@@ -432,7 +432,7 @@ def test_a_lookup_is_told_with_what_was_dropped_and_why_it_ended(fake_cluster, c
     assert "needs both" in client.get("/store/index/?topic=orders").content.decode()
     assert "is not a time" in client.get("/store/index/?topic=orders&key=k&from=soon").content.decode()
     assert (
-        "lies behind"
+        "is after the time"
         in client.get(
             "/store/index/?topic=orders&key=k&from=2025-11-02T00:00&to=2025-11-01T00:00"
         ).content.decode()

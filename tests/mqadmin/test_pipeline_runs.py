@@ -240,7 +240,7 @@ def test_a_value_stays_a_value_on_the_command_line(tmp_path):
         ("CommandError: is no store: it has no folder commitlog", 1, "is no store: it has no folder commitlog"),
         ("Exception in thread main java.lang.OutOfMemoryError: Java heap space\n\tat a.b", 1, "Java ran out of memory; free some, or " "run `manage.py pipeline` with a larger " "--heap"),
         ("Traceback (most recent call last):\n  File x\npy4j.protocol.Py4JJavaError: no network\n\tat " "a.b.c(D.java)\n", 1, "no network"),
-        ("", -9, "the process was killed (signal 9); when nobody did it, the machine ran out of memory"),
+        ("", -9, "the process was killed (signal 9); when no user did that, the machine ran out of memory"),
         ("", 3, "it ended with 3 and said nothing"),
     ],
 )  # fmt: skip

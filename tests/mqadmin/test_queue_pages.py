@@ -276,7 +276,7 @@ def test_the_worker_of_a_running_job_is_told_to_stop_it(admin, queue, page):
         f"{PAGES}/queues/" + page.format(begun), {"action": "stop", "job_ids": [begun]}, follow=True
     )
     assert b"stop-job" in heard.get_message(timeout=5)["data"] and answer.status_code == 200
-    assert "1 of 1 jobs told to stop." in answer.content.decode()
+    assert "1 of 1 jobs are being stopped." in answer.content.decode()
     assert (record()["outcome"], record()["detail"]["told_to_stop"]) == ("done", 1)
     heard.close()
 

@@ -53,17 +53,15 @@ class Command(PlainCommand):
             help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default",
         )
         parser.add_argument(
-            "--plan", action="store_true", help="tell what a repair would do, file by file (a dry run)"
+            "--plan", action="store_true", help="show what a repair would do, file by file (a dry run)"
         )
         parser.add_argument(
             "--apply",
             action="store_true",
-            help="repair, on a store that no broker runs on; what is changed is kept in lost+found",
+            help="repair, on a store that no broker runs on; lost+found gets copies of what is changed",
         )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
-        parser.add_argument(
-            "--progress", action="store_true", help="tell how far it is, on lines of their own"
-        )
+        parser.add_argument("--progress", action="store_true", help="print the progress, on lines of its own")
 
     def handle(self, *arguments, **options) -> None:
         # They load NumPy and the kernels, which most commands do not need.
@@ -162,7 +160,7 @@ class Command(PlainCommand):
             place = action["file"] if action["offset"] is None else f"{action['file']} at {action['offset']}"
             self.stdout.write(f"  {action['number']}. {place} ({action['bytes']:,} bytes): {action['what']}")
         for sentence in plan["left"]:
-            self.stdout.write(f"  not mended: {sentence}")
+            self.stdout.write(f"  not repaired: {sentence}")
 
     def _print_losses(self, lost: Losses) -> None:
         if lost.perhaps_expired:

@@ -40,18 +40,18 @@ class Command(PlainCommand):
             default=200,
             help=f"written before the point counts, at most {MAX_MESSAGES}",
         )
-        parser.add_argument("--seed", type=int, default=1, help="of the chance")
+        parser.add_argument("--seed", type=int, default=1, help="of the random choices")
         parser.add_argument(
-            "--slowly", action="store_true", help="pause between the steps of recovery, to be watched"
+            "--slowly",
+            action="store_true",
+            help="pause between the steps of recovery, so that they can be watched",
         )
         parser.add_argument("--run", help="a name for this run")
         parser.add_argument(
             "--data", metavar="DIR", type=Path, help=f"the data directory (now {settings.DATA_DIRECTORY})"
         )
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
-        parser.add_argument(
-            "--progress", action="store_true", help="tell how far it is, on lines of their own"
-        )
+        parser.add_argument("--progress", action="store_true", help="print the progress, on lines of its own")
 
     def handle(self, *arguments, **options) -> None:
         # It loads NumPy and the kernels.
@@ -97,5 +97,5 @@ class Command(PlainCommand):
                 f"log {lost.log_offset:,}"
             )
         say(f"check_store: {'sound' if found.check_ok else 'not sound'}, {found.check_findings} findings.")
-        say(f"Look at it: manage.py store recovery {found.recovery} --data {data}")
+        say(f"Details:    manage.py store recovery {found.recovery} --data {data}")
         say(f"            manage.py store files --store {data / found.store}")

@@ -49,7 +49,7 @@ class Command(PlainCommand):
         parser.add_argument("--data", metavar="DIR", help="the broker's data directory")
         parser.add_argument("--rate", type=int, default=300, help="messages a second (300)")
         parser.add_argument("--seconds", type=float, help="stop by itself after so long")
-        parser.add_argument("--clean", action="store_true", help="take the demo's topics and groups away")
+        parser.add_argument("--clean", action="store_true", help="remove the demo's topics and groups")
         parser.add_argument("--json", action="store_true", help="print counts as JSON lines")
 
     def handle(self, *arguments: str, **options: Any) -> None:

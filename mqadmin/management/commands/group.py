@@ -39,8 +39,8 @@ class Command(BrokerCommand):
         timeline.add_argument(
             "--store", type=Path, metavar="DIR", help="a store directory, read without its broker"
         )
-        timeline.add_argument("--hours", type=int, default=6, help="of lag to tell with --json (6)")
-        for verb, help in (("create", "make a group"), ("update", "change what is given")):
+        timeline.add_argument("--hours", type=int, default=6, help="of lag to print with --json (6)")
+        for verb, help in (("create", "create a group"), ("update", "change what is given")):
             parser = add(verb, help)
             parser.add_argument("group")
             for name, what in (
@@ -53,14 +53,14 @@ class Command(BrokerCommand):
             parser.add_argument("--retry-max-times", type=int)
         delete = add("delete", "delete a group and its offsets")
         delete.add_argument("group")
-        delete.add_argument("--confirm", metavar="NAME", help="the group's name once more")
+        delete.add_argument("--confirm", metavar="NAME", help="the group's name again")
         reset = add("reset-offset", "show where offsets would move; move them with --confirm")
         reset.add_argument("group")
         reset.add_argument("topic")
         reset.add_argument("to", choices=("earliest", "latest", "time", "offset"))
         reset.add_argument("value", nargs="?", help=f"for time: {TIME_HELP}; for offset: the offset")
         reset.add_argument("--queue", type=int, help="one queue only")
-        reset.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
+        reset.add_argument("--confirm", metavar="NAME", help="the group's name again: do it")
 
         again = add(
             "resend-dead-letters",
@@ -79,7 +79,7 @@ class Command(BrokerCommand):
             default=dead_letters.MAX_MESSAGES,
             help=f"at most so many ({dead_letters.MAX_MESSAGES:,})",
         )
-        again.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
+        again.add_argument("--confirm", metavar="NAME", help="the group's name again: do it")
 
     def do_resend_dead_letters(self, options) -> None:
         group, confirm = options["group"], options["confirm"]

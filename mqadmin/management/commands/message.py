@@ -30,7 +30,9 @@ class Command(BrokerCommand):
         send.add_argument("--queue", type=int, help="the queue; the broker chooses when absent")
         send.add_argument("--count", type=int, default=1, help="send it so many times")
         send.add_argument(
-            "--create", action="store_true", help="make the topic first when it is not there, with 8 queues"
+            "--create",
+            action="store_true",
+            help="create the topic first when it does not exist, with 8 queues",
         )
         get = add("get", "one message by its id, or all with a key, or those at a place")
         get.add_argument(
@@ -51,7 +53,7 @@ class Command(BrokerCommand):
         get.add_argument(
             "--limit", type=int, default=32, help=f"at most so many; by key and the newest, up to {MAX_LIMIT}"
         )
-        get.add_argument("--body", action="store_true", help="write the body alone, byte for byte")
+        get.add_argument("--body", action="store_true", help="write only the body, byte for byte")
         tail = add("tail", "messages of a topic as they come, until stopped")
         tail.add_argument("topic")
         tail.add_argument("--queue", type=int, help="one queue only")

@@ -42,9 +42,7 @@ class Command(BaseCommand):
         )
         shared.add_argument("--heap", default="1g", help="memory of the JVM (1g)")
         shared.add_argument("--json", action="store_true", help="print JSON")
-        shared.add_argument(
-            "--progress", action="store_true", help="tell how far it is, on lines of their own"
-        )
+        shared.add_argument("--progress", action="store_true", help="print the progress, on lines of its own")
         chosen = argparse.ArgumentParser(add_help=False)
         chosen.add_argument("--topic", help="only this topic, or several with commas")
         chosen.add_argument(
@@ -69,7 +67,7 @@ class Command(BaseCommand):
             help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled",
         )
         lineage = verbs.add_parser(
-            "lineage", parents=[shared, chosen], help="where a key went, across topics"
+            "lineage", parents=[shared, chosen], help="the records of a key, across topics"
         )
         lineage.add_argument("--key", required=True, help="a key, a unique key or the id of a message")
         archive = verbs.add_parser(

@@ -244,7 +244,7 @@ class Run:
             say(f"Name server  {ports['nameserver']}   give this to clients")
         if "broker" in ports and self._process.parts is not None:
             say(
-                f"Broker       {ports['broker']}   clients are told {self._process.parts.endpoint.address} "
+                f"Broker       {ports['broker']}   clients get {self._process.parts.endpoint.address} "
                 f"(--advertise HOST changes it)"
             )
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))

@@ -13,7 +13,7 @@ from mqadmin.web.local_socket import user_name
 
 
 class Command(BrokerCommand):
-    help = "API tokens. Works on the database itself: a running broker takes it over within a second."
+    help = "API tokens. Works on the database itself: a running broker uses a change within a second."
 
     def verbs(self, add) -> None:
         add("list", "all tokens")
@@ -21,7 +21,9 @@ class Command(BrokerCommand):
         create.add_argument("name", help="what uses it")
         create.add_argument("--role", choices=ROLES, default="viewer")
         create.add_argument(
-            "--days", type=int, help=f"how long it is good, at most {tokens.MAX_DAYS:,}; for ever when absent"
+            "--days",
+            type=int,
+            help=f"how long it is valid, at most {tokens.MAX_DAYS:,}; for ever when absent",
         )
         add("revoke", "end a token").add_argument("id", type=int)
 

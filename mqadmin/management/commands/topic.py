@@ -28,7 +28,7 @@ class Command(BrokerCommand):
             parser.add_argument("--order", choices=("yes", "no"))
         delete = add("delete", "delete a topic and its messages")
         delete.add_argument("topic")
-        delete.add_argument("--confirm", metavar="NAME", help="the topic's name once more")
+        delete.add_argument("--confirm", metavar="NAME", help="the topic's name again")
 
     def do_list(self, options) -> None:
         with self.broker() as broker:
