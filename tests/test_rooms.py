@@ -60,7 +60,9 @@ MAY_IMPORT = {
 }
 # The same of the rooms of mqadmin: what each may import of the others.
 MQADMIN_MAY_IMPORT = {
+    "facts": set(),
     "process": {"models"},
+    "web": {"audit", "cluster", "process", "views"},
     # Of the broker's process it asks the cluster; a schedule's run has a caller and leaves a record
     "jobs": {"process", "cluster", "audit", "web"},
 }
