@@ -48,6 +48,7 @@ PAGES = (
     *(f"/store/doctor/{run}/" for run in CHECKS),
     "/jobs/",
     "/password/",
+    "/glossary/",
     "/pipeline/",
     *(f"/pipeline/runs/{run}/" for run in RUNS),
 )
