@@ -73,5 +73,5 @@ def _read(hint: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint, include_extras=True)
         fields = [field.name for field in dataclasses.fields(hint)]
-        return hint(**{name: _read(hints[name], value[name]) for name in fields})  # type: ignore[operator]  # `hint` is a class of facts
+        return hint(**{name: _read(hints[name], value[name]) for name in fields})  # type: ignore[operator]  # a class of facts
     return int(value) if hint is int else float(value) if hint is float else value
