@@ -59,13 +59,20 @@ def fact_of(kind: type[Fact], document: dict[str, Any]) -> Fact:
         raise ValueError(f"no {kind.__name__}: {error!r}") from error
 
 
+def _read_one(kinds: list[Any], value: Any) -> Any:
+    """A value of one of several types; of types of facts the one with the fields that the value has."""
+    if len(kinds) > 1 and isinstance(value, dict):
+        kinds = [kind for kind in kinds if set(small_by_field(kind)) == set(value)]
+    return _read(kinds[0], value) if len(kinds) == 1 else value
+
+
 def _read(hint: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _read(arguments[0], value)
     if origin in (typing.Union, types.UnionType):
         kinds = [argument for argument in arguments if argument is not type(None)]
-        return None if value is None else _read(kinds[0], value) if len(kinds) == 1 else value
+        return None if value is None else _read_one(kinds, value)
     if origin is list:
         return [_read(arguments[0], item) for item in value]
     if origin is dict:

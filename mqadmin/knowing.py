@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.knowing import GroupInQueue
 from broker_store.formats.record import StoredMessage
 from mqadmin import waiting
 
@@ -55,10 +56,10 @@ class FromBroker:
             lambda: sorted({*parts.offsets.groups_of_topic(topic), *parts.clients.groups_of_topic(topic)})
         )
 
-    def groups(self, topic: str, queue_id: int) -> list[dict]:
+    def groups(self, topic: str, queue_id: int) -> list[GroupInQueue]:
         return self._call(self._groups, topic, queue_id)
 
-    def _groups(self, topic: str, queue_id: int) -> list[dict]:
+    def _groups(self, topic: str, queue_id: int) -> list[GroupInQueue]:
         offsets, clients = self._parts.offsets, self._parts.clients
         found = []
         for group in sorted({*offsets.groups_of_topic(topic), *clients.groups_of_topic(topic)}):
@@ -68,16 +69,15 @@ class FromBroker:
             if offset is None:
                 offset = offsets.of_broadcast(group).get(topic, {}).get(queue_id)
             found.append(
-                {
-                    "group": group,
-                    "offset": offset,
-                    "clients": len(online.members) if online else 0,
-                    "expression": wanted.expression if wanted else None,
-                    "tags": sorted(wanted.tags) if wanted and wanted.tags else None,
-                    "broadcast": online.broadcasting if online else None,
-                }
+                GroupInQueue(
+                    group=group,
+                    offset=offset,
+                    clients=len(online.members) if online else 0,
+                    expression=wanted.expression if wanted else None,
+                    tags=sorted(wanted.tags) if wanted and wanted.tags else None,
+                )
             )
         return found
 
-    def fate(self, stored: StoredMessage) -> dict | None:
+    def fate(self, stored: StoredMessage) -> waiting.MessageFate | None:
         return self._call(waiting.fate, self._parts, stored)

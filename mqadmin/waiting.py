@@ -6,21 +6,26 @@
     halves    the oldest halves that wait, one by one
     retries   the messages that a group sent back and that wait for their next try, by delay level
 
-`halves` and `retries` read records and belong into a thread; what was read on the loop says where to
-read. None is "not known". Counting stops after MAX_LOOKED records and says so: it reads all
-that waits, from any sender.
+`halves` and `retries` read records: call them in a thread, with the places that were looked up on the loop.
+None is "not known". A count stops after MAX_LOOKED records and says so: it reads all that waits, of every
+client.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Literal
+
 from broker_store.broker.half_message import CHECK_TIMES
 from broker_store.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker_store.errors import NameError_
+from broker_store.facts.knowing import Fate
 from broker_store.formats import properties, record
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, retry_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.messages import GetRequest, GetStatus
+from broker_store.server.parts import BrokerParts
 
 MAX_LOOKED = 10_000  # records read for one count: about a tenth of a second
 MAX_TOPICS = 12  # shown of those that timed messages go to
@@ -75,65 +80,73 @@ def _timed(facts: dict) -> dict:
 # One message
 
 
-def fate(parts, stored: StoredMessage) -> dict | None:
-    """Where a message goes that lies in a topic of the broker's own, or of a group's retries; None for any
-    other.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFate(Fate):
+    """Where a message goes that lies in a topic of the broker's own, or of a group's retries."""
 
-    `waits` says whether it does still, `due_ms` until when, `topic` and `queue_id` where it goes, or came
-    from.
-    """
-    facts: dict[str, object] = {
-        "kind": "",
-        "waits": None,
-        "due_ms": None,
-        "level": None,
-        "checks": None,
-        "group": None,
-        "recalls": None,
-    }
-    facts |= {
-        "topic": _topic(stored, properties.REAL_TOPIC),
-        "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID)),
-    }
+    kind: Literal["delayed", "prepared", "timed", "retry", "dead"]
+    topic: str | None  # where it goes, or where it came from
+    queue_id: int | None = None
+    level: int | None = None  # of its delay
+    checks: int | None = None  # times that its producer was asked
+    group: str | None = None
+    recalls: str | None = None  # the message that it takes back
+
+
+def fate(parts: BrokerParts, stored: StoredMessage) -> MessageFate | None:
+    """Return what becomes of such a message; None for any other."""
+    topic = _topic(stored, properties.REAL_TOPIC)
+    queue_id = _number(stored.properties.get(properties.REAL_QUEUE_ID))
     if stored.topic == SCHEDULE_TOPIC:
         units = parts.store.reads.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
-        known = {
-            "waits": parts.delay.waits(stored.queue_id, stored.queue_offset),
-            "due_ms": units[0][2] if units else None,
-        }
-        return facts | known | {"kind": "delayed", "level": stored.queue_id + 1}
+        return MessageFate(
+            kind="delayed",
+            waits=parts.delay.waits(stored.queue_id, stored.queue_offset),
+            due_ms=units[0][2] if units else None,
+            level=stored.queue_id + 1,
+            topic=topic,
+            queue_id=queue_id,
+        )
     if stored.topic == HALF_TOPIC:
-        return facts | {
-            "kind": "prepared",
-            "waits": parts.transactions.waits(stored.queue_offset),
-            **_half(stored),
-        }
+        return MessageFate(
+            kind="prepared",
+            waits=parts.transactions.waits(stored.queue_offset),
+            due_ms=None,
+            checks=_checks(stored),
+            group=stored.properties.get(PRODUCER_GROUP),
+            topic=topic,
+            queue_id=queue_id,
+        )
     if stored.topic == TIMER_TOPIC:
         due_ms, recalls = _timer_due_ms(stored), stored.properties.get(properties.TIMER_DELETE_KEY)
-        # Whether one whose time has come was delivered, dropped or put on the wheel again only its other
-        # records show.
+        # Only its other records show whether one whose time has come was delivered, dropped or put on the
+        # wheel again.
         waits = True if recalls is None and due_ms is not None and due_ms > parts.clock() else None
-        return facts | {"kind": "timed", "waits": waits, "due_ms": due_ms, "recalls": recalls}
-    for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):
-        if stored.topic.startswith(prefix):
-            group = stored.topic.removeprefix(prefix)
-            at = parts.offsets.query(group, stored.topic, stored.queue_id)
-            waits = None if at is None else stored.queue_offset >= at
-            return facts | {
-                "kind": kind,
-                "waits": waits,
-                "group": group,
-                "topic": _topic(stored, properties.RETRY_TOPIC),
-                "queue_id": None,
-            }
+        return MessageFate(
+            kind="timed", waits=waits, due_ms=due_ms, recalls=recalls, topic=topic, queue_id=queue_id
+        )
+    if stored.topic.startswith(RETRY_PREFIX):
+        return _of_group(parts, stored, "retry", stored.topic.removeprefix(RETRY_PREFIX))
+    if stored.topic.startswith(DLQ_PREFIX):
+        return _of_group(parts, stored, "dead", stored.topic.removeprefix(DLQ_PREFIX))
     return None
 
 
-def _half(stored: StoredMessage) -> dict:
-    return {
-        "checks": _number(stored.properties.get(CHECK_TIMES)) or 0,
-        "group": stored.properties.get(PRODUCER_GROUP),
-    }
+def _of_group(
+    parts: BrokerParts, stored: StoredMessage, kind: Literal["retry", "dead"], group: str
+) -> MessageFate:
+    at = parts.offsets.query(group, stored.topic, stored.queue_id)
+    return MessageFate(
+        kind=kind,
+        waits=None if at is None else stored.queue_offset >= at,
+        due_ms=None,
+        group=group,
+        topic=_topic(stored, properties.RETRY_TOPIC),
+    )
+
+
+def _checks(stored: StoredMessage) -> int:
+    return _number(stored.properties.get(CHECK_TIMES)) or 0
 
 
 def _timer_due_ms(stored: StoredMessage) -> int | None:
@@ -170,7 +183,7 @@ def _number(text: str | None) -> int | None:
 def halves(store, offsets: list[int] | None, limit: int) -> dict:
     """The halves at the `offsets` of their queue, at most `limit`; `complete` False when there are more, None
     when not known."""
-    items = []
+    items: list[dict[str, Any]] = []
     for offset in (offsets or [])[:limit]:
         result = store.reads.get_blocking(GetRequest(HALF_TOPIC, 0, offset, 1, READ_BYTES))
         if result.status is not GetStatus.FOUND:
@@ -185,7 +198,8 @@ def halves(store, offsets: list[int] | None, limit: int) -> dict:
                 "store_ms": stored.store_timestamp,
                 "topic": _topic(stored, properties.REAL_TOPIC),
                 "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID)),
-                **_half(stored),
+                "checks": _checks(stored),
+                "group": stored.properties.get(PRODUCER_GROUP),
             }
         )
     items.sort(key=lambda half: half["born_ms"])

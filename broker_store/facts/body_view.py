@@ -1,10 +1,11 @@
-"""What a page shows of a body: its text, indented where it is JSON, within bounds whatever is in it.
+"""What a page shows of a body: its text, indented if it is JSON, within bounds for every input.
 
-Indenting is where a small body becomes a large page: 64 KiB of brackets, each on a line of its own behind as
-many blanks as it is deep, are 57 MB. So depth and output are bounded, and the text is cut into its own
-tokens, which keeps numbers and repeated names as they were sent. For a thread: each call into compiled code
-is short (2 ms for the worst 64 KiB that `json.loads` was given), and between them the interpreter may turn to
-another thread.
+Indentation makes a large page of a small body: 64 KiB of nested brackets, each on an indented line of its
+own, are 57 MB. So depth and output are bounded. The text is cut into its own tokens, which keeps numbers and
+repeated names as they were sent.
+
+Call it in a thread. Each call into compiled code is short (2 ms for the worst 64 KiB that `json.loads` got),
+and the interpreter may run another thread between them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from broker_store.formats.record import StoredMessage
 
 SHOWN_BYTES = 64 << 10  # of a body
 MAX_INDENTED_CHARACTERS = 128 << 10
-MAX_INDENT = 16  # levels; what lies deeper stands under the sixteenth
+MAX_INDENT = 16  # levels; deeper ones are indented like the sixteenth
 PREVIEW_CHARACTERS = 160
 PREVIEW_INPUT_BYTES = 2 << 10  # of a compressed body, for a preview
 SHOWN_PROPERTIES = 256
@@ -31,20 +32,19 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},:]|[^\s\[\]{},:"]++', re.DOTALL
 
 @dataclass(frozen=True, slots=True)
 class BodyView:
-    """`text` None: it is no UTF-8. `indented` None: it is no JSON, or was cut before its end. Sizes are
-    bytes."""
+    """A body as a page shows it."""
 
-    size: int  # as its producer gave it; of one that cannot be inflated, as stored
+    size: int  # bytes as its producer sent them; as stored if it cannot be inflated
     shown: int  # of these bytes, in `text`
-    text: str | None
-    indented: str | None
+    text: str | None  # None: it is not UTF-8
+    indented: str | None  # None: it is not JSON, or only its beginning is shown
     indented_cut: bool
     is_inflated: bool
-    is_opaque: bool  # compressed in a way that is not opened, or beyond the bounds of inflating
+    is_opaque: bool  # compressed in a way that is not supported, or too large when inflated
 
 
 def view_of(message: StoredMessage) -> BodyView:
-    """The body of a message as a page shows it. For a thread."""
+    """Return the body of a message as a page shows it. In a thread."""
     inflated = inflate(message.body, message.sys_flag)
     body = message.body if inflated is None else inflated
     text = text_of(body, SHOWN_BYTES)
@@ -60,10 +60,10 @@ def view_of(message: StoredMessage) -> BodyView:
     )
 
 
-def text_of(body: bytes, most: int) -> str | None:
-    """The text of the first `most` bytes, None when they are no UTF-8. A character that the cut took apart is
-    left out."""
-    head = body[:most]
+def text_of(body: bytes, max_bytes: int) -> str | None:
+    """Return the text of the first `max_bytes` bytes, None if they are not UTF-8. A character that the cut
+    splits is left out."""
+    head = body[:max_bytes]
     try:
         return head.decode()
     except UnicodeDecodeError as error:
@@ -72,12 +72,12 @@ def text_of(body: bytes, most: int) -> str | None:
 
 
 def indent(text: str) -> tuple[str | None, bool]:
-    """JSON with a line for each value and whether it was cut at MAX_INDENTED_CHARACTERS; None for what is no
-    object or list."""
+    """Return JSON with a line for each value and whether it was cut at MAX_INDENTED_CHARACTERS; None for what
+    is not an object or a list."""
     if text.lstrip()[:1] not in ("{", "["):
         return None, False
     try:
-        # For its errors alone: to make numbers of digits takes long
+        # Only for its errors: converting digits to numbers takes long
         json.loads(text, parse_int=len, parse_float=len)
     except (ValueError, RecursionError):
         return None, False
@@ -103,7 +103,7 @@ def indent(text: str) -> tuple[str | None, bool]:
 
 
 def preview_of(message: StoredMessage) -> str:
-    """The beginning of a body for a line: its text, or as hex what is none."""
+    """Return the beginning of a body on one line: its text, or hex of what is not text."""
     head, is_whole = _beginning(message)
     text = text_of(head if is_whole else head + b"\0", len(head))
     return (
@@ -114,9 +114,9 @@ def preview_of(message: StoredMessage) -> str:
 
 
 def _beginning(message: StoredMessage) -> tuple[bytes, bool]:
-    """Enough bytes of a body for a preview, and whether they are all; a compressed one is inflated no
-    further."""
-    most = PREVIEW_CHARACTERS * 4
+    """Return enough bytes of a body for a preview, and whether they are all. A compressed body is inflated
+    only so far."""
+    max_bytes = PREVIEW_CHARACTERS * 4
     is_zlib = message.is_compressed and message.sys_flag & record.SYS_COMPRESSION_MASK in (
         0,
         record.COMPRESSION_ZLIB,
@@ -124,8 +124,8 @@ def _beginning(message: StoredMessage) -> tuple[bytes, bool]:
     if is_zlib:
         inflater = zlib.decompressobj()
         try:
-            head = inflater.decompress(message.body[:PREVIEW_INPUT_BYTES], most)
+            head = inflater.decompress(message.body[:PREVIEW_INPUT_BYTES], max_bytes)
         except zlib.error:
-            return message.body[:most], len(message.body) <= most
+            return message.body[:max_bytes], len(message.body) <= max_bytes
         return head, inflater.eof
-    return message.body[:most], len(message.body) <= most
+    return message.body[:max_bytes], len(message.body) <= max_bytes

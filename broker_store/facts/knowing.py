@@ -10,9 +10,7 @@ runs, or of which nothing else is known; the dashboard has one that asks its bro
                             config/
     group_names(topic)      groups that may have sent messages of the topic back
     trace_topic             where clients write their traces
-    groups(topic, id)       [{"group", "offset", "clients", "expression", "tags", "broadcast"}] that read the
-                            topic; `offset` is the next that it takes of this queue, `clients` how many are
-                            connected, `tags` what it wants, None for all
+    groups(topic, id)       the groups that read the topic, and where each is in the queue
     is_tried                whether positions and spans are those of a start that was made in memory only, to
                             look at the store
     fate(stored)            what becomes of a message that is on its way; None of any other
@@ -21,6 +19,7 @@ runs, or of which nothing else is known; the dashboard has one that asks its bro
 from __future__ import annotations
 
 import bisect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -31,11 +30,31 @@ from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before
 from broker_store.formats import config_json, names, queue_unit, record
 from broker_store.formats.record import StoredMessage
+from broker_store.units import Moment
 
 UNIT = queue_unit.SIZE
 _PIECE = 4 << 20
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # unless a setting names another
 _NOT_A_GROUP = "@"  # within a name: our own note of what a broadcasting group pulled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInQueue:
+    """A group that reads a topic, and where it is in one of its queues."""
+
+    group: str
+    offset: int | None  # of the next message that it takes; None: it has no position
+    clients: int | None  # that are connected
+    expression: str | None  # that selects messages
+    tags: list[str] | None  # that it wants; None: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What becomes of a message that is on its way."""
+
+    waits: bool | None  # None: not known
+    due_ms: Moment | None  # the end of its wait
 
 
 class Knowing(Protocol):
@@ -54,9 +73,9 @@ class Knowing(Protocol):
 
     def group_names(self, topic: str) -> list[str]: ...
 
-    def groups(self, topic: str, queue_id: int) -> list[dict]: ...
+    def groups(self, topic: str, queue_id: int) -> list[GroupInQueue]: ...
 
-    def fate(self, stored: StoredMessage) -> dict | None: ...
+    def fate(self, stored: StoredMessage) -> Fate | None: ...
 
 
 class FromFiles:
@@ -148,16 +167,9 @@ class FromFiles:
         }
         return sorted(found | {group for name, group, _ in self._offsets() if name == topic})
 
-    def groups(self, topic: str, queue_id: int) -> list[dict]:
+    def groups(self, topic: str, queue_id: int) -> list[GroupInQueue]:
         return [
-            {
-                "group": group,
-                "offset": queues.get(queue_id),
-                "clients": None,
-                "expression": None,
-                "tags": None,
-                "broadcast": None,
-            }
+            GroupInQueue(group=group, offset=queues.get(queue_id), clients=None, expression=None, tags=None)
             for name, group, queues in self._offsets()
             if name == topic
         ]
@@ -186,7 +198,7 @@ class FromFiles:
             return []
         return sorted(found, key=lambda row: row[:2])
 
-    def fate(self, stored: StoredMessage) -> dict | None:
+    def fate(self, stored: StoredMessage) -> Fate | None:
         return None
 
 

@@ -1,8 +1,8 @@
-"""The records of a log file before and behind a place at which perhaps none begins.
+"""The records of a log file before and after a place at which perhaps no record begins.
 
-Records can only be walked forwards, from one that is known. Backwards, and behind damage, they are found by
-what each says of itself: its magic, a size that fits the file, and its own place in the log. A body that
-states the very place at which it lies is not met by chance.
+Records can only be followed forwards, from a known one. Backwards, and after damage, they are found by what
+each states of itself: its magic, a size that fits the file, and its own place in the log. Bytes of a body
+that state the place at which they lie do not occur by chance.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ _STATED_AT = record.FIXED_IPV4.offset["log_offset"]  # the same in all four tabl
 _STATES = _STATED_AT + 8  # bytes of a record from which its size, magic and stated place are read
 _MAGICS = tuple(record.HEAD.pack(0, magic)[4:] for magic in (record.MAGIC_V1, record.MAGIC_V2))
 _MARK = _MAGICS[0][:3]  # what both begin with
-# A record may be larger than this broker makes them, since the largest message is a setting; such a one is
-# still a record.
-MOST_RECORD = record.MAX_RECORD + (16 << 20)
+# Bytes. The largest message is a setting, so a record may be larger than this broker makes them.
+MAX_FOREIGN_RECORD = record.MAX_RECORD + (16 << 20)
 
 
 def next_record(reader: Reader, base: int, size: int, start: int) -> int | None:
@@ -68,5 +67,5 @@ def _states_itself(piece: bytes, start: int, log_offset: int, left: int) -> bool
         return False
     stated = int.from_bytes(piece[start + _STATED_AT : start + _STATES], "big")
     return stated == log_offset and record.MIN_RECORD <= record.read_head(piece, start).total_size <= min(
-        left, MOST_RECORD
+        left, MAX_FOREIGN_RECORD
     )

@@ -6,16 +6,31 @@ from __future__ import annotations
 import pytest
 
 from broker_store.errors import FieldError, NameError_, NotFoundError
-from broker_store.facts.bytes import MAX_BYTES, MAX_PIECES, Place, Viewer
+from broker_store.facts.bytes.field import Field
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import MAX_BYTES, Place
+from broker_store.facts.bytes.viewer import MAX_PIECES, Viewer
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.knowing import FromFiles
+from broker_store.facts.pointers import (
+    BytePointer,
+    EntryPointer,
+    Pointer,
+    UnitPointer,
+    WheelSlotPointer,
+)
 from broker_store.formats import properties
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import Message
+from broker_store.units import fields_of
 from tests.support import plain_bytes, stores
 from tests.support.hand_store import Clock, opened
 
 SMALL = IndexGeometry(16, 64)
+
+
+def place_at(pointer: Pointer) -> Place:
+    return Place(**fields_of(pointer))
 
 
 def viewer_of(root, geometry) -> Viewer:
@@ -72,11 +87,9 @@ def seen(viewer: Viewer, size: int, base: int = 0, **place) -> set[tuple]:
     while at < base + size:
         look = viewer.look(Place(offset=at, length=min(MAX_BYTES, base + size - at), **place))
         found |= {
-            (field["name"], field["at"], field["length"], field["raw"])
-            for piece in look["pieces"]
-            for field in piece["fields"]
+            (field.name, field.at, field.length, field.raw) for piece in look.pieces for field in piece.fields
         }
-        at = look["at"] + look["length"]
+        at = look.at + look.length
     return found
 
 
@@ -130,26 +143,25 @@ def test_the_files_of_timed_messages_are_what_a_plain_reader_finds(tmp_path):
         plain_bytes.timercheck((root / "config" / "timercheck").read_bytes())
     )
     pointers = [
-        field["pointer"]
-        for piece in viewer.look(Place("timerlog"))["pieces"]
-        for field in piece["fields"]
-        if field["pointer"]
+        field.pointer
+        for piece in viewer.look(Place("timerlog")).pieces
+        for field in piece.fields
+        if field.pointer
     ]
     wheel = (root / "timerwheel").read_bytes()
     for pointer in pointers:
-        look = viewer.look(Place(**pointer))
-        if pointer["kind"] == "timerwheel":
-            at = pointer["slot"] * 32
+        look = viewer.look(place_at(pointer))
+        if isinstance(pointer, WheelSlotPointer):
+            at = pointer.slot * 32
             expected = {
                 (name, at + place, length, value)
                 for name, place, length, value in plain_bytes.timer_wheel(wheel[at : at + 32])
             }
             assert {
-                (field["name"], field["at"], field["length"], field["raw"])
-                for field in look["pieces"][0]["fields"]
+                (field.name, field.at, field.length, field.raw) for field in look.pieces[0].fields
             } == expected
-            assert all(field["right"] is not False for field in look["pieces"][0]["fields"])
-    assert {pointer["kind"] for pointer in pointers} >= {"timerwheel", "commitlog"}
+            assert all(field.right is not False for field in look.pieces[0].fields)
+    assert {pointer.kind for pointer in pointers} >= {"timerwheel", "commitlog"}
 
 
 def test_the_pieces_cover_what_is_shown_without_gap_or_overlap(store):
@@ -161,13 +173,10 @@ def test_the_pieces_cover_what_is_shown_without_gap_or_overlap(store):
         Place("checkpoint", offset=7, length=2_000),
     ):
         look = viewer.look(place)
-        assert (
-            look["pieces"][0]["at"] <= look["at"]
-            and sum(piece["length"] for piece in look["pieces"]) >= look["length"]
-        )
-        for piece, following in zip(look["pieces"], look["pieces"][1:], strict=False):
-            assert following["at"] == piece["at"] + piece["length"]
-        assert len(bytes.fromhex(look["hex"])) == look["length"]
+        assert look.pieces[0].at <= look.at and sum(piece.length for piece in look.pieces) >= look.length
+        for piece, following in zip(look.pieces, look.pieces[1:], strict=False):
+            assert following.at == piece.at + piece.length
+        assert len(bytes.fromhex(look.hex)) == look.length
 
 
 def test_a_loop_from_queue_to_log_to_index_ends_where_it_began(store):
@@ -177,21 +186,19 @@ def test_a_loop_from_queue_to_log_to_index_ends_where_it_began(store):
     for topic, queue_id in directory.queues()[:6]:
         first, end = FromFiles(directory).queue_span(topic, queue_id)
         for unit in range(first, min(end, first + 5)):
-            piece = viewer.look(Place("consumequeue", topic=topic, queue=queue_id, unit=unit))["pieces"][0]
-            log_place = piece["fields"][0]["pointer"]
-            look = viewer.look(Place(**log_place))
-            back = next(field for field in look["pieces"][0]["fields"] if field["name"] == "queue_offset")[
-                "pointer"
-            ]
-            assert back == {"kind": "consumequeue", "topic": topic, "queue": queue_id, "unit": unit}
-            for jump in look["jumps"]:
-                if jump["title"].startswith("Index entry") and jump["pointer"] and "entry" in jump["pointer"]:
-                    entry = viewer.look(Place(**jump["pointer"]))["pieces"][0]
-                    fields = {field["name"]: field for field in entry["fields"]}
-                    assert fields["log_offset"]["pointer"] == log_place
-                    slot = fields["key_hash"]["pointer"]["slot"]
-                    file = (root / "index" / jump["pointer"]["name"]).read_bytes()
-                    assert jump["pointer"]["entry"] in plain_bytes.chain(file, geometry.slots, slot)
+            piece = viewer.look(Place("consumequeue", topic=topic, queue=queue_id, unit=unit)).pieces[0]
+            log_place = piece.fields[0].pointer
+            look = viewer.look(place_at(log_place))
+            back = next(field for field in look.pieces[0].fields if field.name == "queue_offset").pointer
+            assert back == UnitPointer(topic=topic, queue=queue_id, unit=unit)
+            for jump in look.jumps:
+                if jump.title.startswith("Index entry") and isinstance(jump.pointer, EntryPointer):
+                    entry = viewer.look(place_at(jump.pointer)).pieces[0]
+                    fields = {field.name: field for field in entry.fields}
+                    assert fields["log_offset"].pointer == log_place
+                    slot = fields["key_hash"].pointer.slot
+                    file = (root / "index" / jump.pointer.name).read_bytes()
+                    assert jump.pointer.entry in plain_bytes.chain(file, geometry.slots, slot)
                     loops += 1
     assert loops or not (root / "index").is_dir()
 
@@ -218,9 +225,9 @@ def test_previous_and_next_record_walk_the_log_both_ways_over_the_ends_of_files(
             assert jump(viewer.look(Place(offset=following)), "Previous record") == place
 
 
-def jump(look: dict, title: str) -> int | None:
-    pointer = next(jump for jump in look["jumps"] if jump["title"] == title)["pointer"]
-    return pointer and pointer["offset"]
+def jump(look: Look, title: str) -> int | None:
+    pointer = next(jump for jump in look.jumps if jump.title == title).pointer
+    return pointer and pointer.offset
 
 
 # What is no record
@@ -234,8 +241,8 @@ def damage(root, at: int, data: bytes) -> None:
         file.write(data)
 
 
-def field_of(look: dict, name: str) -> dict:
-    return next(field for field in look["pieces"][0]["fields"] if field["name"] == name)
+def field_of(look: Look, name: str) -> Field:
+    return next(field for field in look.pieces[0].fields if field.name == name)
 
 
 def records_of(root) -> list[tuple[int, int]]:
@@ -247,12 +254,12 @@ def test_a_changed_body_is_told_by_its_crc_with_both_values(own):
     at, _ = records_of(root)[7]
     before = field_of(viewer_of(root, geometry).look(Place(offset=at)), "body_crc")
     body = field_of(viewer_of(root, geometry).look(Place(offset=at)), "body")
-    assert before["right"] is True and before["value"].endswith("(right)")
-    damage(root, body["at"], b"y")
+    assert before.right is True and before.value.endswith("(right)")
+    damage(root, body.at, b"y")
     look = viewer_of(root, geometry).look(Place(offset=at))
     crc = field_of(look, "body_crc")
-    assert crc["right"] is False and f"{before['raw']:#010x} (WRONG: the body has 0x" in crc["value"]
-    assert look["pieces"][0]["tone"] == "bad" and "another CRC" in look["pieces"][0]["sentence"]
+    assert crc.right is False and f"{before.raw:#010x} (WRONG: the body has 0x" in crc.value
+    assert look.pieces[0].tone == "bad" and "another CRC" in look.pieces[0].sentence
 
 
 def test_bytes_that_are_no_record_say_where_the_next_one_begins(own):
@@ -261,19 +268,18 @@ def test_bytes_that_are_no_record_say_where_the_next_one_begins(own):
     (at, size), (following, _) = records[9], records[10]
     damage(root, at + 4, b"\xde\xad\xbe\xef")
     look = viewer_of(root, geometry).look(Place(offset=at))
-    assert (look["pieces"][0]["what"], look["pieces"][0]["at"], look["pieces"][0]["tone"]) == (
+    assert (look.pieces[0].what, look.pieces[0].at, look.pieces[0].tone) == (
         "nothing",
         at,
         "bad",
     )
     assert (
-        f"its magic would be 0xdeadbeef. The next record begins at {following:,}."
-        in look["pieces"][0]["sentence"]
+        f"its magic would be 0xdeadbeef. The next record begins at {following:,}." in look.pieces[0].sentence
     )
     assert jump(look, "Next record") == following and jump(look, "Previous record") == records[8][0]
-    assert viewer_of(root, geometry).look(Place(offset=at, length=size + 40))["pieces"][1]["at"] == following
+    assert viewer_of(root, geometry).look(Place(offset=at, length=size + 40)).pieces[1].at == following
     # From within it the same, since no record is found that it could be a part of.
-    assert viewer_of(root, geometry).look(Place(offset=at + 20))["pieces"][0]["what"] == "nothing"
+    assert viewer_of(root, geometry).look(Place(offset=at + 20)).pieces[0].what == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -290,10 +296,10 @@ def test_a_wrong_length_is_shown_and_said_and_not_believed(own, name, value):
     root, geometry = own
     at, size = records_of(root)[5]
     field = field_of(viewer_of(root, geometry).look(Place(offset=at)), name)
-    damage(root, field["at"], value.to_bytes(field["length"], "big", signed=True))
+    damage(root, field.at, value.to_bytes(field.length, "big", signed=True))
     look = viewer_of(root, geometry).look(Place(offset=at))
-    assert look["pieces"][0]["tone"] == "bad" and "record" in look["pieces"][0]["sentence"]
-    assert all(0 < field["length"] <= size for field in look["pieces"][0]["fields"])
+    assert look.pieces[0].tone == "bad" and "record" in look.pieces[0].sentence
+    assert all(0 < field.length <= size for field in look.pieces[0].fields)
 
 
 def test_a_record_that_states_another_place_is_wrong(own):
@@ -301,7 +307,7 @@ def test_a_record_that_states_another_place_is_wrong(own):
     at, _ = records_of(root)[3]
     damage(root, at + 28, (at + 1).to_bytes(8, "big"))
     stated = field_of(viewer_of(root, geometry).look(Place(offset=at)), "log_offset")
-    assert stated["right"] is False and stated["value"] == f"{at + 1:,} (WRONG: it lies at {at:,})"
+    assert stated.right is False and stated.value == f"{at + 1:,} (WRONG: it lies at {at:,})"
 
 
 def test_zeros_are_never_written_behind_the_end_and_lost_before_it(own):
@@ -310,21 +316,22 @@ def test_zeros_are_never_written_behind_the_end_and_lost_before_it(own):
     at, size = records[-1]
     end = at + size
     assert (
-        viewer_of(root, geometry).look(Place(offset=end))["pieces"][0]["sentence"]
+        viewer_of(root, geometry).look(Place(offset=end)).pieces[0].sentence
         == f"Never written: the log ends at {end:,}, and this room was made ahead."
     )
     middle, length = records[20]
     damage(root, middle, bytes(length))
     look = viewer_of(root, geometry).look(Place(offset=middle))
-    assert (look["pieces"][0]["what"], look["pieces"][0]["tone"]) == (
+    assert (look.pieces[0].what, look.pieces[0].tone) == (
         "room",
         "bad",
-    ) and f"The next record begins at {records[21][0]:,}." in look["pieces"][0]["sentence"]
-    (root / "abort").touch()  # now nobody knows how far it was written
+    ) and f"The next record begins at {records[21][0]:,}." in look.pieces[0].sentence
+    (root / "abort").touch()  # now it is not known how far it was written
     assert (
         viewer_of(root, geometry)
-        .look(Place(offset=end))["pieces"][0]["sentence"]
-        .startswith("Zeros, so no record: never written, or lost.")
+        .look(Place(offset=end))
+        .pieces[0]
+        .sentence.startswith("Zeros, so no record: never written, or lost.")
     )
 
 
@@ -336,10 +343,10 @@ def test_the_end_of_a_file_is_named_and_leads_to_the_next(own):
         if name == "total_size"
     ][-1:]
     look = viewer_of(root, geometry).look(Place(offset=blank))
-    assert (look["pieces"][0]["what"], field_of(look, "total_size")["right"]) == ("blank", True)
-    assert look["behind"] == {"kind": "commitlog", "offset": 16384} and jump(look, "Next record") == 16384
-    # The room behind the mark belongs to it, wherever in it one looks.
-    assert viewer_of(root, geometry).look(Place(offset=blank + 9, length=4))["pieces"][0]["at"] == blank
+    assert (look.pieces[0].what, field_of(look, "total_size").right) == ("blank", True)
+    assert look.behind == BytePointer(kind="commitlog", offset=16384) and jump(look, "Next record") == 16384
+    # All bytes after the mark belong to it.
+    assert viewer_of(root, geometry).look(Place(offset=blank + 9, length=4)).pieces[0].at == blank
 
 
 def test_units_that_disagree_with_the_log_say_how(own):
@@ -352,18 +359,16 @@ def test_units_that_disagree_with_the_log_say_how(own):
     data[72:80] = (9).to_bytes(8, "big")  # another tag
     data[80:100] = bytes(20)  # a hole
     path.write_bytes(data)
-    pieces = viewer_of(root, geometry).look(Place("consumequeue", topic="orders", queue=1, length=120))[
-        "pieces"
-    ]
-    sentences = [piece["sentence"] for piece in pieces]
-    assert [piece["tone"] for piece in pieces] == ["bad"] * 5 + [""]
+    pieces = viewer_of(root, geometry).look(Place("consumequeue", topic="orders", queue=1, length=120)).pieces
+    sentences = [piece.sentence for piece in pieces]
+    assert [piece.tone for piece in pieces] == ["bad"] * 5 + [""]
     assert (
         "no record begins at 5" in sentences[0]
         and "offset 2" in sentences[1]
         and "it says 9 bytes" in sentences[2]
         and "its tags code is 9" in sentences[3]
     )
-    assert pieces[4]["what"] == "hole" and sentences[5].startswith("Message U")
+    assert pieces[4].what == "hole" and sentences[5].startswith("Message U")
 
 
 def test_slots_and_entries_that_cannot_be_say_so(own):
@@ -376,13 +381,13 @@ def test_slots_and_entries_that_cannot_be_say_so(own):
     data[first + 24 : first + 32] = (3).to_bytes(8, "big")
     path.write_bytes(data)
     viewer = viewer_of(root, geometry)
-    assert viewer.look(Place("index", slot=0))["pieces"][0]["sentence"] == "WRONG: it leads to no entry."
-    entries = viewer.look(Place("index", entry=1))["pieces"]
+    assert viewer.look(Place("index", slot=0)).pieces[0].sentence == "WRONG: it leads to no entry."
+    entries = viewer.look(Place("index", entry=1)).pieces
     assert (
-        entries[0]["sentence"] == "WRONG: the entry before it is not lower."
-        and entries[0]["fields"][3]["pointer"] is None
+        entries[0].sentence == "WRONG: the entry before it is not lower."
+        and entries[0].fields[3].pointer is None
     )
-    assert entries[1]["sentence"].startswith("WRONG: no record begins at 3")
+    assert entries[1].sentence.startswith("WRONG: no record begins at 3")
 
 
 def test_a_header_alone_is_told_of_an_index_file_of_unknown_shape(own):
@@ -390,8 +395,8 @@ def test_a_header_alone_is_told_of_an_index_file_of_unknown_shape(own):
     path = sorted((root / "index").iterdir())[-1]
     path.write_bytes(path.read_bytes()[:-3])
     viewer = Viewer(StoreDirectory(root))
-    header, rest = viewer.look(Place("index", length=200))["pieces"]
-    assert header["what"] == "header" and "How many slots this file has is not known" in rest["sentence"]
+    header, rest = viewer.look(Place("index", length=200)).pieces
+    assert header.what == "header" and "How many slots this file has is not known" in rest.sentence
     with pytest.raises(NotFoundError, match="--slots"):
         viewer.look(Place("index", slot=0))
 
@@ -403,13 +408,13 @@ def test_a_look_is_bounded_in_bytes_and_in_pieces(own, tmp_path):
     root, geometry = own
     with pytest.raises(FieldError, match="65536"):
         viewer_of(root, geometry).look(Place(length=MAX_BYTES + 1))
-    small = Viewer(StoreDirectory(root, geometry=geometry), most=50).look(Place())
-    assert small["length"] == 50 and len(small["pieces"][0]["fields"]) == 22, (
+    small = Viewer(StoreDirectory(root, geometry=geometry), max_usual=50).look(Place())
+    assert small.length == 50 and len(small.pieces[0].fields) == 22, (
         "all fields are named, also of bytes that are not shown"
     )
     golden_root, shape = golden("golden-crash", tmp_path)
     look = viewer_of(golden_root, shape).look(Place("index", slot=0, length=MAX_BYTES))
-    assert len(look["pieces"]) == MAX_PIECES and look["cut"] == MAX_BYTES - look["length"] > 0
+    assert len(look.pieces) == MAX_PIECES and look.cut == MAX_BYTES - look.length > 0
 
 
 def test_places_that_are_not_there_are_not_found_and_those_that_cannot_be_are_refused(own):

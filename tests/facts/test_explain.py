@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.explain import FOR_EVER_MS, explain
+from broker_store.facts.explain import FOR_EVER_MS, EntryStep, HashStep, LookupStep, explain
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.java_hash import java_hash
@@ -29,45 +31,40 @@ def store(tmp_path, clock):
 
 def told(
     store: HandStore, key: str = "same", begin_ms: int = 0, end_ms: int = FOR_EVER_MS, limit: int = 64, **more
-) -> list[dict]:
+) -> list[LookupStep]:
     """The steps, after what they keep was compared with what the engine finds."""
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", key, begin_ms, end_ms, limit, **more)
-    kept = sorted(step["log_offset"] for step in steps if step.get("kept"))
+    kept = sorted(step.log_offset for step in steps if isinstance(step, EntryStep) and step.kept)
     assert kept == store.reads.query_keys("topic", key, limit, begin_ms, end_ms).offsets
-    assert sorted(step["log_offset"] for step in steps if step.get("counts")) == sorted(
+    assert sorted(step.log_offset for step in steps if isinstance(step, EntryStep) and step.counts) == sorted(
         store.index.walk("topic", key, limit, begin_ms, end_ms).find()[0]
     )
-    assert steps[-1]["step"] == "stop" and all(step["us"] >= 0 for step in steps)
-    assert steps[-1]["entries"] == sum(step["step"] == "entry" for step in steps)
+    assert steps[-1].step == "stop" and all(step.us >= 0 for step in steps)
+    assert steps[-1].entries == sum(step.step == "entry" for step in steps)
     return steps
 
 
-def only(steps: list[dict], kind: str) -> list[dict]:
-    return [step for step in steps if step["step"] == kind]
+def only(steps: list[LookupStep], kind: str) -> list[LookupStep]:
+    return [step for step in steps if step.step == kind]
 
 
 def test_each_file_slot_and_entry_is_told_with_its_place_in_the_file(store):
     for number in range(60):
         store.appender.put(message(keys=(f"k{number}",)))
     steps = told(store, "k3")
-    assert steps[0] | {"us": 0} == {
-        "step": "hash",
-        "us": 0,
-        "key": "topic#k3",
-        "hash": abs(java_hash("topic#k3")),
-    }
-    assert {"file", "slot", "entry", "chain end", "stop"} <= {step["step"] for step in steps}
+    assert replace(steps[0], us=0) == HashStep(us=0, key="topic#k3", hash=abs(java_hash("topic#k3")))
+    assert {"file", "slot", "entry", "chain end", "stop"} <= {step.step for step in steps}
     (slot,) = only(steps, "slot")
-    raw = (store.root / "index" / slot["file"]).read_bytes()
-    assert slot["slot"] == steps[0]["hash"] % 16 and index_file.decode_slot(raw, slot["at"]) == slot["entry"]
+    raw = (store.root / "index" / slot.file).read_bytes()
+    assert slot.slot == steps[0].hash % 16 and index_file.decode_slot(raw, slot.at) == slot.entry
     for step in only(steps, "entry"):
-        entry = index_file.decode_entry(raw, step["at"])
+        entry = index_file.decode_entry(raw, step.at)
         assert (entry.key_hash, entry.log_offset, entry.previous) == (
-            step["hash"],
-            step["log_offset"],
-            step["previous"],
+            step.hash,
+            step.log_offset,
+            step.previous,
         )
-        assert step["kept"] == (step["why"] == "the message has this key")
+        assert step.kept == (step.why == "the message has this key")
 
 
 def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
@@ -79,7 +76,7 @@ def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
 
     def files(*range_ms, most=64):
         steps = told(store, "same", *(range_ms or (0, FOR_EVER_MS)), most)
-        return [(step["file"], step["used"]) for step in only(steps, "file")], steps[-1]["why"]
+        return [(step.file, step.used) for step in only(steps, "file")], steps[-1].why
 
     seen, why = files()
     assert (
@@ -102,7 +99,7 @@ def test_it_stops_where_a_lookup_does_and_says_why(store, clock):
         [(names[0], False)],
         "older files end before the time asked for",
     )
-    outside = [step["why"] for step in only(told(store, "same", old_ms, old_ms), "entry") if not step["kept"]]
+    outside = [step.why for step in only(told(store, "same", old_ms, old_ms), "entry") if not step.kept]
     assert set(outside) == {"stored after the time asked for", "stored before the time asked for"}
 
 
@@ -112,9 +109,9 @@ def test_a_key_of_the_same_hash_takes_a_place_and_is_dropped_by_who_asked(store)
     store.appender.put(message(keys=("BB",)))
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "Aa")
     foreign, own = only(steps, "entry")
-    assert (foreign["counts"], foreign["kept"], own["counts"], own["kept"]) == (True, False, True, True)
-    assert "another key of the same hash" in foreign["why"] and "BB" in foreign["why"]
-    assert (steps[-1]["counted"], steps[-1]["messages"]) == (2, 1)
+    assert (foreign.counts, foreign.kept, own.counts, own.kept) == (True, False, True, True)
+    assert "another key of the same hash" in foreign.why and "BB" in foreign.why
+    assert (steps[-1].counted, steps[-1].messages) == (2, 1)
 
 
 def test_a_message_that_was_cleaned_away_is_said_to_be_gone(store, clock):
@@ -125,8 +122,8 @@ def test_a_message_that_was_cleaned_away_is_said_to_be_gone(store, clock):
     log = store.root / "commitlog"
     (log / first.path.name).unlink()
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "k1")
-    (gone,) = [step for step in only(steps, "entry") if step["counts"]]
-    assert not gone["kept"] and "its message is gone: the log begins at position 16,384 now" in gone["why"]
+    (gone,) = [step for step in only(steps, "entry") if step.counts]
+    assert not gone.kept and "its message is gone: the log begins at position 16,384 now" in gone.why
 
 
 def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
@@ -134,9 +131,7 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
         store.appender.put(message(keys=(f"k{number}",)))
     positions = LogPositions(dispatched=100, confirmed=300)
     (behind,) = only(told(store, "k1", positions=positions), "behind")
-    assert (behind["log_offset"], behind["bytes"]) == (100, 200) and "up to position 100 of 300" in behind[
-        "why"
-    ]
+    assert (behind.log_offset, behind.bytes) == (100, 200) and "up to position 100 of 300" in behind.why
     assert not only(told(store, "k1", positions=store.status.positions()), "behind") and not only(
         told(store, "k1"), "behind"
     )
@@ -155,7 +150,7 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
     )
     steps = explain(plain, "topic", "k1")
     (behind,), (gone,) = only(steps, "behind"), only(steps, "gone")
-    assert behind["log_offset"] == places[2] and gone["log_offset"] == 0
+    assert behind.log_offset == places[2] and gone.log_offset == 0
 
 
 def test_damage_ends_a_walk_and_is_named(store):
@@ -171,15 +166,15 @@ def test_damage_ends_a_walk_and_is_named(store):
         file.seek(SMALL.entry_at(20) + index_file.ENTRY.offset["previous"])
         file.write((25).to_bytes(4, "big"))
     steps = told(store)
-    assert len(only(steps, "entry")) == 11 and only(steps, "chain end")[0]["why"].startswith(
+    assert len(only(steps, "entry")) == 11 and only(steps, "chain end")[0].why.startswith(
         "damaged: entry 20 names entry 25"
     )
     with path.open("r+b") as file:
         file.write(healthy)
-        file.seek(slot["at"])
+        file.seek(slot.at)
         file.write((40).to_bytes(4, "big"))
     steps = explain(directory, "topic", "same")
-    assert "the header counts those up to 30" in only(steps, "slot")[0]["why"] and not only(steps, "entry")
+    assert "the header counts those up to 30" in only(steps, "slot")[0].why and not only(steps, "entry")
     with path.open("r+b") as file:
         file.write(healthy)
 
@@ -189,16 +184,16 @@ def test_what_is_long_is_not_told_without_end(tmp_path, clock):
         for number in range(1200):
             store.appender.put(message(keys=(f"k{number}",)))
         steps = explain(StoreDirectory(store.root, geometry=IndexGeometry(1, 5000)), "topic", "k0")
-    assert len(steps) < 1_010 and "steps are told at the most" in steps[-1]["why"]
+    assert len(steps) < 1_010 and "steps are told at the most" in steps[-1].why
 
 
 def test_without_an_index_it_says_so(tmp_path, clock):
     store = HandStore(small_settings(tmp_path / "none", message_index_enable=False), clock).begin()
     store.appender.put(message(keys=("k",)))
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "k")
-    assert [step["step"] for step in steps] == ["hash", "behind", "stop"] and steps[-1][
-        "why"
-    ] == "the index has no file"
+    assert [step.step for step in steps] == ["hash", "behind", "stop"] and steps[
+        -1
+    ].why == "the index has no file"
     store.close()
 
 
@@ -213,4 +208,4 @@ def test_keys_of_the_real_broker_are_found_as_it_found_them(name, tmp_path):
     for one in asked:
         key = one["keys"].split()[0]
         steps = explain(directory, one["topic"], key)
-        assert one["physicalOffset"] in [step["log_offset"] for step in only(steps, "entry") if step["kept"]]
+        assert one["physicalOffset"] in [step.log_offset for step in only(steps, "entry") if step.kept]

@@ -11,8 +11,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from broker_store.errors import NotFoundError
-from broker_store.facts import journey as inside
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.journey.journey import journey
+from broker_store.facts.journey.search import find
+from broker_store.facts.journey.stop import Journey, Stop
 from broker_store.facts.knowing import FromFiles
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.java_hash import java_hash
@@ -47,8 +49,8 @@ def plain_messages(root) -> list[dict]:
     return found
 
 
-def of(found: dict, kind: str) -> list[dict]:
-    return [one for one in found["stops"] if one["stop"] == kind]
+def of(found: Journey, kind: str) -> list[Stop]:
+    return [one for one in found.stops if one.stop == kind]
 
 
 @pytest.mark.parametrize("name, every", [("golden-clean", 1), ("golden-crash", 301), ("crash", 97)])
@@ -63,12 +65,9 @@ def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
         else {}
     )
     for message in messages[::every]:
-        found = inside.journey(directory, knows, message["at"])
-        assert (
-            of(found, "stored")[0]["state"] == "done"
-            and found["message"]["queue_offset"] == message["offset"]
-        )
-        assert of(found, "disk")[0]["state"] == ("done" if closed else "unknown")
+        found = journey(directory, knows, message["at"])
+        assert of(found, "stored")[0].state == "done" and found.message.queue_offset == message["offset"]
+        assert of(found, "disk")[0].state == ("done" if closed else "unknown")
         (queue,) = of(found, "queue")
         place = message["offset"] * 20
         files = (
@@ -83,13 +82,11 @@ def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
             else []
         )
         unit = struct.unpack_from(">qi", files[0].read_bytes(), place - int(files[0].name)) if files else None
-        assert (queue["state"] == "done") == (unit == (message["at"], message["size"])), message
+        assert (queue.state == "done") == (unit == (message["at"], message["size"])), message
         wanted = (
             [("message id", message["pairs"]["UNIQ_KEY"])] if "UNIQ_KEY" in message["pairs"] else []
         ) + [("key", key) for key in message["pairs"].get("KEYS", "").split(" ") if key]
-        told = [
-            one for one in of(found, "index") if "tag" not in one["title"] and one["title"] != "In the index"
-        ]
+        told = [one for one in of(found, "index") if "tag" not in one.title and one.title != "In the index"]
         assert len(told) == len(wanted)
         for (_, text), one in zip(wanted, told, strict=True):
             hashed = abs(java_hash(f"{message['topic']}#{text}"))
@@ -103,17 +100,17 @@ def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
                 if struct.unpack_from(">iq", data, 40 + sizes.max_hash_slot_num * 4 + entry * 20)
                 == (hashed, message["at"])
             }
-            assert (one["state"] == "done") == bool(places), (message, one)
-            assert not places or (one["pointer"]["name"], one["pointer"]["entry"]) in places
+            assert (one.state == "done") == bool(places), (message, one)
+            assert not places or (one.pointer.name, one.pointer.entry) in places
         if closed and indexes and "UNIQ_KEY" in message["pairs"]:
             same = {
                 other["at"]
                 for other in messages
                 if other["pairs"].get("UNIQ_KEY") == message["pairs"]["UNIQ_KEY"]
             } - {message["at"]}
-            known = {one["log_offset"] for one in found["stops"] if one["log_offset"] is not None}
-            # A group that pops has retry topics that do not tell their group from their topic: from there the
-            # way back is not known.
+            known = {one.log_offset for one in found.stops if one.log_offset is not None}
+            # In the names of the retry topics of a group that pops, group and topic cannot be separated: from
+            # there the way back is not known.
             assert known <= same and (known == same or message["topic"].startswith("%RETRY%")), message
 
 
@@ -145,13 +142,13 @@ def test_a_message_is_found_by_either_id_by_its_place_in_the_queue_and_in_the_lo
 def test_who_read_and_who_sent_back_is_known_from_the_files_of_a_closed_store(closed):
     directory = StoreDirectory(closed)
     (retry,) = [message for message in plain_messages(closed) if message["topic"] == "%RETRY%CG"][:1]
-    found = inside.journey(directory, FromFiles(directory), retry["at"])
-    origin = [one for one in found["stops"] if one["log_offset"] is not None]
-    assert origin[0]["log_offset"] == 0 and origin[0]["stop"] == "real"
-    forth = inside.journey(directory, FromFiles(directory), 0)
-    assert "By CG, for the 1st time. Offset 0 of queue 0 of %RETRY%CG." in of(forth, "retry")[0]["sentence"]
-    assert of(forth, "delayed")[0]["sentence"] == "Put aside for %RETRY%CG by delay level 3. That is over."
-    assert {(one["state"], one["offset"]) for one in of(forth, "group") if one["title"] == "Read by CG"} == {
+    found = journey(directory, FromFiles(directory), retry["at"])
+    origin = [one for one in found.stops if one.log_offset is not None]
+    assert origin[0].log_offset == 0 and origin[0].stop == "real"
+    forth = journey(directory, FromFiles(directory), 0)
+    assert "By CG, for the 1st time. Offset 0 of queue 0 of %RETRY%CG." in of(forth, "retry")[0].sentence
+    assert of(forth, "delayed")[0].sentence == "Put aside for %RETRY%CG by delay level 3. That is over."
+    assert {(one.state, one.offset) for one in of(forth, "group") if one.title == "Read by CG"} == {
         ("done", 3)
     }
 
@@ -164,14 +161,14 @@ def test_who_reads_a_topic_is_unknown_of_a_store_that_came_without_positions(tab
     if table is not None:
         (root / "config" / "consumerOffset.json").write_text(table)
     directory = StoreDirectory(root)
-    (told,) = of(inside.journey(directory, FromFiles(directory), 0), "group")
-    assert (told["state"], told["title"]) == (
+    (told,) = of(journey(directory, FromFiles(directory), 0), "group")
+    assert (told.state, told.title) == (
         "unknown",
         "Read",
-    ) and "no readable config/consumerOffset.json" in told["sentence"]
+    ) and "no readable config/consumerOffset.json" in told.sentence
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
-    (told,) = of(inside.journey(directory, FromFiles(directory), 0), "group")
-    assert told["state"] == "absent"
+    (told,) = of(journey(directory, FromFiles(directory), 0), "group")
+    assert told.state == "absent"
 
 
 def test_a_half_that_nobody_settled_is_followed_to_where_it_was_given_up(closed):
@@ -184,14 +181,11 @@ def test_a_half_that_nobody_settled_is_followed_to_where_it_was_given_up(closed)
         for message in all_halves
         if message["pairs"]["UNIQ_KEY"] == all_halves[0]["pairs"]["UNIQ_KEY"]
     ]
-    found = inside.journey(directory, FromFiles(directory), halves[0])
-    assert [one["log_offset"] for one in of(found, "prepared")] == halves[
+    found = journey(directory, FromFiles(directory), halves[0])
+    assert [one.log_offset for one in of(found, "prepared")] == halves[
         1:
-    ] and "for the 2nd time. That is over" in of(found, "prepared")[1]["sentence"]
-    assert (
-        found["stops"][-1]["sentence"]
-        == "Its producer was asked too often what became of it, and did not say."
-    )
+    ] and "for the 2nd time. That is over" in of(found, "prepared")[1].sentence
+    assert found.stops[-1].sentence == "Its producer was asked too often what became of it, and did not say."
 
 
 def test_what_names_no_message_is_refused_with_what_would(closed):
@@ -211,7 +205,7 @@ def test_an_index_of_unknown_shape_is_said_to_be_not_known(closed):
     directory.index_files = lambda: [
         (name, header, None) for name, header, _ in StoreDirectory(closed).index_files()
     ]
-    found = inside.journey(directory, FromFiles(directory), 0)
-    assert {one["state"] for one in of(found, "index")} == {"unknown"} and not found["complete"]
+    found = journey(directory, FromFiles(directory), 0)
+    assert {one.state for one in of(found, "index")} == {"unknown"} and not found.complete
     with pytest.raises(NotFoundError):
-        inside.find(directory, FromFiles(directory), "nobody")
+        find(directory, "nobody")

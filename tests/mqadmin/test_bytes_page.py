@@ -10,15 +10,19 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from broker_store.config.broker import BrokerSettings
 from broker_store.engine.store import wall_clock_ms
-from broker_store.facts.bytes import Place, Viewer
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import Place
+from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import build_parts
+from mqadmin.api import schemas
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
-from mqadmin.views.store.bytes.facts import lines, shown
+from mqadmin.views.store.bytes.facts import shown
 from mqadmin.views.store.bytes.page import place_of
 from tests.engine.test_inspect import look_into
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -36,6 +40,15 @@ def page(fake_cluster, client_of_role):
         return answer.content.decode()
 
     return get
+
+
+def body_of(answer) -> bytes:
+    """Return the body of an answer, also of one that is sent in pieces."""
+
+    async def pieces() -> list[bytes]:
+        return [piece async for piece in answer]
+
+    return b"".join(async_to_sync(pieces)()) if answer.streaming else answer.content
 
 
 def links(html: str, title: str) -> list[str]:
@@ -81,24 +94,9 @@ def test_the_page_names_the_route_and_the_command_that_give_the_same(page, fake_
     assert "manage.py store hex --kind index --entry 3" in html
     answer = json.loads(client_of_role("operator").get(address.replace("&amp;", "&")).content)
     assert [piece["title"] for piece in answer["pieces"][:2]] == ["entry 3", "entry 4"]
-    look = Viewer(golden_directory()).look(
-        place_of(
-            {
-                "kind": "index",
-                "entry": "3",
-                "topic": "",
-                "name": "",
-                "offset": "",
-                "unit": "",
-                "slot": "",
-                "queue": "",
-                "length": "",
-            }
-        )
-    )
-    assert answer["hex"] == look["hex"] and answer["pieces"][0]["fields"][0]["raw"] == str(
-        look["pieces"][0]["fields"][0]["raw"]
-    )
+    look = Viewer(golden_directory()).look(place_of({"kind": "index", "entry": "3"}))
+    assert answer["hex"] == look.hex
+    assert answer["pieces"][0]["fields"][0]["raw"] == str(look.pieces[0].fields[0].raw)
 
 
 def test_the_route_is_bounded(fake_cluster, client_of_role):
@@ -107,24 +105,37 @@ def test_the_route_is_bounded(fake_cluster, client_of_role):
     assert client.get("/api/v1/store/bytes?kind=secrets").status_code == 422
     assert client.get("/api/v1/store/bytes?kind=consumequeue&topic=..").status_code == 400
     assert client.get("/api/v1/store/bytes?kind=consumequeue&topic=x").status_code == 404
-    assert len(json.loads(client.get("/api/v1/store/bytes?length=65536").content)["hex"]) == 2 * 65536
+    assert len(json.loads(body_of(client.get("/api/v1/store/bytes?length=65536")))["hex"]) == 2 * 65536
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"length": "65536"},
+        {"kind": "consumequeue", "topic": "TopicX", "queue": "1"},
+        {"kind": "index", "offset": "4040", "length": "2000"},
+        {"kind": "checkpoint"},
+    ],
+)
+def test_the_answer_is_what_the_contract_says(fake_cluster, client_of_role, asked):
+    found = json.loads(body_of(client_of_role("viewer").get("/api/v1/store/bytes", asked)))
+    assert schemas.schema_of(Look).model_validate(found).model_dump() == found
 
 
 def test_each_byte_stands_in_one_run_of_the_field_it_belongs_to():
-    look = shown(Viewer(golden_directory()).look(Place(offset=5, length=300)))["look"]
-    fields = {field["id"]: field for piece in look["pieces"] for field in piece["fields"]}
-    at = look["at"]
-    for line in lines(look):
-        assert line["at"].strip() == f"{at:,}"
-        for run in line["runs"]:
-            length = len(run["hex"].split())
-            assert (
-                fields[run["id"]]["at"] <= at
-                and at + length <= fields[run["id"]]["at"] + fields[run["id"]]["length"]
-            )
+    found = shown(Viewer(golden_directory()).look(Place(offset=5, length=300)))
+    look, at = found.look, found.look.at
+    begun = set()
+    for line in found.lines:
+        assert line.at.strip() == f"{at:,}"
+        for run in line.runs:
+            length = len(run.hex.split())
+            assert run.field.at <= at and at + length <= run.field.at + run.field.length
+            assert run.is_first == (run.field.id not in begun)
+            begun.add(run.field.id)
             at += length
-    assert at == look["at"] + look["length"]
-    assert "".join(run["hex"] for line in lines(look) for run in line["runs"]).replace(" ", "") == look["hex"]
+    assert at == look.at + look.length
+    assert "".join(run.hex for line in found.lines for run in line.runs).replace(" ", "") == look.hex
 
 
 async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkeypatch):  # noqa: F811
@@ -135,19 +146,18 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     end = known.wrote
     look = await cluster.look_at(Place(offset=end))
     assert (
-        look["pieces"][0]["sentence"].startswith(f"Never written: the log ends at {end:,}")
-        and look["source"] == "measured in the running broker"
+        look.pieces[0].sentence.startswith(f"Never written: the log ends at {end:,}")
+        and look.source == "measured in the running broker"
     )
-    units = (await cluster.look_at(Place("consumequeue", topic="orders")))["pieces"]
-    assert [piece["what"] for piece in units] == ["unit", "unit", "unit", "room"] and all(
-        not piece["tone"] for piece in units
+    units = (await cluster.look_at(Place("consumequeue", topic="orders"))).pieces
+    assert [piece.what for piece in units] == ["unit", "unit", "unit", "room"] and all(
+        not piece.tone for piece in units
     )
     first = await cluster.look_at(Place())
-    size = first["pieces"][0]["length"]
+    size = first.pieces[0].length
     monkeypatch.setattr(store.status, "positions", lambda: replace(known, flushed=size, dispatched=2 * size))
     tones = [
-        (piece["title"][:6], piece["sentence"][:29])
-        for piece in (await cluster.look_at(Place(length=end)))["pieces"]
+        (piece.title[:6], piece.sentence[:29]) for piece in (await cluster.look_at(Place(length=end))).pieces
     ]
     assert tones == [
         ("record", ""),
@@ -156,10 +166,10 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     ]
     waits = next(
         jump
-        for jump in (await cluster.look_at(Place(offset=2 * size)))["jumps"]
-        if jump["title"].startswith("Index entry of its key")
+        for jump in (await cluster.look_at(Place(offset=2 * size))).jumps
+        if jump.title.startswith("Index entry of its key")
     )
-    assert (waits["pointer"], waits["why"]) == (None, "it is not dispatched yet")
+    assert (waits.pointer, waits.why) == (None, "it is not dispatched yet")
 
 
 async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_start_made_of_them(tmp_path):
@@ -175,17 +185,14 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
     try:
         end = store.status.positions().confirmed
         look = await inspected.look_at(Place(offset=end))
-        assert (
-            "what a start made of them in memory" in look["source"]
-            and f"{end:,}" in look["pieces"][0]["sentence"]
-        )
+        assert "what a start made of them in memory" in look.source and f"{end:,}" in look.pieces[0].sentence
         topic, queue_id = store.queues()[0]
         units = await inspected.look_at(
             Place("consumequeue", topic=topic, queue=queue_id, unit=store.reads.min_offset(topic, queue_id))
         )
-        assert units["pieces"][0]["what"] in ("unit", "hole")
+        assert units.pieces[0].what in ("unit", "hole")
         plain = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
-        assert (await inspected.look_at(Place()))["pieces"] == Viewer(plain).look(Place())["pieces"]
+        assert (await inspected.look_at(Place())).pieces == Viewer(plain).look(Place()).pieces
     finally:
         store.close()
 
@@ -212,5 +219,5 @@ def test_bytes_that_say_nothing_sensible_are_shown_all_the_same(kind, tmp_path):
         paths[kind].write_bytes(data)
         at = chance.randrange(3000)
         look = viewer.look(Place(kind, offset=at, topic="TopicX", queue=1))
-        assert len(look["hex"]) == 2 * look["length"] > 0
+        assert len(look.hex) == 2 * look.length > 0
         shown(look)

@@ -540,12 +540,11 @@ async def test_files_are_listed_by_kind_and_those_of_queues_in_parts(cluster):
 async def test_a_lookup_is_explained_step_by_step(cluster):
     receipts = await _fill(cluster)
     steps = await cluster.explain("orders", "key-3")
-    assert steps[0]["step"] == "hash"
-    kept = [step for step in steps if step["step"] == "entry" and step["kept"]]
-    assert [step["log_offset"] for step in kept] == [int(receipts[3]["log_offset"])]
-    assert steps[-1]["why"] == "there is no older file" and not [
-        step for step in steps if step["step"] in ("behind", "gone")
-    ]
+    assert steps[0].step == "hash"
+    kept = [step for step in steps if step.step == "entry" and step.kept]
+    assert [step.log_offset for step in kept] == [int(receipts[3]["log_offset"])]
+    assert steps[-1].why == "there is no older file"
+    assert not [step for step in steps if step.step in ("behind", "gone")]
 
 
 async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(cluster):

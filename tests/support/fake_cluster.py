@@ -38,12 +38,23 @@ from broker_store.engine.status.store_facts import (
 )
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.facts import dispatch, exposure, write_path
-from broker_store.facts.bytes import MAX_BYTES, Viewer
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import MAX_BYTES
+from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.cache import CachedFile, CachedTotal, LogEnds, Memory
 from broker_store.facts.chains import ChainKey, Chains, LongChain
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.fields import to_log
-from broker_store.facts.journey import stop
+from broker_store.facts.explain import (
+    BehindStep,
+    ChainEndStep,
+    EntryStep,
+    FileStep,
+    HashStep,
+    LookupStep,
+    SlotStep,
+    StopStep,
+)
+from broker_store.facts.journey.stop import Journey, JourneyMessage, stop
 from broker_store.facts.layout import (
     Jumps,
     LayoutOfEach,
@@ -54,6 +65,7 @@ from broker_store.facts.layout import (
     StartFacts,
     TopicLayout,
 )
+from broker_store.facts.pointers import to_log
 from broker_store.facts.slots import Cell, HeatMap
 from broker_store.facts.timeline import (
     Cliff,
@@ -89,6 +101,7 @@ from mqadmin.jobs.facts import ResendPlan, TopicOfLetters
 from mqadmin.views.store.cache.facts import CachePicture, ReadingGroup, ReadTotals
 from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.store.layout.facts import Both
+from mqadmin.waiting import MessageFate
 from tests.support import left_behind, stores
 
 MIB = 1 << 20
@@ -1071,25 +1084,21 @@ class FakeCluster:
             newest_ms=now_ms - 5_400_000 if count else None,
         )
 
-    def fate(self, stored) -> dict | None:
+    def fate(self, stored) -> MessageFate | None:
         """That of a few messages of the topic orders, one of each kind."""
         kind = {44: "delayed", 45: "prepared", 46: "timed", 47: "retry", 48: "dead"}.get(stored.queue_offset)
         if kind is None:
             return None
-        group = {"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind)
-        due_ms = self._now_ms() + 41_000 if kind in ("delayed", "timed") else None
-        return {
-            "kind": kind,
-            "waits": kind != "dead",
-            "due_ms": due_ms,
-            "topic": "payments",
-            "queue_id": 3 if kind in ("delayed", "prepared") else None,
-            # fmt: skip
-            "level": 16 if kind == "delayed" else None,
-            "checks": 2 if kind == "prepared" else None,
-            "group": group,
-            "recalls": None,
-        }
+        return MessageFate(
+            kind=kind,
+            waits=kind != "dead",
+            due_ms=self._now_ms() + 41_000 if kind in ("delayed", "timed") else None,
+            topic="payments",
+            queue_id=3 if kind in ("delayed", "prepared") else None,
+            level=16 if kind == "delayed" else None,
+            checks=2 if kind == "prepared" else None,
+            group={"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind),
+        )
 
     def create_group(self, name, **settings):
         self.asked.append(("create_group", name, settings))
@@ -1188,29 +1197,86 @@ class FakeCluster:
     async def pull(self, topic, queue_id, offset, limit, wait_ms) -> Found:
         return await self.messages_at(topic, queue_id, 0 if offset is None else offset, limit)
 
-    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[dict]:
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[LookupStep]:
         self._running()
-        now_ms, file, hashed = self._now_ms(), "20251123050000000", 1_182_734_551
-        entry = {
-            "file": file,
-            "hash": hashed,
-            "at_ms": now_ms - 4_000,
-            "counts": True,
-            "kept": True,
-            "message_id": None,
-        }
-        steps = [
-            {"step": "hash", "key": f"{topic}#{key}", "hash": hashed},
-            {"step": "file", "file": file, "begin_ms": now_ms - 39_600_000, "end_ms": now_ms, "entries": 7_204_110, "used": True, "why": "its time range overlaps the one asked for"},
-            {"step": "slot", "file": file, "slot": 2_734_551, "of": 5_000_000, "entry": 7_204_110, "at": 10_938_244, "why": "entry 7,204,110 is its newest"},
-            {"step": "entry", "entry": 7_204_110, "at": 164_082_240, "log_offset": 40_000, "previous": 401_223, **entry, "message_id": "0A00030E1BC863947C6B000000000028", "why": "the message has this key"},
-            {"step": "entry", "entry": 401_223, "at": 28_024_500, "log_offset": 12_000, "previous": 300, **entry, "hash": 99_120, "counts": False, "kept": False, "why": "another hash that shares the slot"},
-            {"step": "entry", "entry": 300, "at": 20_006_040, "log_offset": 10_000, "previous": 0, **entry, "kept": False, "why": "another key of the same hash: the " "message is of topic orders and has " "order-7"},
-            {"step": "chain end", "file": file, "why": "no older entry is in this slot"},
-            {"step": "behind", "log_offset": 52_000, "bytes": 4_000, "why": "the index is filled up to position " "52,000 of 56,000: messages behind are " "not found yet"},
-            {"step": "stop", "why": "there is no older file", "messages": 1, "counted": 2, "entries": 3, "files": 1, "total_us": 212.0},
-        ]  # fmt: skip
-        return [{"us": 11.5, **step} for step in steps]
+        now_ms, file, hashed, us = self._now_ms(), "20251123050000000", 1_182_734_551, 11.5
+
+        def entry(number: int, at: int, log_offset: int, previous: int, why: str, **more) -> EntryStep:
+            said = {"hash": hashed, "counts": True, "kept": False, "message_id": None} | more
+            return EntryStep(
+                us=us,
+                file=file,
+                entry=number,
+                at=at,
+                log_offset=log_offset,
+                at_ms=now_ms - 4_000,
+                previous=previous,
+                why=why,
+                **said,
+            )
+
+        return [
+            HashStep(us=us, key=f"{topic}#{key}", hash=hashed),
+            FileStep(
+                us=us,
+                file=file,
+                begin_ms=now_ms - 39_600_000,
+                end_ms=now_ms,
+                entries=7_204_110,
+                used=True,
+                why="its time range overlaps the one asked for",
+            ),
+            SlotStep(
+                us=us,
+                file=file,
+                slot=2_734_551,
+                of=5_000_000,
+                entry=7_204_110,
+                at=10_938_244,
+                why="entry 7,204,110 is its newest",
+            ),
+            entry(
+                7_204_110,
+                164_082_240,
+                40_000,
+                401_223,
+                "the message has this key",
+                kept=True,
+                message_id="0A00030E1BC863947C6B000000000028",
+            ),
+            entry(
+                401_223,
+                28_024_500,
+                12_000,
+                300,
+                "another hash that shares the slot",
+                hash=99_120,
+                counts=False,
+            ),
+            entry(
+                300,
+                20_006_040,
+                10_000,
+                0,
+                "another key of the same hash: the message is of topic orders and has order-7",
+            ),
+            ChainEndStep(us=us, file=file, why="no older entry is in this slot"),
+            BehindStep(
+                us=us,
+                log_offset=52_000,
+                bytes=4_000,
+                why="the index is filled up to position 52,000 of 56,000: messages behind are not found yet",
+            ),
+            StopStep(
+                us=us,
+                why="there is no older file",
+                messages=1,
+                counted=2,
+                entries=3,
+                files=1,
+                total_us=212.0,
+            ),
+        ]
 
     async def index_slots(self, name) -> HeatMap:
         return HeatMap(**self._heat_map(name))
@@ -1317,7 +1383,7 @@ class FakeCluster:
     def watched_chains(self, name) -> Chains:
         return async_to_sync(self.index_chains)(name)
 
-    def journey(self, log_offset) -> dict:
+    def journey(self, log_offset) -> Journey:
         """One that goes on: a group comes on by a message a second, and another waits."""
         self._running()
         stored, at = (
@@ -1361,24 +1427,28 @@ class FakeCluster:
             stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms)
             for event in self._events(stored.unique_key)
         ]
-        message = {"message_id": stored.message_id, "offset_message_id": stored.offset_id, "topic": stored.topic, "queue_id": 0, "queue_offset": stored.queue_offset, "log_offset": log_offset,
-                   "tag": stored.tags, "keys": list(stored.keys), "keys_left_out": 0}  # fmt: skip
-        return {
-            "at_ms": self._now_ms(),
-            "source": "invented",
-            "message": message,
-            "stops": stops,
-            "complete": True,
-            "reason": "",
-        }
+        message = JourneyMessage(
+            message_id=stored.message_id,
+            offset_message_id=stored.offset_id,
+            topic=stored.topic,
+            queue_id=0,
+            queue_offset=stored.queue_offset,
+            log_offset=log_offset,
+            tag=stored.tags,
+            keys=list(stored.keys),
+            keys_left_out=0,
+        )
+        return Journey(
+            at_ms=self._now_ms(), source="invented", message=message, stops=stops, complete=True, reason=""
+        )
 
-    async def journey_of(self, log_offset) -> dict:
+    async def journey_of(self, log_offset) -> Journey:
         return self.journey(log_offset)
 
-    async def look_at(self, place, most=MAX_BYTES) -> dict:
+    async def look_at(self, place, most=MAX_BYTES) -> Look:
         """Of a store that the real broker wrote: bytes are not invented."""
         self._running()
-        return Viewer(golden_directory(), most=most).look(place)
+        return Viewer(golden_directory(), max_usual=most).look(place)
 
     async def offset_by_time(self, topic, queue_id, time_ms) -> int:
         return self._queue(topic, queue_id).max_offset // 2

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from broker_store.engine.status.store_facts import Flag
 from broker_store.facts.chains import Chains
+from broker_store.facts.explain import LookupStep
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin.facts.groups import GroupDetail, Member, Subscription
 from mqadmin.facts.overview import State
 from mqadmin.facts.topics import TopicDetail
+from mqadmin.waiting import MessageFate
 from tests.support.fake_cluster import BORN_HOST, STORE_HOST, FakeCluster
 from tests.support.payloads import PAYLOADS
 
@@ -82,26 +84,25 @@ class HostileCluster(FakeCluster):
             "complete": True,
         }
 
-    def fate(self, stored) -> dict:
+    def fate(self, stored) -> MessageFate:
         """Its producer's group is what a client wrote; topics and groups that lead somewhere were checked."""
-        facts = {
-            "kind": "prepared",
-            "waits": True,
-            "due_ms": None,
-            "topic": "payments",
-            "queue_id": 3,
-            "level": None,
-            "checks": 1,
-            "recalls": None,
-        }
-        return facts | {"group": self.payloads[stored.queue_offset % len(self.payloads)]}
+        return MessageFate(
+            kind="prepared",
+            waits=True,
+            due_ms=None,
+            topic="payments",
+            queue_id=3,
+            checks=1,
+            group=self.payloads[stored.queue_offset % len(self.payloads)],
+        )
 
-    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[dict]:
-        steps = [
-            step | {"why": text, "key": text}
-            for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[LookupStep]:
+        """The payloads in every text of the steps."""
+        steps = zip(self.payloads, await super().explain(topic, key), strict=False)
+        return [
+            replace(step, **{name: text for name in ("why", "key", "message_id") if hasattr(step, name)})
+            for text, step in steps
         ]
-        return [step | {"message_id": step["why"]} if "message_id" in step else step for step in steps]
 
     async def index_chains(self, name) -> Chains:
         told = await super().index_chains(name)

@@ -27,9 +27,7 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
                  "group", "topic", "queue_id"}],
                   "complete"}: the oldest that wait
     retries(group)  {"delayed", "levels": [{"level", "delay_ms", "count", "due_ms"}], "complete"}
-    fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id",
-                    "level", "checks", "group",
-                  "recalls"} of a message that is on its way, None of any other
+    fate(stored)    what becomes of a message that is on its way, None of any other
     disk(), disk_forecast(hours)  see facts/disk.py; timeline(group, hours), facts/timeline.py
     Found        what the message searches give
 """
@@ -58,13 +56,16 @@ from broker_store.engine.status.store_facts import (
 )
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.facts import dispatch, exposure, write_path
-from broker_store.facts.bytes import MAX_BYTES, Place, Viewer
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import MAX_BYTES, Place
+from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.chains import Chains, chains
 from broker_store.facts.directory import File, StoreDirectory
 from broker_store.facts.dispatch import Flushing, Race
-from broker_store.facts.explain import explain
+from broker_store.facts.explain import LookupStep, explain
 from broker_store.facts.exposure import Exposure, ScanRate
-from broker_store.facts.journey import journey
+from broker_store.facts.journey.journey import journey
+from broker_store.facts.journey.stop import Journey
 from broker_store.facts.knowing import FromFiles, Knowing
 from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
 from broker_store.facts.slots import HeatMap, header_of, heat_map
@@ -352,15 +353,15 @@ class EmbeddedCluster:
         parts = None if self._process is None else self._process.parts
         return FromFiles(self.directory()) if parts is None else FromBroker(parts, self.call)
 
-    async def look_at(self, place: Place, most: int = MAX_BYTES) -> dict:
-        """A stretch of a file of the store with its fields: see broker_store/facts/bytes.py."""
+    async def look_at(self, place: Place, most: int = MAX_BYTES) -> Look:
+        """A stretch of a file of the store with its fields: see broker_store/facts/bytes/look.py."""
         return await self._in_thread(lambda: Viewer(self.directory(), self.knowing(), most).look(place))
 
-    def journey(self, log_offset: int) -> dict:
-        """The stops of one message: see broker_store/facts/journey.py. In a thread."""
+    def journey(self, log_offset: int) -> Journey:
+        """The stops of one message: see broker_store/facts/journey/. In a thread."""
         return journey(self.directory(), self.knowing(), log_offset)
 
-    async def journey_of(self, log_offset: int) -> dict:
+    async def journey_of(self, log_offset: int) -> Journey:
         return await self._in_thread(self.journey, log_offset)
 
     async def queue_files(self, search: str, begin: int, count: int) -> tuple[list[QueueFile], int]:
@@ -388,7 +389,7 @@ class EmbeddedCluster:
 
     async def explain(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64
-    ) -> list[dict]:
+    ) -> list[LookupStep]:
         """The steps of a key lookup, see facts/explain.py."""
         end_ms, positions = FOR_EVER_MS if end_ms is None else end_ms, self._parts.store.status.positions()
         return await self._in_thread(
@@ -972,7 +973,7 @@ class EmbeddedCluster:
     def waiting(self) -> dict:
         return waiting.picture(self._parts)
 
-    def fate(self, stored: StoredMessage) -> dict | None:
+    def fate(self, stored: StoredMessage) -> waiting.MessageFate | None:
         return waiting.fate(self._parts, stored)
 
     async def halves(self, limit: int = SHOWN_HALVES) -> dict:

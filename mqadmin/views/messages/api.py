@@ -1,4 +1,4 @@
-"""Messages: send, read a queue, find by key, id and time, look at one with its bytes in the log."""
+"""Messages: send, read a queue, find by key, id and time, show one with its bytes in the log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
 from broker_store.errors import FormatError, NotFoundError
+from broker_store.facts.journey.stop import Journey
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.rest import callers, http, new_messages
@@ -16,6 +17,7 @@ from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin.api import schemas
+from mqadmin.api.answers import facts_answer
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.messages import Found
 from mqadmin.views.topics.facts import found_topic
@@ -181,13 +183,14 @@ async def trace_of_message(request: HttpRequest, message_id: str):
     }
 
 
-@router.get("/messages/{message_id}/journey", response=dict[str, Any])
+@router.get("/messages/{message_id}/journey", response=schemas.schema_of(Journey))
 async def journey_of_message(
     request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
-):
+) -> HttpResponseBase:
     """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries,
     dead letter, and what its clients wrote."""
-    return schemas.facts(await current_cluster().journey_of((await _message(message_id, topic)).log_offset))
+    message = await _message(message_id, topic)
+    return await facts_answer(await current_cluster().journey_of(message.log_offset))
 
 
 @router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))

@@ -5,21 +5,20 @@ from __future__ import annotations
 import time
 
 from asgiref.sync import sync_to_async
+from django.http import HttpRequest
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
 from broker_store.errors import NotFoundError
-from broker_store.facts.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
-from broker_store.facts.bytes import record_view
 from broker_store.formats import names
-from broker_store.formats.message_id import host_text
 from broker_store.rest.http import MAX_LIMIT
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.messages import Found
 from mqadmin.views.asked import one_of, text, whole
+from mqadmin.views.messages.facts import Neighbours, row_of, shown_message
 from mqadmin.views.page import WrongField, draw, of_field, page, trouble, window
-from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
-from mqadmin.views.store.journey.facts import journey_context
+from mqadmin.views.store.journey.facts import shown_journey
 from mqadmin.web.answers import cut, in_pieces
 
 LIMIT = 32
@@ -47,12 +46,12 @@ async def messages(request):
     if way:
         try:
             if way == "id":
-                found = await cluster.find_by_id(asked["id"], asked["topic"] or None)
+                found = await cluster.find_by_id(asked.get("id", ""), asked.get("topic") or None)
                 if len(found.messages) == 1:
                     return redirect("message", log_offset=found.messages[0].log_offset)
             else:
                 found = await _search(cluster, way, asked)
-            rows = await sync_to_async(lambda: [_row(message) for message in found.messages])()
+            rows = await sync_to_async(lambda: [row_of(message) for message in found.messages])()
             context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
         except WrongField as error:
             context["problem"], context["errors"], status = (
@@ -67,55 +66,51 @@ async def messages(request):
     return await draw(request, "messages/page.html", context, status)
 
 
-async def _search(cluster, way: str, asked: dict) -> Found:
-    if not asked["topic"]:
+async def _search(cluster, way: str, asked: dict[str, str]) -> Found:
+    typed_topic, typed_key = asked.get("topic"), asked.get("key")
+    if not typed_topic:
         raise WrongField("topic", "Name the topic to look in.")
     with of_field("topic"):
-        topic = names.check_topic(asked["topic"])
+        topic = names.check_topic(typed_topic)
     with of_field("limit"):
-        limit = whole(asked["limit"], LIMIT, MAX_LIMIT, least=1)
+        limit = _limit(asked)
     if way == "key":
-        if not asked["key"]:
+        if not typed_key:
             raise WrongField("key", "Give the key: a value of KEYS or the message id that the producer made.")
-        return await cluster.find_by_key(topic, asked["key"], *window(asked), limit)
+        return await cluster.find_by_key(topic, typed_key, *window(asked), limit)
     if way == "time":
         begin_ms, end_ms = window(asked)
-        return await cluster.find_by_time(topic, begin_ms if asked["from"] else None, end_ms, limit)
+        return await cluster.find_by_time(topic, begin_ms if asked.get("from") else None, end_ms, limit)
     with of_field("queue"):
-        queue = whole(asked["queue"], 0, (1 << 31) - 1)
+        queue = whole(asked.get("queue"), 0, (1 << 31) - 1)
     with of_field("offset"):
-        offset = whole(asked["offset"], 0)
+        offset = whole(asked.get("offset"), 0)
     return await cluster.messages_at(topic, queue, offset, limit)
 
 
-def _row(message) -> dict:
-    return {
-        "message": message,
-        "preview": preview_of(message),
-        "keys": " ".join(message.keys[:SHOWN_KEYS]),
-        "body_bytes": len(message.body),
-    }
+def _limit(asked: dict[str, str]) -> int:
+    return whole(asked.get("limit"), LIMIT, MAX_LIMIT, least=1)
 
 
-def _neighbours(request, way: str, asked: dict, found: Found) -> dict | None:
-    """Addresses of the stretch before and behind, for a search by offset."""
-    if way != "offset" or found.min_offset is None:
+def _neighbours(request: HttpRequest, way: str, asked: dict[str, str], found: Found) -> Neighbours | None:
+    """Return the addresses of other stretches, for a search by offset."""
+    first, end = found.min_offset, found.max_offset
+    if way != "offset" or first is None or end is None:
         return None
-    limit, offset = whole(asked["limit"], LIMIT, MAX_LIMIT, least=1), whole(asked["offset"], 0)
+    limit, offset = _limit(asked), whole(asked.get("offset"), 0)
 
     def address(at: int) -> str:
         query = request.GET.copy()
         query["offset"] = str(at)
         return f"{reverse('messages')}?{query.urlencode()}"
 
-    before = address(max(found.min_offset, offset - limit)) if offset > found.min_offset else None
-    behind = (
-        address(found.next_offset)
-        if found.next_offset is not None and found.next_offset < found.max_offset
-        else None
+    following = found.next_offset
+    return Neighbours(
+        before=address(max(first, offset - limit)) if offset > first else None,
+        behind=address(following) if following is not None and following < end else None,
+        oldest=address(first),
+        newest=address(max(first, end - limit)),
     )
-    newest = address(max(found.min_offset, found.max_offset - limit))
-    return {"before": before, "behind": behind, "oldest": address(found.min_offset), "newest": newest}
 
 
 @page()
@@ -127,28 +122,13 @@ async def message(request, log_offset):
     return await draw(
         request,
         "messages/message.html",
-        lambda: {"fate": fate, "damage": damage, **journey_context(found), **_facts(stored, raw)},
+        lambda: {
+            "fate": fate,
+            "damage": damage,
+            **fields_of(shown_journey(found)),
+            **fields_of(shown_message(stored, raw)),
+        },
     )
-
-
-def _facts(stored, raw: bytes) -> dict:
-    """What the page shows of the message itself. In a thread: its producer chose how much there is to
-    show."""
-    properties = sorted(stored.properties.items())
-    return {
-        "message": stored,
-        "hosts": {"born": host_text(stored.born_host), "store": host_text(stored.store_host)},
-        "keys": stored.keys[:SHOWN_KEYS],
-        "keys_left_out": max(0, len(stored.keys) - SHOWN_KEYS),
-        "properties": properties[:SHOWN_PROPERTIES],
-        "properties_count": len(properties),
-        **shown(record_view(raw, stored.log_offset, SHOWN_BYTES)),
-        "flat": True,
-        "raw_bytes": len(raw),
-        "record_end": stored.log_offset + len(raw),
-        "body_bytes": len(stored.body),
-        "body": view_of(stored),
-    }
 
 
 @page()
@@ -166,7 +146,7 @@ async def message_bytes(request, log_offset, part):
 async def message_journey(request, log_offset):
     """The stops of a message: a piece of its page, fetched again when a stop moved."""
     found = await current_cluster().journey_of(log_offset)
-    return await draw(request, "store/journey/stops.html", lambda: journey_context(found))
+    return await draw(request, "store/journey/stops.html", lambda: fields_of(shown_journey(found)))
 
 
 PAGES = (

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
-from broker_store.facts.bytes import KINDS, MAX_BYTES, Place
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import MAX_BYTES, Kind, Place
 from mqadmin.api import schemas
+from mqadmin.api.answers import facts_answer
 from mqadmin.cluster.current import current_cluster
 
 router = Router()
 Whole = Annotated[schemas.Int64 | None, Query(ge=0)]
 
 
-@router.get("/bytes", response=dict[str, Any])
+@router.get("/bytes", response=schemas.schema_of(Look))
 async def bytes_of_files(
     request: HttpRequest,
-    kind: Literal[*KINDS] = "commitlog",  # type: ignore[valid-type]  # mypy wants the words here
+    kind: Kind = "commitlog",
     offset: Annotated[
         schemas.Int64 | None,
         Query(
@@ -36,9 +39,8 @@ async def bytes_of_files(
     length: Annotated[
         int | None, Query(ge=1, le=MAX_BYTES, description="of a record, or a few units, when absent")
     ] = None,
-):
+) -> HttpResponseBase:
     """Hex of a stretch of any file, cut into pieces with fields: value, meaning, whether it is right, and the
     parameters of where it points to."""
-    return schemas.facts(
-        await current_cluster().look_at(Place(kind, offset, topic, queue, unit, name, slot, entry, length))
-    )
+    place = Place(kind, offset, topic, queue, unit, name, slot, entry, length)
+    return await facts_answer(await current_cluster().look_at(place))

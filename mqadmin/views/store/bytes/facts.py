@@ -2,91 +2,179 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from broker_store.facts.bytes.field import Field
+from broker_store.facts.bytes.look import Jump, Look, Piece, RecordBytes, Tone
+from broker_store.facts.pointers import Pointer
+from broker_store.units import fields_of
 from mqadmin.templatetags.units import moment_text
 
-LINE = 16
-SHOWN_BYTES = 4 << 10  # of one look on a page; more by REST and command
+LINE_BYTES = 16
+SHOWN_BYTES = 4 << 10  # of one look on a page; REST and the command give more
 COLOURS = 8
 
 
-def shown(look: dict) -> dict:
-    """What the templates hex.html and fields.html take: the look with addresses, and the lines
-    of its bytes."""
-    number = 0
-    for piece in look["pieces"]:
-        for field in piece["fields"]:
-            # Each field once a page by a name of its own, so that its bytes and its row find each other.
-            field |= {
-                "id": field["name"] if piece is look["pieces"][0] else f"{field['name']}-{number}",
-                "colour": number % COLOURS,
-            }
-            field |= {"href": address(field["pointer"]), "from": field["at"] - piece["at"]}
-            number += 1
-    places = {name: look.get(name) and address(look[name]) for name in ("before", "behind")}
-    jumps = [one | {"href": address(one["pointer"])} for one in look.get("jumps", ())]
-    measured = (
-        f"Read by position at {moment_text(look.get('at_ms'))} UTC; how far the store is written, "
-        f"dispatched and on the disk was {look.get('source')}."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownField(Field):
+    """A field with what its row and its bytes have in common."""
+
+    id: str  # of one page
+    colour: int  # below COLOURS
+    href: str  # "": it leads nowhere
+    start: int  # bytes from the beginning of its piece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPiece:
+    """A piece with its rows."""
+
+    title: str
+    at: int
+    sentence: str
+    tone: Tone
+    fields: list[ShownField]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJump(Jump):
+    """A jump with its address."""
+
+    href: str  # "": there is no such place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The bytes of one field in one line."""
+
+    field: ShownField | None  # None: they belong to no field
+    is_first: bool  # of the runs of the field
+    hex: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """LINE_BYTES bytes."""
+
+    at: str
+    runs: list[Run]
+    pad: str  # instead of the hex of bytes that the last line does not have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownBytes:
+    """What the templates hex.html and fields.html take."""
+
+    look: Look | RecordBytes
+    pieces: list[ShownPiece]
+    lines: list[Line]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLook(ShownBytes):
+    """What the page of the byte viewer takes."""
+
+    jumps: list[ShownJump]
+    before: str  # an address, "" at the beginning
+    behind: str  # an address, "" at the end
+    measured: str
+    says: Piece | None  # the first piece where its sentence says more than its fields
+    message_at: int | None  # the log offset of the first piece's message
+
+
+def shown(look: Look) -> ShownLook:
+    """Return what the page of the byte viewer shows of a stretch."""
+    first = look.pieces[0]
+    return ShownLook(
+        **fields_of(shown_bytes(look)),
+        jumps=[ShownJump(**fields_of(jump), href=address(jump.pointer)) for jump in look.jumps],
+        before=address(look.before),
+        behind=address(look.behind),
+        measured=f"Read by position at {moment_text(look.at_ms)} UTC; how far the store is written, "
+        f"dispatched and on the disk was {look.source}.",
+        says=first if first.sentence and (first.tone or not first.fields) else None,
+        message_at=first.at if first.what == "record" and first.tone != "bad" else None,
     )
-    first = look["pieces"][0]
-    is_message = first["what"] == "record" and first["tone"] != "bad"
-    return {
-        "look": look,
-        "lines": lines(look),
-        "jumps": jumps,
-        "measured": measured,
-        "says": first if first["sentence"] and (first["tone"] or not first["fields"]) else None,
-        "message_at": first["at"] if is_message else None,
-        **places,
-    }
 
 
-def address(pointer: dict | None) -> str:
-    return "" if pointer is None else f"{reverse('bytes')}?{urlencode(pointer)}"
+def shown_bytes(look: Look | RecordBytes) -> ShownBytes:
+    """Return the bytes of a stretch in lines, and its fields in rows."""
+    pieces = _shown_pieces(look.pieces)
+    return ShownBytes(look=look, pieces=pieces, lines=_lines(look, pieces))
 
 
-def lines(look: dict) -> list[dict]:
-    """[{"at", "runs": [{"id", "title", "colour", "href", "first", "hex", "text"}], "pad"}]: a run is the
-    bytes of one field in one line."""
-    data, start = bytes.fromhex(look["hex"]), look["at"]
-    width = len(f"{start + len(data):,}")
-    owners: list[dict | None] = [None] * len(data)
-    for piece in look["pieces"]:
-        for field in piece["fields"]:
-            first, last = max(field["at"] - start, 0), min(field["at"] + field["length"] - start, len(data))
-            if last > first:
-                owners[first:last] = [field] * (last - first)
-    found, begun = [], set()
-    for at in range(0, len(data), LINE):
-        runs: list[dict] = []
-        for place in range(at, min(at + LINE, len(data))):
-            owner = owners[place]
-            if not runs or runs[-1]["owner"] is not owner:
-                runs.append({"owner": owner, "hex": [], "text": "", **_look_of(owner, begun)})
-            runs[-1]["hex"].append(f"{data[place]:02x}")
-            runs[-1]["text"] += chr(data[place]) if 0x20 <= data[place] < 0x7F else "·"
-        for run in runs:
-            run["hex"] = " ".join(run["hex"])
+def _shown_pieces(pieces: list[Piece]) -> list[ShownPiece]:
+    found: list[ShownPiece] = []
+    number = 0
+    for piece in pieces:
+        fields = []
+        for field in piece.fields:
+            # A name of its own for each field of the page, so that its bytes and its row find each other
+            id = f"{field.name}-{number}" if found else field.name
+            fields.append(_shown_field(field, piece, id, number % COLOURS))
+            number += 1
         found.append(
-            {"at": f"{start + at:>{width},}", "runs": runs, "pad": " " * (3 * max(0, at + LINE - len(data)))}
+            ShownPiece(
+                title=piece.title, at=piece.at, sentence=piece.sentence, tone=piece.tone, fields=fields
+            )
         )
     return found
 
 
-def _look_of(field: dict | None, begun: set[str]) -> dict:
-    if field is None:
-        return {"id": ""}
-    is_first = field["id"] not in begun
-    begun.add(field["id"])
-    return {
-        "id": field["id"],
-        "title": field["title"],
-        "colour": field["colour"],
-        "href": field["href"],
-        "first": is_first,
-        "wrong": field["right"] is False,
-    }
+def _shown_field(field: Field, piece: Piece, id: str, colour: int) -> ShownField:
+    return ShownField(
+        **fields_of(field),
+        id=id,
+        colour=colour,
+        href=address(field.pointer),
+        start=field.at - piece.at,
+    )
+
+
+def address(pointer: Pointer | None) -> str:
+    """Return the address of the page that shows the bytes of a place; "" for none."""
+    return "" if pointer is None else f"{reverse('bytes')}?{urlencode(fields_of(pointer))}"
+
+
+def _lines(look: Look | RecordBytes, pieces: list[ShownPiece]) -> list[Line]:
+    data = bytes.fromhex(look.hex)
+    width = len(f"{look.at + len(data):,}")
+    owners: list[ShownField | None] = [None] * len(data)
+    for piece in pieces:
+        for field in piece.fields:
+            first, end = max(field.at - look.at, 0), min(field.at + field.length - look.at, len(data))
+            if end > first:
+                owners[first:end] = [field] * (end - first)
+    found: list[Line] = []
+    begun: set[str] = set()
+    for at in range(0, len(data), LINE_BYTES):
+        end = min(at + LINE_BYTES, len(data))
+        found.append(
+            Line(
+                at=f"{look.at + at:>{width},}",
+                runs=_runs(data, owners, at, end, begun),
+                pad=" " * (3 * (at + LINE_BYTES - end)),
+            )
+        )
+    return found
+
+
+def _runs(data: bytes, owners: list[ShownField | None], start: int, end: int, begun: set[str]) -> list[Run]:
+    """Return the runs of one line; `begun` has the ids of the fields that earlier runs belong to."""
+    runs: list[Run] = []
+    while start < end:
+        field, stop = owners[start], start + 1
+        while stop < end and owners[stop] is field:
+            stop += 1
+        part = data[start:stop]
+        is_first = field is not None and field.id not in begun
+        if field is not None:
+            begun.add(field.id)
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "·" for byte in part)
+        runs.append(Run(field=field, is_first=is_first, hex=part.hex(" "), text=text))
+        start = stop
+    return runs

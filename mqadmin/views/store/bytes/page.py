@@ -4,18 +4,21 @@ lead."""
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
+from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from broker_store.errors import FieldError, NameError_, NotFoundError
-from broker_store.facts.bytes import KINDS, Place
+from broker_store.facts.bytes.place import KINDS, Kind, Place
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.page import capital, draw, page, said
 from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
 
-NUMBERS = ("offset", "unit", "slot", "entry", "queue", "length")
+ASKED = ("topic", "name", "offset", "unit", "slot", "entry", "queue", "length")
 # Which fields of the form belong to which kind of file, in the words of page.js; the rest have only an
 # offset.
 KIND_TITLES = {
@@ -29,11 +32,11 @@ KIND_TITLES = {
 }
 
 
-@page(takes={"kind": one_of(*KINDS), **dict.fromkeys(("topic", "name", *NUMBERS), text)})
-async def bytes_page(request):
+@page(takes={"kind": one_of(*KINDS), **dict.fromkeys(ASKED, text)})
+async def bytes_page(request: HttpRequest) -> HttpResponse:
     cluster = current_cluster()
-    asked = {name: request.GET.get(name, "").strip() for name in ("kind", "topic", "name", *NUMBERS)}
-    asked["kind"] = asked["kind"] or KINDS[0]
+    asked = {name: request.GET.get(name, "").strip() for name in ("kind", *ASKED)}
+    asked["kind"] = kind_of(asked)
     given = {name: value for name, value in asked.items() if value}
     context = {
         "asked": asked,
@@ -41,23 +44,41 @@ async def bytes_page(request):
         "problem": "",
         "look": None,
         "rest": f"/api/v1/store/bytes?{urlencode(given)}",
+        "command": "hex " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items()),
     }
-    context["command"] = "hex " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
     try:
         look = await cluster.look_at(place_of(asked), SHOWN_BYTES)
-        return await draw(request, "store/bytes/page.html", lambda: context | shown(look))
+        return await draw(request, "store/bytes/page.html", lambda: context | fields_of(shown(look)))
     except ValueError as error:
         return await draw(request, "store/bytes/page.html", context | {"problem": f"{error}."}, status=400)
     except (FieldError, NameError_, NotFoundError) as error:
-        context["problem"] = f"{capital(said(error))}."
-    return await draw(request, "store/bytes/page.html", context, status=404 if len(request.GET) else 200)
+        problem = f"{capital(said(error))}."
+    return await draw(
+        request, "store/bytes/page.html", context | {"problem": problem}, status=404 if request.GET else 200
+    )
 
 
-def place_of(asked: dict[str, str]) -> Place:
-    """The place that a query string names. ValueError for what is no number."""
-    numbers = {name: whole(asked[name], None) for name in NUMBERS}
+def kind_of(asked: Mapping[str, str]) -> Kind:
+    """Return the kind of file that a query string names, the first without one."""
+    return next((kind for kind in KINDS if kind == asked.get("kind")), KINDS[0])
+
+
+def place_of(asked: Mapping[str, str]) -> Place:
+    """Return the place that a query string names. ValueError for what is no number."""
+
+    def number(name: str) -> int | None:
+        return whole(asked.get(name), None)
+
     return Place(
-        asked["kind"], topic=asked["topic"], name=asked["name"], **numbers | {"queue": numbers["queue"] or 0}
+        kind_of(asked),
+        offset=number("offset"),
+        topic=asked.get("topic", ""),
+        queue=whole(asked.get("queue"), 0),
+        unit=number("unit"),
+        name=asked.get("name", ""),
+        slot=number("slot"),
+        entry=number("entry"),
+        length=number("length"),
     )
 
 

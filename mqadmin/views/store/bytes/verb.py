@@ -1,10 +1,16 @@
 """manage.py store hex: the bytes of any file of the store, with their fields."""
 
+from collections.abc import Iterator
+
 from broker_store.errors import FormatError
-from broker_store.facts.bytes import KINDS, MAX_BYTES, Place, Viewer
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import KINDS, MAX_BYTES, Place
+from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.directory import StoreDirectory, hex_dump
+from broker_store.facts.pointers import Pointer
 from broker_store.formats import record
 from broker_store.rest.documents import message_document
+from broker_store.units import fact_of, fields_of
 
 
 def add(verb) -> None:
@@ -44,53 +50,45 @@ def hex(command, options) -> None:
     ).check()
     asked = {name: value for name in Place.__slots__ if (value := getattr(place, name)) not in (None, "")}
 
-    def offline(store: StoreDirectory) -> dict:
+    def offline(store: StoreDirectory) -> Look:
         return Viewer(store).look(place)
 
-    look = command.ask(options, lambda broker: broker.get("/store/bytes", **asked), offline)
-    look["message"] = _message(look) if place.kind == "commitlog" else None
+    found = command.ask(options, lambda broker: broker.get("/store/bytes", **asked), offline)
+    look = fact_of(Look, found)
+    message = _message(look) if place.kind == "commitlog" else None
     if command.as_json:
-        command.show(look)
+        command.show(found | {"message": message})
         return
-    command.stdout.write(
-        "\n".join(
-            [
-                f"{look['file']}, {look['length']} bytes from {look['at']} on",
-                *hex_dump(bytes.fromhex(look["hex"]), int(look["at"])),
-            ]
-        )
-    )
-    for piece in look["pieces"]:
-        command.stdout.write(
-            "\n" + ": ".join(filter(None, (f"{int(piece['at']):>16,}  {piece['title']}", piece["sentence"])))
-        )
-        width = max((len(field["title"]) for field in piece["fields"]), default=0)
-        for field in piece["fields"]:
-            command.stdout.write(
-                f"{int(field['at']):>16,}  {field['title']:<{width}}  "
-                f"{field['value']}{_arrow(field['pointer'])}"
-            )
-    for jump in look["jumps"]:
-        command.stdout.write(
-            f"{'':16}  {jump['title']}{_arrow(jump['pointer'])}"
-            + (f" ({jump['why']})" if jump["why"] else "")
-        )
-    if look["message"] is not None:
+    command.stdout.write("\n".join(_lines(look)))
+    if message is not None:
         command.stdout.write("")
-        command.show_facts(look["message"])
+        command.show_facts(message)
 
 
-def _arrow(pointer: dict | None) -> str:
-    """Where a pointer leads, as the options that go there."""
-    return (
-        "" if pointer is None else "  → " + " ".join(f"--{name} {value}" for name, value in pointer.items())
-    )
+def _lines(look: Look) -> Iterator[str]:
+    yield f"{look.file}, {look.length} bytes from {look.at} on"
+    yield from hex_dump(bytes.fromhex(look.hex), look.at)
+    for piece in look.pieces:
+        yield ""
+        yield ": ".join(filter(None, (f"{piece.at:>16,}  {piece.title}", piece.sentence)))
+        width = max((len(field.title) for field in piece.fields), default=0)
+        for field in piece.fields:
+            yield f"{field.at:>16,}  {field.title:<{width}}  {field.value}{_arrow(field.pointer)}"
+    for jump in look.jumps:
+        yield f"{'':16}  {jump.title}{_arrow(jump.pointer)}" + (f" ({jump.why})" if jump.why else "")
 
 
-def _message(look: dict) -> dict | None:
-    """The message of the first piece, when all of its record is shown and a reader would take it."""
+def _arrow(pointer: Pointer | None) -> str:
+    """Return where a pointer leads, as the options that go there."""
+    if pointer is None:
+        return ""
+    return "  → " + " ".join(f"--{name} {value}" for name, value in fields_of(pointer).items())
+
+
+def _message(look: Look) -> dict[str, object] | None:
+    """Return the message of the first piece, if all of its record is shown and a reader would take it."""
     try:
-        return message_document(record.decode(bytes.fromhex(look["hex"]), log_offset=int(look["at"])))
+        return message_document(record.decode(bytes.fromhex(look.hex), log_offset=look.at))
     except FormatError:
         return None
 

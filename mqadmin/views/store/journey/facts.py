@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from broker_store.facts.journey.stop import Journey, State, Stop, StopKind
+from broker_store.units import Moment, fields_of
 from mqadmin.templatetags.units import moment_text
 from mqadmin.views.store.bytes.facts import address
 
 # How a state is shown: the tone of its pill, and the word in it.
-STATES = {
+STATES: dict[State, tuple[str, str]] = {
     "done": ("good", "done"),
     "waiting": ("warn", "waiting"),
     "absent": ("", "not there"),
@@ -14,51 +18,92 @@ STATES = {
     "wrong": ("bad", "wrong"),
 }
 # What the picture calls a stop, where its title is too long for it.
-SHORT = {"disk": "On disk", "queue": "Queue", "index": "Index", "group": "Readers", "trace": "Traces"}
+SHORT: dict[StopKind, str] = {
+    "disk": "On disk",
+    "queue": "Queue",
+    "index": "Index",
+    "group": "Readers",
+    "trace": "Traces",
+}
 # Of several stops of a kind the picture shows one, in the worst of their states.
-_WORST = ("wrong", "absent", "unknown", "waiting", "done")
+_WORST: tuple[State, ...] = ("wrong", "absent", "unknown", "waiting", "done")
 
 
-def journey_context(found: dict) -> dict:
-    stops = []
-    for one in found["stops"]:
-        tone, word = STATES[one["state"]]
-        stops.append(one | {"tone": tone, "word": word, "href": address(one["pointer"])})
-    message = found["message"]
-    return {
-        "journey": found,
-        "stops": stops,
-        "picture": picture(stops),
-        "journey_measured": f"At {moment_text(found['at_ms'])} UTC, {found['source']}.",
-        "journey_rest": f"/api/v1/messages/{message['offset_message_id']}/journey",
-        "journey_command": f"journey --log-offset {message['log_offset']}",
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownStop(Stop):
+    """A stop with how it is shown."""
+
+    tone: str
+    word: str
+    href: str  # of its bytes; "": it has none
 
 
-def picture(stops: list[dict]) -> list[dict]:
-    """[{"title", "state", "tone", "word", "took_ms", "count"}]: a dot for each kind of stop; `took_ms` from
-    the dot before that has a time."""
-    dots: list[dict] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """Neighbouring stops of a kind in the picture."""
+
+    title: str
+    state: State
+    word: str
+    count: int  # stops
+    at_ms: Moment | None  # of the first
+    took_ms: int | None  # since the dot before that has a time; None: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJourney:
+    """What the template stops.html takes."""
+
+    journey: Journey
+    stops: list[ShownStop]
+    picture: list[Dot]
+    journey_measured: str
+    journey_rest: str  # the address that gives the same
+    journey_command: str  # of manage.py store
+
+
+def shown_journey(found: Journey) -> ShownJourney:
+    """Return what the page of a message shows of its journey."""
+    stops = [_shown_stop(one) for one in found.stops]
+    return ShownJourney(
+        journey=found,
+        stops=stops,
+        picture=_picture(found.stops),
+        journey_measured=f"At {moment_text(found.at_ms)} UTC, {found.source}.",
+        journey_rest=f"/api/v1/messages/{found.message.offset_message_id}/journey",
+        journey_command=f"journey --log-offset {found.message.log_offset}",
+    )
+
+
+def _shown_stop(one: Stop) -> ShownStop:
+    tone, word = STATES[one.state]
+    return ShownStop(**fields_of(one), tone=tone, word=word, href=address(one.pointer))
+
+
+def _picture(stops: list[Stop]) -> list[Dot]:
+    """Return a dot for each kind of stop."""
+    groups: list[tuple[str, list[Stop]]] = []
     for one in stops:
-        title = SHORT.get(one["stop"], one["title"])
-        if dots and dots[-1]["title"] == title:
-            last = dots[-1]
-            last["count"] += 1
-            if _WORST.index(one["state"]) < _WORST.index(last["state"]):
-                last |= {"state": one["state"], "tone": one["tone"], "word": one["word"]}
-            continue
+        title = SHORT.get(one.stop, one.title)
+        if groups and groups[-1][0] == title:
+            groups[-1][1].append(one)
+        else:
+            groups.append((title, [one]))
+    dots: list[Dot] = []
+    before_ms: int | None = None
+    for title, group in groups:
+        # Traces have the times of clients, by clocks of their own
+        at_ms = None if group[0].stop == "trace" else group[0].at_ms
+        state = min((one.state for one in group), key=_WORST.index)
         dots.append(
-            {
-                "title": title,
-                "state": one["state"],
-                "tone": one["tone"],
-                "word": one["word"],
-                "at_ms": one["at_ms"],
-                "took_ms": None,
-                "count": 1,
-            }
+            Dot(
+                title=title,
+                state=state,
+                word=STATES[state][1],
+                count=len(group),
+                at_ms=group[0].at_ms,
+                took_ms=at_ms - before_ms if at_ms and before_ms and at_ms >= before_ms else None,
+            )
         )
-    timed = [dot for dot in dots if dot["at_ms"] and dot["title"] != SHORT["trace"]]
-    for before, dot in zip(timed, timed[1:], strict=False):
-        dot["took_ms"] = dot["at_ms"] - before["at_ms"] if dot["at_ms"] >= before["at_ms"] else None
+        before_ms = at_ms or before_ms
     return dots

@@ -1,11 +1,15 @@
 """manage.py store journey: the stops of one message."""
 
+from collections.abc import Iterator
 from urllib.parse import quote
 
-from broker_store.facts import journey as inside
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.journey.journey import journey as journey_in
+from broker_store.facts.journey.search import at_queue_offset, find
+from broker_store.facts.journey.stop import Journey
 from broker_store.facts.knowing import FromFiles
 from broker_store.rest.problems import Problem
+from broker_store.units import fact_of
 from mqadmin.management.base import cell
 
 STATES = {
@@ -38,49 +42,52 @@ def journey(command, options) -> None:
     ):
         raise Problem("invalid", "name one message: an ID, or TOPIC QUEUE OFFSET, or --log-offset N")
 
-    def offline(store: StoreDirectory) -> dict:
-        knows = FromFiles(store)
+    def offline(store: StoreDirectory) -> Journey:
         if log_offset is not None:
-            return inside.journey(store, knows, log_offset)
-        if len(place) == 3:
-            return inside.journey(
-                store, knows, inside.at_queue_offset(store, place[0], int(place[1]), int(place[2]))
-            )
-        return inside.journey(store, knows, inside.find(store, knows, place[0], topic))
+            at = log_offset
+        elif len(place) == 3:
+            at = at_queue_offset(store, place[0], int(place[1]), int(place[2]))
+        else:
+            at = find(store, place[0], topic)
+        return journey_in(store, FromFiles(store), at)
 
-    def online(broker) -> dict:
+    def online(broker):
         if log_offset is not None:
             return broker.get("/store/journey", log_offset=log_offset)
         if len(place) == 3:
-            found = broker.get(
-                f"/topics/{quote(place[0], safe='')}/queues/{place[1]}/messages", offset=place[2], limit=1
-            )["messages"]
-            if not found or found[0]["queue_offset"] != place[2]:
-                raise Problem(
-                    "message_not_found", f"queue {place[1]} of {place[0]} has no message at offset {place[2]}"
-                )
-            return broker.get("/store/journey", log_offset=found[0]["log_offset"])
+            return broker.get("/store/journey", log_offset=_place_in_queue(broker, *place))
         return broker.get(f"/messages/{quote(place[0], safe='')}/journey", topic=topic or None)
 
     found = command.ask(options, online, offline)
     if command.as_json:
         command.show(found)
-        return
-    message = found["message"]
-    command.stdout.write(
-        f"{message['message_id']}: {message['topic']}, queue {message['queue_id']}, offset "
-        f"{message['queue_offset']} ({found['source']})"
+    else:
+        command.stdout.write("\n".join(_lines(fact_of(Journey, found))))
+
+
+def _place_in_queue(broker, topic: str, queue: str, offset: str) -> str:
+    """Return the log offset of the message at a place in a queue of the running broker."""
+    path = f"/topics/{quote(topic, safe='')}/queues/{queue}/messages"
+    found = broker.get(path, offset=offset, limit=1).get("messages")
+    if not found or found[0].get("queue_offset") != offset:
+        raise Problem("message_not_found", f"queue {queue} of {topic} has no message at offset {offset}")
+    return found[0].get("log_offset")
+
+
+def _lines(found: Journey) -> Iterator[str]:
+    message = found.message
+    yield (
+        f"{message.message_id}: {message.topic}, queue {message.queue_id}, offset "
+        f"{message.queue_offset} ({found.source})"
     )
-    width = max(len(stop["title"]) for stop in found["stops"])
-    for stop in found["stops"]:
-        when = "" if stop["at_ms"] is None else cell(stop["at_ms"], "at_ms")
-        command.stdout.write(
-            f"{stop['title']:<{width}}  {STATES[stop['state']]:<9}  {when:<23}  {stop['sentence']}"
-        )
-    if int(message["keys_left_out"]):
-        command.stdout.write(f"{int(message['keys_left_out']):,} more keys were not looked up.")
-    if not found["complete"]:
-        command.stdout.write(f"Perhaps not all: {found['reason']}.")
+    width = max(len(stop.title) for stop in found.stops)
+    for stop in found.stops:
+        when = "" if stop.at_ms is None else cell(stop.at_ms, "at_ms")
+        yield f"{stop.title:<{width}}  {STATES[stop.state]:<9}  {when:<23}  {stop.sentence}"
+    if message.keys_left_out:
+        yield f"{message.keys_left_out:,} more keys were not looked up."
+    if not found.complete:
+        yield f"Perhaps not all: {found.reason}."
 
 
 VERBS = {"journey": journey}

@@ -1,0 +1,75 @@
+"""The groups that read a message's queue."""
+
+from __future__ import annotations
+
+from broker_store.facts.journey.stop import State, Stop, stop
+from broker_store.facts.knowing import GroupInQueue, Knowing
+from broker_store.formats.names import retry_topic
+from broker_store.formats.record import StoredMessage
+
+
+def readers(knows: Knowing, message: StoredMessage, later: list[StoredMessage]) -> list[Stop]:
+    """Return what each group that reads the topic did with the message; `later` are its later copies."""
+    if not message.is_queued:
+        return []
+    stops = [_reader(group, message, later) for group in knows.groups(message.topic, message.queue_id)]
+    if stops:
+        return stops
+    if knows.knows_groups:
+        sentence = (
+            "No group reads this topic: none has a position in it, and none that is connected asks for it."
+        )
+        return [stop("group", "Read", "absent", sentence)]
+    sentence = "Where groups stand is not known: this store has no readable config/consumerOffset.json."
+    return [stop("group", "Read", "unknown", sentence)]
+
+
+def _reader(group: GroupInQueue, message: StoredMessage, later: list[StoredMessage]) -> Stop:
+    state, sentence = _reader_words(group, message, later)
+    return stop("group", f"Read by {group.group}", state, sentence, offset=group.offset)
+
+
+def _reader_words(
+    group: GroupInQueue, message: StoredMessage, later: list[StoredMessage]
+) -> tuple[State, str]:
+    if group.tags is not None and message.tags not in group.tags:
+        return (
+            "absent",
+            f"Passed over: it wants {group.expression}, and the message's tag is {message.tags or 'none'}.",
+        )
+    if group.offset is None:
+        words = _connected(group.clients) if group.clients else ""
+        return "unknown", f"It has no position in this queue yet.{words}"
+    if group.offset <= message.queue_offset:
+        words = "" if group.clients is None else _connected(group.clients)
+        return "waiting", _ahead(message.queue_offset - group.offset) + words
+    # Tags are compared here; other expressions need the properties and the broker's filters
+    is_filtered = group.expression not in (None, "*", "") and group.tags is None
+    filtered = (
+        " By an expression the broker cannot judge here, so it may have been passed over."
+        if is_filtered
+        else ""
+    )
+    return "done", f"Done with: its position is {group.offset:,}.{filtered}{_returned(group.group, later)}"
+
+
+def _ahead(messages: int) -> str:
+    if not messages:
+        return "It is the next of the queue."
+    if messages == 1:
+        return "1 message of the queue comes before it."
+    return f"{messages:,} messages of the queue come before it."
+
+
+def _returned(group: str, later: list[StoredMessage]) -> str:
+    """Return the sentence for how often a group has sent the message back; "" for never."""
+    times = sum(copy.topic == retry_topic(group) and copy.reconsume_times > 0 for copy in later)
+    if times > 1:
+        return f" It was sent back {times:,} times since, as told below."
+    return " It was sent back since, as told below." if times else ""
+
+
+def _connected(clients: int) -> str:
+    if not clients:
+        return " None of its clients is connected."
+    return f" {clients:,} of its clients {'is' if clients == 1 else 'are'} connected."
