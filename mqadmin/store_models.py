@@ -334,9 +334,9 @@ class Group(ClusterObject):
 
 
 # Rows that one call on the loop makes.
-ROWS_A_CALL = 50
+ROWS_PER_CALL = 50
 
 
 def _in_pieces(cluster: Any, rows_of: Callable[[list[str]], list], names: Sequence[str]) -> Iterator:
-    for begin in range(0, len(names), ROWS_A_CALL):
-        yield from cluster.call(rows_of, names[begin : begin + ROWS_A_CALL])
+    for begin in range(0, len(names), ROWS_PER_CALL):
+        yield from cluster.call(rows_of, names[begin : begin + ROWS_PER_CALL])

@@ -395,7 +395,7 @@ class Jobs(Page):
     items: list[Job]  # type: ignore[valid-type]  # made from a type
 
 
-LEAST_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
+MIN_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
 SMALL_NUMBERS = frozenset(
     {
         "queue_id",
@@ -469,7 +469,7 @@ def _times(values: dict) -> dict[str, str | None]:
         if f"{key}".endswith("_ms")
         and (name := key.removesuffix("_ms")) not in values
         and isinstance(item, int)
-        and item >= LEAST_MOMENT_MS
+        and item >= MIN_MOMENT_MS
     }
 
 

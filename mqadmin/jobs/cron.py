@@ -30,7 +30,7 @@ from mqadmin.web.tokens import ApiToken
 
 log = logging.getLogger(__name__)
 
-YOUNG_MS = 30_000
+NEW_MS = 30_000  # since it was made: so long it may take until a new schedule is read
 READ_SECONDS = 5.0  # at most until a new schedule is read; cron's own step is a minute
 
 
@@ -61,7 +61,7 @@ class Scheduler(CronScheduler):
 def _due(schedule: PipelineSchedule) -> schedules.ScheduledJob:
     job = schedules.cron_job(schedule.cron, name=f"{schedule.job}-{schedule.pk}")
     job.schedule_id = schedule.pk
-    if time.time() * 1000 - schedule.created_ms < YOUNG_MS:
+    if time.time() * 1000 - schedule.created_ms < NEW_MS:
         # The time that was shown when it was made holds, also when it is read only after that minute began.
         job.set_enqueue_time(datetime.fromtimestamp(schedule.created_ms / 1000, UTC))
     return job

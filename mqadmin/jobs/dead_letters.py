@@ -2,7 +2,7 @@
 
 The letters stay in their queue. The committed offset of RESENDER there says how far they were taken up, so a
 second run continues where the first ended. It moves after the broker has stored the messages: a run that is
-killed before, or whose database fails, may send up to AT_ONCE again.
+killed before, or whose database fails, may send up to LETTERS_PER_PULL again.
 A message keeps its id, keys, tag and body. It goes to the group alone, through its retry topic, or to its
 topic, where every group reads it. What is sent to the retry topic of a group that consumes in order comes
 back as a dead letter: while such a group holds its queues, the broker treats a send to that topic as a
@@ -36,7 +36,7 @@ Fate = Literal["sent", "skipped", "without_topic"]
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
-AT_ONCE = 32  # letters of one pull
+LETTERS_PER_PULL = 32  # letters of one pull
 MAX_READ = 10_000  # records read for a plan: about a tenth of a second
 NO_RETRY_TOPIC = (
     "no retry topic that takes messages: it comes when a consumer of the group connects. Send them to "
@@ -144,7 +144,9 @@ class _Run:
             begin, kept = at, []
             # Letters that are left out again take no room, so the limit does not bound how many are read.
             result = await self._reader.pull(
-                queue, at, max_count=min(AT_ONCE if is_again else self._room, AT_ONCE, end - at)
+                queue,
+                at,
+                max_count=min(LETTERS_PER_PULL if is_again else self._room, LETTERS_PER_PULL, end - at),
             )
             try:
                 for message in result.messages:

@@ -164,7 +164,7 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict[str, Any]:
     except DatabaseError as error:
         raise JobFailed(
             f"the database failed: {error}; {sent_so_far:,} were sent before it, and the next run "
-            f"may send up to {dead_letters.AT_ONCE} others once more"
+            f"may send up to {dead_letters.LETTERS_PER_PULL} others once more"
         ) from None
     progress("done", 1, 1, last=True)
     return document_of(sent)

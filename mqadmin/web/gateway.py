@@ -16,7 +16,7 @@ from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import Repeats
 
-AT_ONCE = 64  # messages: about a millisecond
+MESSAGES_PER_PIECE = 64  # messages: about a millisecond
 REPEATS = Repeats()  # shared by both routes of a send
 
 
@@ -29,8 +29,10 @@ class ClusterGateway:
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
         receipts: list[dict] = []
         try:
-            for at in range(0, len(messages), AT_ONCE):
-                receipts += await self._cluster.send_batch(check_topic(topic), messages[at : at + AT_ONCE])
+            for at in range(0, len(messages), MESSAGES_PER_PIECE):
+                receipts += await self._cluster.send_batch(
+                    check_topic(topic), messages[at : at + MESSAGES_PER_PIECE]
+                )
                 await asyncio.sleep(0)
             return receipts
         except NotFoundError as error:

@@ -28,8 +28,8 @@ from mqadmin.web.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Netwo
 MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven
 MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they read that there is no room
 MAX_ADDRESS_LINGERING = 10  # of one address, beyond its part of the connections
-UNREAD_SECONDS = 60.0  # in which a peer must take LEAST_TAKEN_BYTES of what waits for it, or all
-LEAST_TAKEN_BYTES = 64 << 10  # about 1 KiB a second
+UNREAD_SECONDS = 60.0  # in which a peer must take MIN_TAKEN_BYTES of what waits for it, or all
+MIN_TAKEN_BYTES = 64 << 10  # about 1 KiB a second
 SWEEP_SECONDS = 1.0
 MAX_UNSENT_BYTES = 256 << 20  # of all connections; the one with most ends
 
@@ -130,11 +130,11 @@ class Peer:
         self.waits_for, self.since_s = what, now_s
 
     def is_too_slow(self, now_s: float) -> bool:
-        """Return whether data waits for the peer and it took less than LEAST_TAKEN_BYTES in
+        """Return whether data waits for the peer and it took less than MIN_TAKEN_BYTES in
         UNREAD_SECONDS."""
         self.unsent = self.transport.get_write_buffer_size()
         taken = self.transport.taken
-        if self.unsent == 0 or taken - self.taken >= LEAST_TAKEN_BYTES:
+        if self.unsent == 0 or taken - self.taken >= MIN_TAKEN_BYTES:
             self.taken, self.taken_at_s = taken, now_s
         return now_s - self.taken_at_s > UNREAD_SECONDS
 

@@ -564,7 +564,7 @@ async def test_who_does_not_read_an_answer_ends_after_a_minute_and_who_reads_slo
         reader, peer = await begin_to_read_nothing(world)
         world.later(59.0)
         for seconds in (60, 120, 180):
-            await read_until_taken(reader, peer, http_door.LEAST_TAKEN_BYTES)
+            await read_until_taken(reader, peer, http_door.MIN_TAKEN_BYTES)
             world.later(seconds)
         assert world.refused == [] and len(list(world.door)) == 1
         world.later(241.0)
@@ -581,7 +581,7 @@ async def test_who_reads_a_little_now_and_then_ends_too(open_world):
         # Something leaves the broker's buffer, and that was enough
         while peer.transport.get_write_buffer_size() == unsent:
             await reader.read(1 << 10)
-        peer.taken = peer.transport.taken - http_door.LEAST_TAKEN_BYTES + 1  # in the minute before
+        peer.taken = peer.transport.taken - http_door.MIN_TAKEN_BYTES + 1  # in the minute before
         world.later(61.0)
         assert world.causes() == ["answer not read"]
 

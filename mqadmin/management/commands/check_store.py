@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker_store.check.repair.actions import Plan
 
 PROGRESS_SECONDS = 0.25
-MOST_QUEUES_SHOWN = 20  # in one sentence
+MAX_QUEUES_SHOWN = 20  # in one sentence
 
 
 class Command(PlainCommand):
@@ -181,7 +181,7 @@ class Command(PlainCommand):
         if lost.unnamed_bytes:
             self.stdout.write(f"  {lost.unnamed_bytes:,} missing or damaged bytes held what no queue names")
         if lost.ends_unknown:
-            shown = lost.ends_unknown[:MOST_QUEUES_SHOWN]
+            shown = lost.ends_unknown[:MAX_QUEUES_SHOWN]
             more = len(lost.ends_unknown) - len(shown)
             which = ", ".join(shown) + (f" and {more:,} other queues" if more else "")
             self.stdout.write(

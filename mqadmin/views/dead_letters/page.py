@@ -18,7 +18,7 @@ from mqadmin.jobs.left_out import of_group
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
 
-FEW = 1_000  # of one run, by default
+DEFAULT_LIMIT = 1_000  # of one run, by default
 ASKED = ("to", "limit", "confirm")
 
 
@@ -30,11 +30,11 @@ async def resend(request, name):
     asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ASKED}
     errors: dict[str, str] = {}
     try:
-        limit = whole(asked["limit"], FEW, dead_letters.MAX_MESSAGES)
+        limit = whole(asked["limit"], DEFAULT_LIMIT, dead_letters.MAX_MESSAGES)
         if limit < 1:
             raise ValueError("at least 1")
     except ValueError as error:
-        errors["limit"], limit = f"{error}", FEW
+        errors["limit"], limit = f"{error}", DEFAULT_LIMIT
     to = asked["to"] or "group"
     if to not in dead_letters.TO:
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
