@@ -124,14 +124,13 @@ class RecordReads:
             return None
         return raw
 
-    def record_by_id(
-        self, log_offset: int
-    ) -> bytes | str | None | Future[bytes | None] | Future[bytes | str | None]:
+    def record_by_id(self, log_offset: int) -> bytes | str | None | Future[bytes | str | None]:
         """Return the record at a log offset, how it is damaged as a sentence, or None when none begins there.
         For the loop: what is old comes from a thread."""
-        if log_offset >= self._words[c.R_HOT_FROM]:
-            return self.record_now(log_offset)
-        return self._cold.run(self._compared, log_offset)
+        if log_offset < self._words[c.R_HOT_FROM]:
+            return self._cold.run(self._compared, log_offset)
+        found = self._record_in_memory(log_offset)
+        return self._cold.run(self.record_at, log_offset) if found is None else found or None
 
     def _compared(self, log_offset: int) -> bytes | str | None:
         """Read a record and compare it with its unit, in a reader's thread."""
