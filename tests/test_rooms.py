@@ -227,7 +227,7 @@ def test_nothing_that_was_read_is_run(found):
 # Where the program opens a connection of its own, and to whom; only its owner names an address
 # (docs/durability.md S20).
 CONNECTS = {
-    "broker_store/server/transport.py": "name servers that the settings name",
+    "broker_store/server/channel.py": "name servers that the settings name",
     "broker_store/client/link.py": "a client's brokers and name servers",
     "broker_store/client/session.py": "the same, by links",
     "mqadmin/process/rest_client.py": "the local socket",
@@ -281,8 +281,6 @@ LONGER = {
     "broker_store/facts/disk.py",
     "broker_store/server/admin.py",
     "broker_store/server/consume.py",
-    "broker_store/server/produce.py",
-    "broker_store/server/transport.py",
     "mqadmin/cluster/embedded/cluster.py",
 }
 

@@ -43,8 +43,8 @@ class Link(asyncio.Protocol):
 
     # What asyncio calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # both ways, as of TCP
+    # A TCP connection comes with no other kind. uvloop's is no subclass of asyncio.Transport.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 

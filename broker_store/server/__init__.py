@@ -1,1 +1,1 @@
-"""The asyncio shells of a broker: transport, router and one module of handlers a concern."""
+"""The asyncio shells of a broker: channel, listener, router and one module of handlers a concern."""

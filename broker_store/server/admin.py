@@ -36,9 +36,9 @@ from broker_store.protocol.headers import read_header
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.offset_bodies import ConsumeOffsets, QueueOffsets
 from broker_store.server import runtime_info, topic_attributes
+from broker_store.server.channel import Channel, RequestTimeout
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Refusal
-from broker_store.server.transport import Channel, RequestTimeout
 from broker_store.turns import in_turns, steps_in_turns
 
 FORWARD_TIMEOUT_S = 10.0

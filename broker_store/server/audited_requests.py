@@ -23,9 +23,9 @@ from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.server.change_records import MAX_NAMES, ChangeRecord, ChangeRecords
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Refusal
-from broker_store.server.transport import Channel
 
 MAX_NAME_CHARACTERS = 255
 MAX_SAID_CHARACTERS = 200

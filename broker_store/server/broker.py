@@ -25,11 +25,12 @@ from broker_store.broker.pauses import PERIOD_S
 from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.errors import StoreError
 from broker_store.formats.queue_unit import LIGHT_QUEUE
+from broker_store.server.channel import Channel
 from broker_store.server.keeper import Keeper
+from broker_store.server.listener import Listener, bind, listen
 from broker_store.server.parts import BrokerParts
 from broker_store.server.registration import Registration
 from broker_store.server.router import Router
-from broker_store.server.transport import Channel, Listener, bind, listen
 from broker_store.turns import StepsInTurn
 
 log = logging.getLogger(__name__)

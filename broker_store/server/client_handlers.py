@@ -17,9 +17,9 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.protocol.message_queue import MessageQueue
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Refusal
-from broker_store.server.transport import Channel
 
 
 class ClientHandlers:

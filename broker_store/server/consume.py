@@ -30,9 +30,9 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_header, read_pull
 from broker_store.repeated_log import RepeatedLog
+from broker_store.server.channel import Channel
+from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import FAQ, Refusal
-from broker_store.server.transport import Channel
 
 # Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
 MAX_SUSPEND_MS = 100_000

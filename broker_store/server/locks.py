@@ -10,9 +10,9 @@ from broker_store.protocol import client_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Refusal
-from broker_store.server.transport import Channel
 
 
 class Locks:

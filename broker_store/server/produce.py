@@ -9,13 +9,11 @@ missing.
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from broker_store.broker import flow, half_message, timer_request
+from broker_store.broker import flow, half_message
 from broker_store.broker.topics import (
     FORBIDDEN_TO_SEND,
     HALF_TOPIC,
@@ -27,7 +25,6 @@ from broker_store.broker.topics import (
 )
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
-from broker_store.formats.message_id import UniqueId, encode_unique_id
 from broker_store.formats.names import RETRY_PREFIX
 from broker_store.formats.recall_handle import RecallHandle
 from broker_store.messages import Message, PutResult, PutStatus
@@ -35,13 +32,16 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.framing import encode_frame, encode_send_answer
 from broker_store.protocol.headers import SendHeader, read_send
+from broker_store.server.channel import Channel
+from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
-from broker_store.server.transport import Channel
+from broker_store.server.unique_ids import UniqueIds, find_unique_key
+from broker_store.server.waiting import delay_level, make_wait
 
 log = logging.getLogger(__name__)
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TRANSACTION_BITS = 0xC
 IPV6_BITS = 0x30  # the store sets them as the hosts are
 INNER_BATCH_BIT = 0x80
@@ -56,27 +56,6 @@ _ASKING = properties.any_of(
         properties.TIMER_DELETE_KEY,
     )
 )
-
-
-class Refusal(Exception):
-    """A request that is answered with a code and a sentence and changes nothing.
-
-    `cause` is the word for statistics; where a number decides, `value` is what was found and `limit` what may
-    be.
-    """
-
-    def __init__(
-        self,
-        code: int,
-        remark: str,
-        cause: str | None = None,
-        *,
-        value: int | None = None,
-        limit: int | None = None,
-    ):
-        self.code, self.remark, self.cause, self.value, self.limit = code, remark, cause, value, limit
-        self.fields: dict[str, str] = {}
-        super().__init__(remark)
 
 
 class Produce:
@@ -103,7 +82,7 @@ class Produce:
             added | {properties.TRACE_ON: "true" if settings.trace_on else "false"}
         )
         self._added_names = {properties.MESSAGE_REGION, properties.CLUSTER, properties.TRACE_ON}
-        self._unique_ids = _UniqueIds(parts)
+        self._unique_ids = UniqueIds(parts)
         self._answers: dict[Channel, list[bytes]] = {}
         group.on_answered = self._write_answers
         # Called with the command, its channel and the topic that a send has brought into being.
@@ -142,7 +121,7 @@ class Produce:
                 return self._send_batch(command, channel, header, config, queue_id)
             text = header.properties
             encoded = text.encode("utf-8", "replace")
-            unique_key = _unique_key(text)
+            unique_key = find_unique_key(text)
             if unique_key is None:
                 unique_key = self._unique_ids.next()
                 encoded = properties.append(encoded, f"UNIQ_KEY\x01{unique_key}\x02".encode())
@@ -445,80 +424,3 @@ class Produce:
         answers, self._answers = self._answers, {}
         for channel, frames in answers.items():
             channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))
-
-
-def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) -> None:
-    """Have a message with these properties wait for its delay level or time of delivery, if it asks for one.
-    Refusal where that cannot be."""
-    level = delay_level(pairs)
-    if level > 0:
-        parts.delay.schedule(message, level)
-    elif timer_request.is_timed(pairs):
-        status = parts.timer.admission.schedule(message, pairs)
-        if status is not None:
-            raise _timer_refusal(parts, status)
-
-
-def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
-    """Apache's answer to a message that the wheel does not take."""
-    settings = parts.settings
-    if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
-        code = ResponseCode.MESSAGE_ILLEGAL
-        remark = (
-            f"timer message illegal, the delay time should not be bigger than the max delay "
-            f"{settings.timer_max_delay_sec * 1000}ms; "
-            "or if set del msg, the delay time should be bigger than the current time"
-        )
-    elif status is PutStatus.WHEEL_TIMER_FLOW_CONTROL:
-        code, most = ResponseCode.SYSTEM_ERROR, settings.timer_congest_num_each_slot
-        remark = (
-            f"timer message is under flow control, max num limit is {most * 2} or the current value "
-            f"is greater than {most} and less than {most * 2}, "
-            "trigger random flow control"
-        )
-    else:
-        code, remark = (
-            ResponseCode.SYSTEM_ERROR,
-            "accurate timer message is not enabled, timerWheelEnable is false",
-        )
-    value, limit = parts.timer.admission.refused_for
-    return Refusal(code, remark, status.name, value=value, limit=limit)
-
-
-def delay_level(pairs: Mapping[str, str]) -> int:
-    """The delay level that a message's properties ask for, 0 for none."""
-    text = pairs.get(properties.DELAY)
-    if text is None:
-        return 0
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def _unique_key(text: str) -> str | None:
-    """The value of UNIQ_KEY in a properties string, None when there is none."""
-    at = text.find("UNIQ_KEY\x01")
-    while at > 0 and text[at - 1] != "\x02":
-        at = text.find("UNIQ_KEY\x01", at + 1)
-    if at < 0:
-        return None
-    end = text.find("\x02", at + 9)
-    return (text[at + 9 :] if end < 0 else text[at + 9 : end]) or None
-
-
-SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-
-
-class _UniqueIds:
-    """Unique keys for messages whose producer gave none, in the producer's own form."""
-
-    def __init__(self, parts: BrokerParts):
-        self._parts = parts
-        self._process = os.getpid()
-        self._loader = random.getrandbits(32)
-        self._counter = itertools.count(random.getrandbits(15))
-        self._address = parts.endpoint.store_host[0]
-
-    def next(self) -> str:
-        month_ms = self._parts.clock() % (31 * 86_400_000)
-        return encode_unique_id(
-            UniqueId(self._address, self._process, self._loader, month_ms, next(self._counter))
-        )

@@ -11,8 +11,8 @@ from broker_store.messages import KeyQueryResult, damage_doubt
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
+from broker_store.server.channel import Channel, when_read
 from broker_store.server.parts import BrokerParts
-from broker_store.server.transport import Channel, when_read
 
 # A query by unique key has one message to find; several only when a producer repeated itself.
 UNIQUE_KEY_MESSAGES = 32

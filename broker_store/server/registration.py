@@ -27,8 +27,8 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
 from broker_store.protocol.registration_body import Registration as Served
+from broker_store.server.channel import Channel, connect
 from broker_store.server.parts import BrokerParts
-from broker_store.server.transport import Channel, connect
 from broker_store.turns import in_turns, steps_in_turns
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,11 @@ from broker_store.messages import Message
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, read_send, write_header
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import SPECIAL_BITS, Refusal
+from broker_store.server.produce import SPECIAL_BITS
 from broker_store.server.send_group import SendGroup
-from broker_store.server.transport import Channel
 
 PUSH_TIMEOUT_S = 10.0
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"

@@ -16,10 +16,10 @@ from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.headers import read_header
+from broker_store.server.channel import Channel, when_read
+from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import FAQ, Refusal
 from broker_store.server.send_group import SendGroup
-from broker_store.server.transport import Channel, when_read
 
 FIRST_RETRY_LEVEL = 3
 MOST_TRIES = (1 << 31) - 1  # a record has no room for more

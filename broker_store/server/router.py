@@ -31,17 +31,18 @@ from broker_store.protocol.command import Command
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server import audited_requests
 from broker_store.server.admin import Admin
+from broker_store.server.channel import Channel, failure_answer
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
+from broker_store.server.handler import Refusal
 from broker_store.server.locks import Locks
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import SEND_CODES, Produce, Refusal
+from broker_store.server.produce import SEND_CODES, Produce
 from broker_store.server.query import Query
 from broker_store.server.replies import Replies
 from broker_store.server.retries import Retries
 from broker_store.server.timer import TimerHandlers
 from broker_store.server.transactions import TransactionHandlers
-from broker_store.server.transport import Channel, failure_answer
 
 log = logging.getLogger(__name__)
 

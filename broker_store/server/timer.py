@@ -12,10 +12,11 @@ from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Refusal, make_wait
 from broker_store.server.send_group import SENT, SendGroup
-from broker_store.server.transport import Channel
+from broker_store.server.waiting import make_wait
 
 RECALL_TAG = "_RECALL_TAG_"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from broker_store.errors import FieldError
 from broker_store.protocol.codes import ResponseCode
-from broker_store.server.produce import Refusal
+from broker_store.server.handler import Refusal
 
 MESSAGE_TYPE = "message.type"
 MIXED = "MIXED"

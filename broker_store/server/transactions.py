@@ -17,13 +17,14 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import read_header, write_header
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import Refusal, make_wait
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
-from broker_store.server.transport import Channel
+from broker_store.server.waiting import make_wait
 
 # Who has so much to read is asked nothing more, long before it is not listened to any more
-# (transport.HIGH_WATER_BYTES): what it says of the halves it was asked about comes by the same connection.
+# (channel.HIGH_WATER_BYTES): what it says of the halves it was asked about comes by the same connection.
 MOST_UNSENT_BYTES = 256 << 10
 NOTHING_SET = "not set any response code"  # Apache's remark where it forgot to clear it
 

@@ -9,7 +9,7 @@ from broker_store.errors import MisuseError
 from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
-from broker_store.server.transport import bind, listen
+from broker_store.server.listener import bind, listen
 from tests.client.conftest import until
 
 
@@ -170,3 +170,18 @@ async def test_what_a_broker_asks_is_answered():
     ]
     await session.close()
     await server.close()
+
+
+def test_a_client_runs_on_uvloop_whose_connections_are_no_transports_of_asyncio():
+    uvloop = pytest.importorskip("uvloop")
+
+    async def ask():
+        server = await listen(lambda command, channel: command.answer(7), bind("127.0.0.1", 0))
+        link = await open_link(f"127.0.0.1:{server.port}", lambda command, link: None, 1)
+        answer = await link.request(Command.request(1), 10)
+        await link.close()
+        await server.close()
+        return answer.code
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(ask()) == 7

@@ -15,7 +15,7 @@ from broker_store.protocol import client_bodies, fastjson, offset_bodies, table_
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
-from broker_store.server.transport import RequestTimeout
+from broker_store.server.channel import RequestTimeout
 from tests.support.broker_harness import FakeChannel, Harness
 from tests.support.memory_store import MemoryStore
 from tests.support.wire_samples import sample

@@ -28,8 +28,9 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server import keeper, registration
 from broker_store.server.broker import FLAG_LOG_MS, STEP_RETRY_S, Broker, NameServerPort
+from broker_store.server.channel import connect
+from broker_store.server.listener import bind
 from broker_store.server.parts import build_parts
-from broker_store.server.transport import bind, connect
 from tests.support.memory_store import MemoryStore
 
 

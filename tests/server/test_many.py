@@ -29,8 +29,8 @@ from broker_store.protocol.headers import write_header
 from broker_store.server import router
 from broker_store.server.admin import MAX_MADE_AT_ONCE
 from broker_store.server.broker import NameServerPort
+from broker_store.server.channel import connect
 from broker_store.server.registration import Registration
-from broker_store.server.transport import connect
 from tests.support.broker_harness import Harness
 from tests.support.loop_turns import in_short_turns, longest_turn, no_garbage_collection
 

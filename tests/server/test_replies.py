@@ -3,7 +3,7 @@
 import pytest
 
 from broker_store.protocol import client_bodies
-from broker_store.server.transport import RequestTimeout
+from broker_store.server.channel import RequestTimeout
 from tests.support.broker_harness import FakeChannel, Harness
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"

@@ -15,8 +15,8 @@ from broker_store.formats import config_json, record
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server.broker import Broker
+from broker_store.server.channel import connect
 from broker_store.server.parts import build_parts
-from broker_store.server.transport import connect
 from tests.support import stores
 
 # A slow machine is not to be taken for a busy broker.

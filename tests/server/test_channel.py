@@ -1,4 +1,4 @@
-"""server.transport: connections over loopback, and what a peer may cost."""
+"""server.channel and server.listener: connections over loopback, and what a peer may cost."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,9 @@ import pytest
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import encode_frame
-from broker_store.server import transport
-from broker_store.server.transport import Channel, RequestTimeout, bind, connect, listen
+from broker_store.server import channel as channel_module
+from broker_store.server.channel import Channel, RequestTimeout, connect
+from broker_store.server.listener import bind, listen
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ async def test_more_connections_than_allowed_are_closed_at_once(open_port):
 
 
 async def test_unfinished_frames_of_all_connections_are_bounded_together(open_port, monkeypatch):
-    monkeypatch.setattr(transport, "MAX_KEPT_BYTES", 300)
+    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 300)
     listener = await open_port(echo)
     first, second = await Client.to(listener), await Client.to(listener)
     whole = encode_frame(Command.request(10, None, b"x" * 150, opaque=1))
@@ -291,7 +292,7 @@ async def test_a_peer_that_does_not_read_is_not_read_either():
     assert handled == list(range(200)) and pipe.reading
 
 
-@pytest.mark.parametrize("size", [1 << 18, 4 << 20, transport.MAX_UNSENT_BYTES + (1 << 20)])
+@pytest.mark.parametrize("size", [1 << 18, 4 << 20, channel_module.MAX_UNSENT_BYTES + (1 << 20)])
 async def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(size):
     handled = []
 
@@ -300,7 +301,7 @@ async def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(size):
         return command.answer(body=b"x" * size)
 
     channel, pipe = channel_over_pipe(handle)
-    pipe.full_from = transport.HIGH_WATER_BYTES
+    pipe.full_from = channel_module.HIGH_WATER_BYTES
     channel.data_received(b"".join(map(frame, range(60))))
     most = len(pipe.written)
     while len(handled) < 60:
@@ -308,13 +309,13 @@ async def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(size):
         pipe.written = b""
         channel.resume_writing()
         most = max(most, len(pipe.written))
-    assert not pipe.aborted and most < transport.HIGH_WATER_BYTES + size + 100
+    assert not pipe.aborted and most < channel_module.HIGH_WATER_BYTES + size + 100
 
 
 async def test_commands_that_arrive_while_it_is_stopped_keep_their_order():
     handled = []
     channel, pipe = channel_over_pipe(lambda command, channel: handled.append(command.opaque))
-    for _ in range(transport.MAX_HELD):
+    for _ in range(channel_module.MAX_HELD):
         channel.hold()
     channel.data_received(frame(1) + frame(2))
     channel.data_received(frame(3))
@@ -340,7 +341,7 @@ async def test_what_a_peer_has_not_read_is_known_in_bytes(open_port):
 async def test_a_peer_that_lets_everything_pile_up_is_ended():
     channel, pipe = channel_over_pipe()
     pipe.full_from = 0
-    channel.write_bytes(b"x" * transport.MAX_UNSENT_BYTES)
+    channel.write_bytes(b"x" * channel_module.MAX_UNSENT_BYTES)
     assert not pipe.aborted
     channel.write_bytes(b"x")
     assert pipe.aborted
@@ -371,7 +372,7 @@ async def test_what_waited_too_long_behind_an_unread_answer_is_answered_and_not_
     handled = []
     channel, pipe = channel_over_pipe(lambda command, channel: handled.append(command.opaque))
     channel.listener = listener = Refusing(late=(2, 3))
-    for _ in range(transport.MAX_HELD):
+    for _ in range(channel_module.MAX_HELD):
         channel.hold()
     channel.data_received(frame(1) + frame(2) + frame(4))
     channel.data_received(encode_frame(Command.request(10, opaque=3, oneway=True)) + frame(5))
@@ -392,7 +393,7 @@ async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers(
     channel, pipe = channel_over_pipe()
     channel.listener = listener = Refusing()
     pipe.full_from = 0
-    channel.write_bytes(b"x" * transport.MAX_UNSENT_BYTES)
+    channel.write_bytes(b"x" * channel_module.MAX_UNSENT_BYTES)
     channel.write_bytes(b"x")
     channel, pipe = channel_over_pipe()
     channel.listener = listener
@@ -400,7 +401,11 @@ async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers(
     (unread, numbers), (malformed, words) = listener.told
     assert (unread, numbers) == (
         "peer does not read",
-        {"value": transport.MAX_UNSENT_BYTES + 1, "limit": transport.MAX_UNSENT_BYTES, "who": "10.0.0.1:5"},
+        {
+            "value": channel_module.MAX_UNSENT_BYTES + 1,
+            "limit": channel_module.MAX_UNSENT_BYTES,
+            "who": "10.0.0.1:5",
+        },
     )
     assert malformed == "HTTP client" and words["who"] == "10.0.0.1:5" and pipe.aborted
 
@@ -447,7 +452,7 @@ async def test_a_flood_of_bad_connections_has_one_line_a_second_and_cause(open_p
         await client.close()
     assert len(refused) == 60
     lines = [
-        record.getMessage() for record in caplog.records if record.name == "broker_store.server.transport"
+        record.getMessage() for record in caplog.records if record.name == "broker_store.server.listener"
     ]
     assert 2 <= len(lines) <= 8, "two causes, for as many seconds as this took"
 
@@ -455,5 +460,5 @@ async def test_a_flood_of_bad_connections_has_one_line_a_second_and_cause(open_p
 async def test_addresses_are_kept_as_records_want_them():
     channel, _ = channel_over_pipe()
     assert (channel.remote, channel.remote_host) == ("10.0.0.1:5", (b"\x0a\x00\x00\x01", 5))
-    assert transport._packed_address("::ffff:10.0.0.1") == b"\x0a\x00\x00\x01"
-    assert len(transport._packed_address("fe80::1%eth0")) == 16
+    assert channel_module._packed_address("::ffff:10.0.0.1") == b"\x0a\x00\x00\x01"
+    assert len(channel_module._packed_address("fe80::1%eth0")) == 16

@@ -29,25 +29,22 @@ import asyncio
 import ipaddress
 import itertools
 import logging
-import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from broker_store.errors import ProtocolError
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import frame_head
-from broker_store.repeated_log import RepeatedLog
 
 log = logging.getLogger(__name__)
 
 HEADER_TIMEOUT_S = 10.0
 FRAME_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 120.0
-SWEEP_INTERVAL_S = 1.0
 # The second ends only who was over the first before: a single answer may be larger than both.
 HIGH_WATER_BYTES = 1 << 20
 MAX_UNSENT_BYTES = 8 << 20
@@ -59,16 +56,46 @@ MAX_GATHERED_BYTES = 64 << 10
 MAX_KEPT_BYTES = 256 << 20
 # Reads under way for one connection before its next command waits.
 MAX_HELD = 16
-BACKLOG = 1024
 
-Handler = Callable[[Command, "Channel"], Command | None]
-# (command, channel, milliseconds it waited, commands that wait there) -> its answer, or None to have it
-# handled.
+# Called with each command; returns the answer, None if it is written later or never.
+OnCommand = Callable[[Command, "Channel"], Command | None]
+# (command, channel, milliseconds it waited, commands that wait there) -> the answer of one that waited too
+# long, None if it is to be handled.
 Late = Callable[[Command, "Channel", int, int], Command | None]
-# (cause, value=, limit=, who=) of a connection that was not taken, or ended.
-Refused = Callable[..., None]
 Found = TypeVar("Found")
 _ids = itertools.count(1)
+
+
+class Refused(Protocol):
+    """Counts a channel that was not taken in, or was ended: by what cause, and which value was above which
+    limit."""
+
+    def __call__(
+        self,
+        cause: str,
+        *,
+        value: int | None = None,
+        limit: int | None = None,
+        who: str = "",
+        said: str = "",
+    ) -> None: ...
+
+
+class Port(Protocol):
+    """The listening port that accepted a channel (`listener.Listener`)."""
+
+    kept_bytes: int  # of unfinished frames, of all its channels
+    late: Late
+    refused: Refused
+
+    def admit(self, channel: Channel) -> bool:
+        """Take in a new channel; return False if there are too many."""
+
+    def gone(self, channel: Channel) -> None:
+        """Remove a channel that has ended."""
+
+    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
+        """Log why a channel ends."""
 
 
 class RequestTimeout(TimeoutError):
@@ -84,7 +111,7 @@ class Channel(asyncio.Protocol):
         "_stalled", "_resumed", "_asked", "_opaque",
     )  # fmt: skip
 
-    def __init__(self, handle: Handler, listener: Listener | None = None):
+    def __init__(self, handle: OnCommand, listener: Port | None = None):
         self.id = next(_ids)
         self.remote = ""
         self.remote_host: tuple[bytes, int] = (b"\x7f\x00\x00\x01", 0)
@@ -110,13 +137,14 @@ class Channel(asyncio.Protocol):
 
     # What asyncio calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    # A TCP connection comes with no other kind. uvloop's is no subclass of asyncio.Transport.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
         self.remote = _address_text(peer)
         self.remote_host = (_packed_address(peer[0]), peer[1])
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        if self.listener is not None and not self.listener._admit(self):
+        if self.listener is not None and not self.listener.admit(self):
             self.abort()
 
     @property
@@ -187,7 +215,7 @@ class Channel(asyncio.Protocol):
                 future.set_exception(RequestTimeout(f"the connection to {self.remote} ended"))
         self._asked.clear()
         if self.listener is not None:
-            self.listener._gone(self)
+            self.listener.gone(self)
 
     # Commands
 
@@ -367,147 +395,8 @@ class Channel(asyncio.Protocol):
         return f"<channel {self.id} {self.remote}>"
 
 
-class Listener:
-    """A listening port and the channels that came in by it."""
-
-    def __init__(
-        self,
-        handle: Handler,
-        max_connections: int,
-        on_closed: Callable[[Channel], None] | None,
-        late: Late,
-        refused: Refused,
-    ):
-        self.handle = handle
-        self.max_connections = max_connections
-        self.on_closed = on_closed
-        self.late = late
-        self.refused = refused
-        self.channels: set[Channel] = set()
-        self.kept_bytes = 0
-        self._log = RepeatedLog(log)
-        self._server: asyncio.Server | None = None
-        self._sweep: asyncio.TimerHandle | None = None
-        self._empty: asyncio.Event = asyncio.Event()
-
-    @property
-    def port(self) -> int:
-        return self._server.sockets[0].getsockname()[1]
-
-    async def open(self, listening: socket.socket) -> None:
-        """Take connections on a bound socket."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG
-        )
-        self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
-
-    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
-        """Log why a connection ends, at most one line a second and cause."""
-        self._log.write(level, cause, asyncio.get_running_loop().time(), text, *arguments)
-
-    def _admit(self, channel: Channel) -> bool:
-        if len(self.channels) >= self.max_connections:
-            self.write_log(
-                logging.WARNING,
-                "too many connections",
-                "refused %s: %d connections are open",
-                channel.remote,
-                len(self.channels),
-            )
-            self.refused(
-                "too many connections",
-                value=len(self.channels),
-                limit=self.max_connections,
-                who=channel.remote,
-            )
-            return False
-        self.channels.add(channel)
-        return True
-
-    def _gone(self, channel: Channel) -> None:
-        if channel in self.channels:
-            self.channels.discard(channel)
-            if self.on_closed is not None:
-                self.on_closed(channel)
-        if not self.channels:
-            self._empty.set()
-
-    def _sweep_channels(self, loop: asyncio.AbstractEventLoop) -> None:
-        now_s = loop.time()
-        overdue = [(channel, why) for channel in self.channels if (why := channel.overdue(now_s)) is not None]
-        for channel, (cause, seconds, limit) in overdue:
-            self.write_log(
-                logging.INFO,
-                cause,
-                "closing %s: %s for %.1f s, at most %g s",
-                channel.remote,
-                cause,
-                seconds,
-                limit,
-            )
-            self.refused(cause, value=round(seconds), limit=round(limit), who=channel.remote)
-            channel.abort()
-        self._log.flush(now_s)
-        self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
-
-    def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
-
-    async def close(self, limit_s: float = 1.0) -> None:
-        """Stop accepting, let what was written leave, end the connections. Idempotent."""
-        if self._server is None:
-            return
-        server, self._server = self._server, None
-        server.close()
-        self._sweep.cancel()
-        if self.channels:
-            self._empty.clear()
-            for channel in list(self.channels):
-                channel.close()
-            try:
-                await asyncio.wait_for(self._empty.wait(), limit_s)
-            except TimeoutError:
-                for channel in list(self.channels):
-                    channel.abort()
-                await asyncio.sleep(0)
-        await server.wait_closed()
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the port, not listening yet: who must know its port beforehand can ask it. OSError
-    when taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening
-
-
-async def listen(
-    handle: Handler,
-    listening: socket.socket,
-    *,
-    max_connections: int = 10_000,
-    on_closed: Callable[[Channel], None] | None = None,
-    late: Late = lambda command, channel, waited_ms, waiting: None,
-    refused: Refused = lambda cause, **case: None,
-) -> Listener:
-    """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or
-    never."""
-    listener = Listener(handle, max_connections, on_closed, late, refused)
-    await listener.open(listening)
-    return listener
-
-
 async def connect(
-    host: str, port: int, timeout: float, handle: Handler = lambda command, channel: None
+    host: str, port: int, timeout: float, handle: OnCommand = lambda command, channel: None
 ) -> Channel:
     """A channel of ours to somebody else's port."""
     loop = asyncio.get_running_loop()

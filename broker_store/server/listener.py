@@ -1,0 +1,155 @@
+"""A listening port and the channels that were accepted on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from broker_store.repeated_log import RepeatedLog
+from broker_store.server.channel import Channel, Late, OnCommand, Refused
+
+log = logging.getLogger(__name__)
+
+SWEEP_INTERVAL_S = 1.0
+BACKLOG = 1024
+
+
+class Listener:
+    """A listening port and the channels that came in by it."""
+
+    def __init__(
+        self,
+        handle: OnCommand,
+        max_connections: int,
+        on_closed: Callable[[Channel], None] | None,
+        late: Late,
+        refused: Refused,
+    ):
+        self.handle = handle
+        self.max_connections = max_connections
+        self.on_closed = on_closed
+        self.late = late
+        self.refused = refused
+        self.channels: set[Channel] = set()
+        self.kept_bytes = 0
+        self._log = RepeatedLog(log)
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        return self._server.sockets[0].getsockname()[1]
+
+    async def open(self, listening: socket.socket) -> None:
+        """Take connections on a bound socket."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG
+        )
+        self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
+
+    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
+        """Log why a connection ends, at most one line a second and cause."""
+        self._log.write(level, cause, asyncio.get_running_loop().time(), text, *arguments)
+
+    def admit(self, channel: Channel) -> bool:
+        if len(self.channels) >= self.max_connections:
+            self.write_log(
+                logging.WARNING,
+                "too many connections",
+                "refused %s: %d connections are open",
+                channel.remote,
+                len(self.channels),
+            )
+            self.refused(
+                "too many connections",
+                value=len(self.channels),
+                limit=self.max_connections,
+                who=channel.remote,
+            )
+            return False
+        self.channels.add(channel)
+        return True
+
+    def gone(self, channel: Channel) -> None:
+        if channel in self.channels:
+            self.channels.discard(channel)
+            if self.on_closed is not None:
+                self.on_closed(channel)
+        if not self.channels:
+            self._empty.set()
+
+    def _sweep_channels(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        overdue = [(channel, why) for channel in self.channels if (why := channel.overdue(now_s)) is not None]
+        for channel, (cause, seconds, limit) in overdue:
+            self.write_log(
+                logging.INFO,
+                cause,
+                "closing %s: %s for %.1f s, at most %g s",
+                channel.remote,
+                cause,
+                seconds,
+                limit,
+            )
+            self.refused(cause, value=round(seconds), limit=round(limit), who=channel.remote)
+            channel.abort()
+        self._log.flush(now_s)
+        self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self, limit_s: float = 1.0) -> None:
+        """Stop accepting, let what was written leave, end the connections. Idempotent."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        self._sweep.cancel()
+        if self.channels:
+            self._empty.clear()
+            for channel in list(self.channels):
+                channel.close()
+            try:
+                await asyncio.wait_for(self._empty.wait(), limit_s)
+            except TimeoutError:
+                for channel in list(self.channels):
+                    channel.abort()
+                await asyncio.sleep(0)
+        await server.wait_closed()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the port, not listening yet: who must know its port beforehand can ask it. OSError
+    when taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+async def listen(
+    handle: OnCommand,
+    listening: socket.socket,
+    *,
+    max_connections: int = 10_000,
+    on_closed: Callable[[Channel], None] | None = None,
+    late: Late = lambda command, channel, waited_ms, waiting: None,
+    refused: Refused = lambda cause, **case: None,
+) -> Listener:
+    """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or
+    never."""
+    listener = Listener(handle, max_connections, on_closed, late, refused)
+    await listener.open(listening)
+    return listener

@@ -1,0 +1,38 @@
+"""The unique key of a message: read from its properties, or made where its producer gave none."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+
+from broker_store.formats.message_id import UniqueId, encode_unique_id
+from broker_store.server.parts import BrokerParts
+
+
+class UniqueIds:
+    """Unique keys for messages whose producer gave none, in the producer's own form."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts = parts
+        self._process = os.getpid()
+        self._loader = random.getrandbits(32)
+        self._counter = itertools.count(random.getrandbits(15))
+        self._address = parts.endpoint.store_host[0]
+
+    def next(self) -> str:
+        month_ms = self._parts.clock() % (31 * 86_400_000)
+        return encode_unique_id(
+            UniqueId(self._address, self._process, self._loader, month_ms, next(self._counter))
+        )
+
+
+def find_unique_key(text: str) -> str | None:
+    """The value of UNIQ_KEY in a properties string, None when there is none."""
+    at = text.find("UNIQ_KEY\x01")
+    while at > 0 and text[at - 1] != "\x02":
+        at = text.find("UNIQ_KEY\x01", at + 1)
+    if at < 0:
+        return None
+    end = text.find("\x02", at + 9)
+    return (text[at + 9 :] if end < 0 else text[at + 9 : end]) or None

@@ -1,0 +1,58 @@
+"""Messages that wait for a delay level or for a time of delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_store.broker import timer_request
+from broker_store.formats import properties
+from broker_store.messages import Message, PutStatus
+from broker_store.protocol.codes import ResponseCode
+from broker_store.server.handler import Refusal
+from broker_store.server.parts import BrokerParts
+
+
+def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) -> None:
+    """Have a message with these properties wait for its delay level or time of delivery, if it asks for one.
+    Refusal where that cannot be."""
+    level = delay_level(pairs)
+    if level > 0:
+        parts.delay.schedule(message, level)
+    elif timer_request.is_timed(pairs):
+        status = parts.timer.admission.schedule(message, pairs)
+        if status is not None:
+            raise _timer_refusal(parts, status)
+
+
+def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
+    """Apache's answer to a message that the wheel does not take."""
+    settings = parts.settings
+    if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
+        code = ResponseCode.MESSAGE_ILLEGAL
+        remark = (
+            f"timer message illegal, the delay time should not be bigger than the max delay "
+            f"{settings.timer_max_delay_sec * 1000}ms; "
+            "or if set del msg, the delay time should be bigger than the current time"
+        )
+    elif status is PutStatus.WHEEL_TIMER_FLOW_CONTROL:
+        code, most = ResponseCode.SYSTEM_ERROR, settings.timer_congest_num_each_slot
+        remark = (
+            f"timer message is under flow control, max num limit is {most * 2} or the current value "
+            f"is greater than {most} and less than {most * 2}, "
+            "trigger random flow control"
+        )
+    else:
+        code, remark = (
+            ResponseCode.SYSTEM_ERROR,
+            "accurate timer message is not enabled, timerWheelEnable is false",
+        )
+    value, limit = parts.timer.admission.refused_for
+    return Refusal(code, remark, status.name, value=value, limit=limit)
+
+
+def delay_level(pairs: Mapping[str, str]) -> int:
+    """The delay level that a message's properties ask for, 0 for none."""
+    text = pairs.get(properties.DELAY)
+    if text is None:
+        return 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
