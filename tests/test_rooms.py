@@ -280,7 +280,6 @@ MAX_LINES = 500
 LONGER = {
     "broker_store/facts/disk.py",
     "broker_store/server/admin.py",
-    "broker_store/server/consume.py",
     "mqadmin/cluster/embedded/cluster.py",
 }
 

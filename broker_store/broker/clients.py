@@ -1,18 +1,18 @@
 """Connected clients: producers and consumers by group, from their heartbeats (docs/spec/remoting.md section
 3).
 
-A *channel* is any hashable object that stands for a connection; this module uses it only as a key. A client
-is forgotten when its channel closes, or after `expired_after_ms` without a heartbeat. Whenever the members or
-topics of a consumer group change, `on_group_changed(group)` is called, so that the members distribute the
-queues again.
+This module uses a channel only as a key. A client is forgotten when its channel closes, or after
+`expired_after_ms` without a heartbeat. Whenever the members or topics of a consumer group change,
+`on_group_changed(group)` is called, so that the members distribute the queues again.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.filters import Subscription, of_heartbeat
 from broker_store.broker.names import Names
 from broker_store.errors import LimitError
@@ -31,15 +31,12 @@ class TooManyClientsError(LimitError):
     cause = "limit of clients"
 
 
-Channel = Hashable
-
-
 @dataclass(slots=True)
 class Client:
     """One client of one group, on one channel. `seen_ms` is its last heartbeat."""
 
     client_id: str
-    channel: Channel
+    channel: ClientChannel
     language: str = "JAVA"
     version: int = 0
     seen_ms: int = 0
@@ -53,7 +50,7 @@ class ConsumerGroup:
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    members: dict[Channel, Client] = field(default_factory=dict)
+    members: dict[ClientChannel, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     fingerprint: int = 0
 
@@ -82,7 +79,7 @@ class Clients:
         self._max_memberships = max_memberships
         self._expired_after_ms = expired_after_ms
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Channel, Client]] = {}
+        self._producers: dict[str, dict[ClientChannel, Client]] = {}
         self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
         # (group, joined, left, number of members). Called also for the last member that leaves.
         self.on_members_changed: Callable[[str, list[str], list[str], int], None] = (
@@ -90,7 +87,7 @@ class Clients:
         )
 
     def heartbeat(
-        self, channel: Channel, heartbeat: Heartbeat, language: str, version: int, now_ms: int
+        self, channel: ClientChannel, heartbeat: Heartbeat, language: str, version: int, now_ms: int
     ) -> bool:
         """Take a client's heartbeat; True if the subscriptions of a group differ from those known.
 
@@ -109,7 +106,7 @@ class Clients:
             members[channel] = Client(heartbeat.client_id, channel, language, version, now_ms)
         return changed
 
-    def _check_room(self, channel: Channel, heartbeat: Heartbeat) -> None:
+    def _check_room(self, channel: ClientChannel, heartbeat: Heartbeat) -> None:
         new = sum(channel not in self._producers.get(group, ()) for group in heartbeat.producers)
         new += sum(
             consumer.group not in self._consumers or channel not in self._consumers[consumer.group].members
@@ -149,7 +146,7 @@ class Clients:
         return differs
 
     def unregister(
-        self, channel: Channel, client_id: str, producer_group: str | None, consumer_group: str | None
+        self, channel: ClientChannel, client_id: str, producer_group: str | None, consumer_group: str | None
     ) -> None:
         """Remove a client from groups, at its request."""
         members = self._producers.get(producer_group or "")
@@ -161,7 +158,7 @@ class Clients:
         if group and channel in group.members and group.members[channel].client_id == client_id:
             self._leave(group, [channel])
 
-    def channel_closed(self, channel: Channel) -> None:
+    def channel_closed(self, channel: ClientChannel) -> None:
         for name, members in list(self._producers.items()):
             if members.pop(channel, None) is not None and not members:
                 del self._producers[name]
@@ -169,10 +166,10 @@ class Clients:
             if channel in group.members:
                 self._leave(group, [channel])
 
-    def scan(self, now_ms: int) -> list[Channel]:
+    def scan(self, now_ms: int) -> list[ClientChannel]:
         """Forget clients without a heartbeat for too long; return their channels, which the caller closes."""
         oldest_ms = now_ms - self._expired_after_ms
-        gone: dict[Channel, None] = {}
+        gone: dict[ClientChannel, None] = {}
         for name, members in list(self._producers.items()):
             for channel in _silent(members, oldest_ms):
                 del members[channel]
@@ -186,7 +183,7 @@ class Clients:
                 self._leave(group, silent)
         return list(gone)
 
-    def _leave(self, group: ConsumerGroup, channels: Iterable[Channel]) -> None:
+    def _leave(self, group: ConsumerGroup, channels: Iterable[ClientChannel]) -> None:
         gone = [group.members.pop(channel).client_id for channel in channels]
         self.on_members_changed(group.name, [], gone, len(group.members))
         if not group.members:
@@ -232,7 +229,7 @@ class Clients:
         found = self._consumers.get(group)
         return found.subscriptions.get(topic) if found else None
 
-    def id_on(self, channel: Channel) -> str | None:
+    def id_on(self, channel: ClientChannel) -> str | None:
         """Return the id of the client on a channel if it has sent a heartbeat. Scans all groups."""
         groups = itertools.chain(
             self._producers.values(), (group.members for group in self._consumers.values())
@@ -241,7 +238,7 @@ class Clients:
 
     def all(self) -> list[Client]:
         """Return every client once for each channel, whatever its groups."""
-        seen: dict[Channel, Client] = {}
+        seen: dict[ClientChannel, Client] = {}
         for group in self._consumers.values():
             seen.update(group.members)
         for members in self._producers.values():
@@ -265,5 +262,5 @@ def _update(known: dict[str, Subscription], wanted: list[Subscription]) -> bool:
     return changed
 
 
-def _silent(members: dict[Channel, Client], oldest_ms: int) -> list[Channel]:
+def _silent(members: dict[ClientChannel, Client], oldest_ms: int) -> list[ClientChannel]:
     return [channel for channel, client in members.items() if client.seen_ms < oldest_ms]

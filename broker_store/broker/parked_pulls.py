@@ -8,29 +8,33 @@ its table every 5 seconds.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from broker_store.broker.client_channel import ClientChannel
 
 Queue = tuple[str, int]
+Pull = TypeVar("Pull")  # the server's
 
 
 @dataclass(slots=True, eq=False)
-class ParkedPull:
+class ParkedPull(Generic[Pull]):
     """A pull at `offset`, which moves on while arriving messages do not pass the filter.
 
-    `pull` is the server's; `reading` is True while a read for it is running.
+    `reading` is True while a read for it is running.
     """
 
     queue: Queue
-    channel: Hashable
+    channel: ClientChannel
     offset: int
     deadline_ms: int
-    pull: object = None
+    pull: Pull
     waiting: bool = field(default=False)
     reading: bool = field(default=False)
 
 
-class ParkedPulls:
+class ParkedPulls(Generic[Pull]):
     """Parked pulls by queue and by deadline. `watch` and `unwatch` are the store's."""
 
     def __init__(
@@ -43,14 +47,14 @@ class ParkedPulls:
         self._watch = watch
         self._unwatch = unwatch
         self.max_parked = max_parked
-        self._queues: dict[Queue, dict[ParkedPull, None]] = {}
-        self._channels: dict[Hashable, set[ParkedPull]] = {}
-        self._deadlines: list[tuple[int, int, ParkedPull]] = []
+        self._queues: dict[Queue, dict[ParkedPull[Pull], None]] = {}
+        self._channels: dict[ClientChannel, set[ParkedPull[Pull]]] = {}
+        self._deadlines: list[tuple[int, int, ParkedPull[Pull]]] = []
         self._counter = 0
         self._stale = 0
         self.count = 0
 
-    def park(self, parked: ParkedPull) -> bool:
+    def park(self, parked: ParkedPull[Pull]) -> bool:
         """Park a pull; False when the table is full."""
         if self.count >= self.max_parked:
             return False
@@ -66,11 +70,11 @@ class ParkedPulls:
         self.count += 1
         return True
 
-    def waiting_on(self, queue: Queue) -> list[ParkedPull]:
+    def waiting_on(self, queue: Queue) -> list[ParkedPull[Pull]]:
         """Return the pulls that wait at a queue, longest first; they stay parked."""
         return list(self._queues.get(queue, ()))
 
-    def remove(self, parked: ParkedPull) -> None:
+    def remove(self, parked: ParkedPull[Pull]) -> None:
         """Remove a pull; without effect when it is already removed."""
         if not parked.waiting:
             return
@@ -81,7 +85,7 @@ class ParkedPulls:
             heapq.heapify(self._deadlines)
             self._stale = 0
 
-    def _take_out(self, parked: ParkedPull) -> None:
+    def _take_out(self, parked: ParkedPull[Pull]) -> None:
         parked.waiting = False
         self.count -= 1
         waiting = self._queues[parked.queue]
@@ -94,7 +98,7 @@ class ParkedPulls:
         if not of_channel:
             del self._channels[parked.channel]
 
-    def expired(self, now_ms: int) -> list[ParkedPull]:
+    def expired(self, now_ms: int) -> list[ParkedPull[Pull]]:
         """Remove and return the pulls whose time is over."""
         over = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
@@ -109,11 +113,11 @@ class ParkedPulls:
     def next_deadline_ms(self) -> int | None:
         return self._deadlines[0][0] if self._deadlines else None
 
-    def channel_closed(self, channel: Hashable) -> None:
+    def channel_closed(self, channel: ClientChannel) -> None:
         for parked in list(self._channels.get(channel, ())):
             self.remove(parked)
 
-    def take_all(self) -> list[ParkedPull]:
+    def take_all(self) -> list[ParkedPull[Pull]]:
         """Remove and return all pulls, when the broker stops."""
         everything = [parked for waiting in self._queues.values() for parked in waiting]
         for parked in everything:

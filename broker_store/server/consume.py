@@ -1,4 +1,4 @@
-"""Pulls (11, 361) and offsets (14, 15) (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
+"""Pulls: 11, 361 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
 sections 6, 7 and 12).
 
 A pull is checked, read and answered at once when there is something to read and it is near the log's end; a
@@ -13,26 +13,23 @@ import asyncio
 import logging
 import time
 from collections import deque
-from functools import lru_cache
-from typing import NamedTuple
 
-from broker_store.broker import filters, flow
+from broker_store.broker import flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
-from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.parked_pulls import ParkedPull
-from broker_store.broker.topics import PERM_READ, SCHEDULE_TOPIC, TIMER_TOPIC
-from broker_store.formats.names import check_topic
+from broker_store.broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from broker_store.messages import GetRequest, GetResult, GetStatus
 from broker_store.protocol import headers
-from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.framing import pull_answer_head
-from broker_store.protocol.headers import PullHeader, read_header, read_pull
+from broker_store.protocol.headers import PullHeader, read_pull
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.channel import Channel
-from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
+from broker_store.server.pull import Pull
+from broker_store.server.pull_checks import check_pull
 
 # Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
 MAX_SUSPEND_MS = 100_000
@@ -63,36 +60,20 @@ _CODES = {
     GetStatus.READ_FAILED: _FAILED,
 }
 
-# Apache's ForbiddenType, which stands in the answer.
-_BY_BROKER, _BY_GROUP, _BY_TOPIC, _NO_BROADCASTING, _BY_SUBSCRIPTION = range(1, 6)
-
 log = logging.getLogger(__name__)
-
-_parse = lru_cache(maxsize=1024)(filters.parse)
 
 # (group, topic, queue id, client id)
 BroadcastingClient = tuple[str, str, int, str]
 
 
-class Pull(NamedTuple):
-    """A pull that passed its checks."""
-
-    command: Command
-    header: PullHeader
-    channel: Channel
-    tag_codes: frozenset[int] | None
-    topic_sys_flag: int
-    group_sys_flag: int
-
-
 class Consume:
-    """The handlers of consumers' reads and offsets, and the parked pulls' life."""
+    """The handler of pulls, and the life of parked pulls."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
         self._store = parts.store
         self._arrived: dict[tuple[str, int], None] = {}
-        self._woken: deque[ParkedPull] = deque()
+        self._woken: deque[ParkedPull[Pull]] = deque()
         self._wake_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -143,15 +124,15 @@ class Consume:
         for parked in self._parts.parked.expired(self._parts.clock()):
             self._answer_parked(parked)
 
-    def _answer_parked(self, parked: ParkedPull) -> None:
-        pull: Pull = parked.pull
+    def _answer_parked(self, parked: ParkedPull[Pull]) -> None:
+        pull = parked.pull
         self._read(
             pull,
             parked.offset,
             lambda result: self._answer(pull, result, moved=parked.offset != pull.header.queue_offset),
         )
 
-    def _retry(self, parked: ParkedPull) -> None:
+    def _retry(self, parked: ParkedPull[Pull]) -> None:
         """Look again for a parked pull: answer it, or leave it parked."""
         if parked.reading or not parked.waiting:
             return
@@ -167,7 +148,7 @@ class Consume:
         """Offsets of a group were reset: its parked pulls must not keep its consumers from hearing of it."""
         for queue_id in queue_ids:
             for parked in self._parts.parked.waiting_on((topic, queue_id)):
-                pull: Pull = parked.pull
+                pull = parked.pull
                 if pull.header.consumer_group == group:
                     self._parts.parked.remove(parked)
                     offset = self._parts.offsets.take_reset(group, topic, queue_id)
@@ -176,7 +157,7 @@ class Consume:
                     else:
                         self._answer(pull, self._empty(pull.header, GetStatus.OFFSET_RESET, offset))
 
-    def _look_again(self, parked: ParkedPull) -> None:
+    def _look_again(self, parked: ParkedPull[Pull]) -> None:
         parked.reading = False
         self._retry(parked)
 
@@ -207,7 +188,7 @@ class Consume:
     def pull(self, command: Command, channel: Channel) -> Command | None:
         self._parts.statistics.pulls += 1
         header = read_pull(command)
-        pull = self._check(command, header, channel)
+        pull = check_pull(self._parts, command, header, channel)
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
             self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, reset))
@@ -252,98 +233,6 @@ class Consume:
         self._parts.broadcast.note(
             *client, offset, self._parts.clock(), through_proxy=_is_through_proxy(pull.header)
         )
-
-    def _check(self, command: Command, header: PullHeader, channel: Channel) -> Pull:
-        """Raise Refusal unless the pull may be."""
-        parts = self._parts
-        group = parts.groups.get(header.consumer_group)
-        config = parts.topics.get(header.topic)
-        if not parts.settings.broker_permission & PERM_READ:
-            raise _forbidden(
-                _BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden"
-            )
-        if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
-            raise _forbidden(
-                _BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden"
-            )
-        if (
-            group is None
-            and (group := parts.groups.find_or_create(header.consumer_group, (command, channel))) is None
-        ):
-            raise Refusal(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
-            )
-        if not group.consume_enable:
-            raise _forbidden(_BY_GROUP, f"subscription group no permission, {group.name}")
-        if config is None:
-            check_topic(header.topic)
-            raise Refusal(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-                "no topic",
-            )
-        if not config.perm & PERM_READ:
-            raise _forbidden(_BY_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
-        if not 0 <= header.queue_id < config.read_queues:
-            raise Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{config.read_queues}] "
-                f"consumer:[/{channel.remote}]",
-                "queue id",
-                value=header.queue_id,
-                limit=config.read_queues - 1,
-            )
-        subscription = self._subscription(header, group)
-        if not subscription.class_filter and subscription.expression_type != filters.TAG:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by "
-                f"{subscription.expression_type:.20}",
-            )
-        tag_codes = None if subscription.class_filter else subscription.tag_codes
-        return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag)
-
-    def _subscription(self, header: PullHeader, group) -> Subscription:
-        if header.sys_flag & headers.PULL_SUBSCRIPTION:
-            self._check_allowed(header)
-            try:
-                return _parse(header.topic, header.subscription, header.expression_type)
-            except FilterError:
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-                ) from None
-        members = self._parts.clients.consumer_group(header.consumer_group)
-        if members is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-        if members.broadcasting and not group.consume_broadcast_enable:
-            raise _forbidden(
-                _NO_BROADCASTING,
-                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
-            )
-        self._check_allowed(header)
-        subscription = members.subscriptions.get(header.topic)
-        if subscription is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
-        if subscription.version < header.sub_version:
-            remark = "the consumer's subscription not latest"
-            raise Refusal(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                remark,
-                value=header.sub_version,
-                limit=subscription.version,
-            )
-        return subscription
-
-    def _check_allowed(self, header: PullHeader) -> None:
-        """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's
-        subscription counts."""
-        if not self._parts.groups.may_read(header.consumer_group, header.topic):
-            raise _forbidden(
-                _BY_SUBSCRIPTION,
-                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
-            )
 
     def _read(self, pull: Pull, offset: int, done) -> None:
         """Read for a pull and call `done(result)`, now or when a cold read comes back."""
@@ -496,27 +385,6 @@ class Consume:
         )
         return GetResult(status, next_offset, low, high)
 
-    # Offsets
-
-    def query_offset(self, command: Command, channel: Channel) -> Command:
-        header = read_header(RequestCode.QUERY_CONSUMER_OFFSET, command.fields)
-        offset = self._parts.offsets.query(header.consumer_group, header.topic, header.queue_id)
-        if offset is not None and offset >= 0:
-            return command.answer(0, None, {"offset": str(offset)})
-        if header.set_zero_if_not_found is False:
-            remark = "Not found, do not set to zero, maybe this group boot first"
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
-        # A group that is new here begins with the first message as long as that is still near; else its
-        # client decides.
-        first = self._store.reads.min_offset(header.topic, header.queue_id)
-        if first <= 0 and self._parts.near_log_end(header.topic, header.queue_id, 0):
-            return command.answer(0, None, {"offset": "0"})
-        return command.answer(
-            ResponseCode.QUERY_NOT_FOUND,
-            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-            {},
-        )
-
     def _commit(self, header: PullHeader, channel: Channel) -> None:
         """Take the offset that comes with a pull. One for which there is no room is counted, and the pull
         goes on."""
@@ -528,41 +396,6 @@ class Consume:
             self._parts.statistics.refuse(
                 "too many offsets", value=error.value, limit=error.limit, who=channel.remote, said=str(error)
             )
-
-    def update_offset(self, command: Command, channel: Channel) -> Command:
-        header = read_header(RequestCode.UPDATE_CONSUMER_OFFSET, command.fields)
-        parts = self._parts
-        if parts.groups.get(header.consumer_group) is None:
-            return command.answer(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"Group {header.consumer_group:.120} not exist!",
-                {},
-            )
-        config = parts.topics.get(header.topic)
-        if config is None:
-            return command.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", {})
-        remark = f"queueId must be less than {config.queues}, and neither it nor commitOffset negative"
-        if header.commit_offset < 0:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "commit offset", value=header.commit_offset)
-        if not 0 <= header.queue_id < config.queues:
-            raise Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                remark,
-                "queue id",
-                value=header.queue_id,
-                limit=config.queues - 1,
-            )
-        taken = parts.offsets.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
-        return command.answer(0, None if taken else "Offset has been previously reset", {})
-
-
-def _forbidden(by: int, remark: str) -> Refusal:
-    """Why a pull may not be."""
-    refusal = Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
-    refusal.fields = {"forbiddenType": str(by)}
-    return refusal
 
 
 def _is_through_proxy(header: PullHeader) -> bool:

@@ -29,6 +29,7 @@ from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.change_records import ChangeRecords
+from broker_store.server.pull import Pull
 from broker_store.server.send_group import SendGroup
 
 
@@ -66,7 +67,7 @@ class BrokerParts:
     broadcast: BroadcastOffsets
     clients: Clients
     locks: QueueLocks
-    parked: ParkedPulls
+    parked: ParkedPulls[Pull]
     statistics: Statistics
     delay: Delay
     timer: Timer

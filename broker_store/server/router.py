@@ -36,6 +36,7 @@ from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
 from broker_store.server.handler import Refusal
 from broker_store.server.locks import Locks
+from broker_store.server.offsets import OffsetHandlers
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce
 from broker_store.server.query import Query
@@ -87,8 +88,7 @@ class Router:
             **{int(code): self.produce.send for code in SEND_CODES},
             R.PULL_MESSAGE: self.consume.pull,
             R.LITE_PULL_MESSAGE: self.consume.pull,
-            R.QUERY_CONSUMER_OFFSET: self.consume.query_offset,
-            R.UPDATE_CONSUMER_OFFSET: self.consume.update_offset,
+            **OffsetHandlers(parts).handlers(),
             **query.handlers(),
             **Retries(parts, parts.sends).handlers(),
             **Locks(parts).handlers(),

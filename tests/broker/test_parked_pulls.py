@@ -18,7 +18,7 @@ class Watches:
 
 
 def pull(queue=QUEUE, channel="ch", offset=0, deadline_ms=100) -> ParkedPull:
-    return ParkedPull(queue, channel, offset, deadline_ms)
+    return ParkedPull(queue, channel, offset, deadline_ms, None)
 
 
 def test_a_queue_is_watched_as_long_as_somebody_waits_on_it():

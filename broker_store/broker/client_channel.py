@@ -1,0 +1,39 @@
+"""What the broker needs of a client's connection. Its tables use a connection as a key, and give it back to
+the server, which writes to it (`server.channel.Channel`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker_store.protocol.command import Command
+
+
+class ClientChannel(Protocol):
+    """A connection of a client. It is hashed by its identity."""
+
+    remote: str  # ip:port
+    closed: bool
+
+    @property
+    def paused(self) -> bool:
+        """Return True if the client does not read what it was sent."""
+
+    @property
+    def unsent(self) -> int:
+        """Return the bytes that were written and that the system has not taken yet."""
+
+    def when_resumed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the client reads again; never if the connection ends before."""
+
+    def write(self, command: Command) -> None:
+        """Write a command."""
+
+    def write_bytes(self, *pieces: bytes) -> None:
+        """Write whole frames, in pieces."""
+
+    async def request(self, command: Command, timeout: float) -> Command:
+        """Send a command and return its answer. Raises TimeoutError after `timeout` seconds."""
+
+    def close(self) -> None:
+        """End the connection after what was written has left."""

@@ -1,0 +1,23 @@
+"""A pull that passed its checks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import PullHeader
+from broker_store.server.channel import Channel
+
+
+class Pull(NamedTuple):
+    """A request, and what its answer says of its topic and group.
+
+    `tag_codes` are the hash codes of the tags that it wants, None for all messages.
+    """
+
+    command: Command
+    header: PullHeader
+    channel: Channel
+    tag_codes: frozenset[int] | None
+    topic_sys_flag: int
+    group_sys_flag: int

@@ -1,0 +1,122 @@
+"""Which pulls are allowed, in the order of Apache's checks (docs/spec/remoting.md section 3)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from broker_store.broker import filters
+from broker_store.broker.filters import FilterError, Subscription
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.topics import PERM_READ
+from broker_store.formats.names import check_topic
+from broker_store.protocol import headers
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import PullHeader
+from broker_store.server.channel import Channel
+from broker_store.server.handler import FAQ, Refusal
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pull import Pull
+
+# Apache's ForbiddenType, which stands in the answer.
+_BY_BROKER, _BY_GROUP, _BY_TOPIC, _NO_BROADCASTING, _BY_SUBSCRIPTION = range(1, 6)
+
+_parse = lru_cache(maxsize=1024)(filters.parse)
+
+
+def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel: Channel) -> Pull:
+    """Raise Refusal unless the pull may be."""
+    group = parts.groups.get(header.consumer_group)
+    config = parts.topics.get(header.topic)
+    if not parts.settings.broker_permission & PERM_READ:
+        raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
+    if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
+        raise _forbidden(
+            _BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden"
+        )
+    if (
+        group is None
+        and (group := parts.groups.find_or_create(header.consumer_group, (command, channel))) is None
+    ):
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
+        )
+    if not group.consume_enable:
+        raise _forbidden(_BY_GROUP, f"subscription group no permission, {group.name}")
+    if config is None:
+        check_topic(header.topic)
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            "no topic",
+        )
+    if not config.perm & PERM_READ:
+        raise _forbidden(_BY_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
+    if not 0 <= header.queue_id < config.read_queues:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{config.read_queues}] "
+            f"consumer:[/{channel.remote}]",
+            "queue id",
+            value=header.queue_id,
+            limit=config.read_queues - 1,
+        )
+    subscription = _subscription(parts, header, group)
+    if not subscription.class_filter and subscription.expression_type != filters.TAG:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {subscription.expression_type:.20}",
+        )
+    tag_codes = None if subscription.class_filter else subscription.tag_codes
+    return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag)
+
+
+def _subscription(parts: BrokerParts, header: PullHeader, group: SubscriptionGroup) -> Subscription:
+    if header.sys_flag & headers.PULL_SUBSCRIPTION:
+        _check_allowed(parts, header)
+        try:
+            return _parse(header.topic, header.subscription, header.expression_type)
+        except FilterError:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            ) from None
+    members = parts.clients.consumer_group(header.consumer_group)
+    if members is None:
+        raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+    if members.broadcasting and not group.consume_broadcast_enable:
+        raise _forbidden(
+            _NO_BROADCASTING,
+            f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+        )
+    _check_allowed(parts, header)
+    subscription = members.subscriptions.get(header.topic)
+    if subscription is None:
+        raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+    if subscription.version < header.sub_version:
+        remark = "the consumer's subscription not latest"
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST,
+            remark,
+            value=header.sub_version,
+            limit=subscription.version,
+        )
+    return subscription
+
+
+def _check_allowed(parts: BrokerParts, header: PullHeader) -> None:
+    """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's
+    subscription counts."""
+    if not parts.groups.may_read(header.consumer_group, header.topic):
+        raise _forbidden(
+            _BY_SUBSCRIPTION,
+            f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+        )
+
+
+def _forbidden(by: int, remark: str) -> Refusal:
+    """Why a pull may not be."""
+    refusal = Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
+    refusal.fields = {"forbiddenType": str(by)}
+    return refusal
