@@ -43,8 +43,8 @@ class Link(asyncio.Protocol):
 
     # What asyncio calls
 
-    # A TCP connection comes with no other kind. uvloop's is no subclass of asyncio.Transport.
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
+        # No isinstance: the transports of uvloop are no subclass of asyncio.Transport.
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 

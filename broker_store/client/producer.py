@@ -19,8 +19,6 @@ which create the topic if they are allowed to.
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -28,10 +26,9 @@ from typing import Self
 
 from broker_store.client import tracing
 from broker_store.client.batches import BatchPart, make_batches
+from broker_store.client.delivery import Delivery, now_ms
 from broker_store.client.errors import (
-    AnswerError,
     ClientError,
-    ConnectionLost,
     NoRouteError,
     PartlySent,
     RequestTimeout,
@@ -48,13 +45,11 @@ from broker_store.client.message import (
 )
 from broker_store.client.queue_choice import (
     ANYWHERE,
-    AUTO_CREATE_TOPIC,
-    DEFAULT_QUEUE_NUMS,
     Place,
     QueueChoice,
     make_place,
 )
-from broker_store.client.receipts import STATUS_NAMES, make_receipt, traced_region
+from broker_store.client.receipts import make_receipt, traced_region
 from broker_store.client.replies import CORRELATION, MESSAGE_TYPE, REPLY_TO_CLIENT, TIME_TO_LIVE, Replies
 from broker_store.client.session import REQUEST_TIMEOUT_S, RequestHandler, Session, local_address
 from broker_store.errors import BrokerStoreError, FormatError, MisuseError
@@ -62,31 +57,12 @@ from broker_store.formats import properties as property_format
 from broker_store.formats import recall_handle
 from broker_store.formats.names import check_group
 from broker_store.protocol.client_bodies import Heartbeat
-from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
+from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.headers import write_header
 from broker_store.protocol.message_queue import MessageQueue
 
-log = logging.getLogger(__name__)
-
-MAX_ATTEMPTS = 3
 # Of one request of send_many. Larger requests only delay the other requests of the connection.
 BATCH_BYTES = 1 << 20
-# Pause before the same broker is tried again.
-RETRY_PAUSE_S = 0.1
-# Java's list (docs/spec/store-behaviour.md section 15), and FLOW_CONTROL, which means the same as
-# SYSTEM_BUSY.
-_RETRIED_CODES = {
-    ResponseCode.SYSTEM_BUSY,
-    ResponseCode.SYSTEM_ERROR,
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.TOPIC_NOT_EXIST,
-    ResponseCode.NO_PERMISSION,
-    ResponseCode.NO_BUYER_ID,
-    ResponseCode.NOT_IN_CURRENT_UNIT,
-    ResponseCode.GO_AWAY,
-    ResponseCode.FLOW_CONTROL,
-}
 
 
 class Producer:
@@ -116,6 +92,7 @@ class Producer:
             handlers=self._handlers(),
         )
         self._choice = QueueChoice(self._session)
+        self._delivery = Delivery(self._session, self._choice, self.group)
         self._keys = UniqueKeys(local_address())
         self._tracer = (
             tracing.Tracer(
@@ -191,8 +168,8 @@ class Producer:
         timeout: float | None = None,
         sys_flag: int = 0,
     ) -> SendReceipt:
-        began_ms = _now_ms()
-        answer, queue = await self._deliver(
+        began_ms = now_ms()
+        answer, queue = await self._delivery.deliver(
             RequestCode.SEND_MESSAGE_V2,
             topic,
             bytes(message.body),
@@ -222,7 +199,7 @@ class Producer:
         counted = {"j": str(reconsume_times)}
         if max_reconsume_times is not None:
             counted["l"] = str(max_reconsume_times)
-        await self._deliver(
+        await self._delivery.deliver(
             RequestCode.SEND_MESSAGE_V2, topic, body, properties, ANYWHERE, self._timeout, sys_flag, counted
         )
 
@@ -297,9 +274,9 @@ class Producer:
     async def _send_parts(
         self, topic: str, parts: list[BatchPart], place: Place, timeout: float | None
     ) -> list[SendReceipt]:
-        began_ms = _now_ms()
+        began_ms = now_ms()
         body = b"".join(part.encoded for part in parts)
-        answer, queue = await self._deliver(
+        answer, queue = await self._delivery.deliver(
             RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout
         )
         fields = answer.fields or {}
@@ -334,7 +311,7 @@ class Producer:
         queue, address = await self._choice.choose(
             topic, make_place(queue_id, broker_name, ordering_key), None
         )
-        fields = self._fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
+        fields = self._delivery.fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
         await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
         return unique_key
 
@@ -431,70 +408,10 @@ class Producer:
         topic = f"{cluster}_REPLY_TOPIC"
         # Only the broker that holds the request has the connection of its producer.
         place = Place(broker_name=message.broker_name or None)
-        await self._deliver(
+        await self._delivery.deliver(
             RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout
         )
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic can be sent to."""
         return list((await self._choice.writable(topic))[0])
-
-    async def _deliver(
-        self,
-        code: int,
-        topic: str,
-        body: bytes,
-        properties: str,
-        place: Place,
-        timeout: float,
-        sys_flag: int = 0,
-        counted: Mapping[str, str] | None = None,
-    ) -> tuple[Command, MessageQueue]:
-        """Try until a broker has stored it, the time is over, or no further try can help."""
-        deadline = time.monotonic() + timeout
-        avoid = None
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            queue, address = await self._choice.choose(topic, place, avoid)
-            if queue.broker_name == avoid:
-                await asyncio.sleep(RETRY_PAUSE_S)
-            left = deadline - time.monotonic()
-            try:
-                if left <= 0:
-                    raise RequestTimeout(f"topic {topic} took no message within {timeout:g} s")
-                fields = {**self._fields(code, queue, properties, sys_flag), **(counted or {})}
-                answer = await self._session.ask(
-                    address, code, fields, body, timeout=left, accept=STATUS_NAMES
-                )
-                return answer, queue
-            except ClientError as error:
-                final = attempt == MAX_ATTEMPTS or time.monotonic() >= deadline
-                if final or (isinstance(error, AnswerError) and error.code not in _RETRIED_CODES):
-                    raise
-                log.info("attempt %d: %s", attempt, error)
-                avoid = queue.broker_name
-                if isinstance(error, ConnectionLost):
-                    await self._choice.refetch(topic)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _fields(self, code: int, queue: MessageQueue, properties: str, sys_flag: int = 0) -> dict[str, str]:
-        """Return the header fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE by their short wire names, which
-        is faster than `write_header`."""
-        return {
-            "a": self.group,
-            "b": queue.topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": str(DEFAULT_QUEUE_NUMS),
-            "e": str(queue.queue_id),
-            "f": str(sys_flag),
-            "g": str(_now_ms()),
-            "h": "0",
-            "i": properties,
-            "j": "0",
-            "k": "false",
-            "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
-            "n": queue.broker_name,
-        }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

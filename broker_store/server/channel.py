@@ -137,8 +137,8 @@ class Channel(asyncio.Protocol):
 
     # What asyncio calls
 
-    # A TCP connection comes with no other kind. uvloop's is no subclass of asyncio.Transport.
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
+        # No isinstance: the transports of uvloop are no subclass of asyncio.Transport.
         self.transport = transport
         peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
         self.remote = _address_text(peer)

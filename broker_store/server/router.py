@@ -30,7 +30,13 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server import audited_requests
-from broker_store.server.admin import Admin
+from broker_store.server.admin.broker import BrokerAdmin
+from broker_store.server.admin.connections import ConnectionAdmin
+from broker_store.server.admin.consumers import ConsumerAdmin
+from broker_store.server.admin.groups import GroupAdmin
+from broker_store.server.admin.offsets import OffsetAdmin
+from broker_store.server.admin.progress import ProgressAdmin
+from broker_store.server.admin.topics import TopicAdmin
 from broker_store.server.channel import Channel, failure_answer
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
@@ -82,7 +88,6 @@ class Router:
         )
         self.consume = Consume(parts)
         self.clients = ClientHandlers(parts)
-        self.admin = Admin(parts, self.consume.reset, lambda: len(self._tasks), MAX_TASKS)
         query = Query(parts)
         self._handlers = {
             **{int(code): self.produce.send for code in SEND_CODES},
@@ -96,7 +101,13 @@ class Router:
             **TransactionHandlers(parts, parts.sends).handlers(),
             **TimerHandlers(parts, parts.sends).handlers(),
             **self.clients.handlers(),
-            **self.admin.handlers(),
+            **TopicAdmin(parts).handlers(),
+            **GroupAdmin(parts).handlers(),
+            **OffsetAdmin(parts, self.consume.reset).handlers(),
+            **ProgressAdmin(parts).handlers(),
+            **ConnectionAdmin(parts).handlers(),
+            **ConsumerAdmin(parts).handlers(),
+            **BrokerAdmin(parts, lambda: len(self._tasks), MAX_TASKS).handlers(),
         }
         self._handlers = {int(code): handler for code, handler in self._handlers.items()}
         for code in map(int, audited_requests.BROKER):

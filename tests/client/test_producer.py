@@ -3,8 +3,7 @@ import dataclasses
 
 import pytest
 
-from broker_store.client import Outgoing, Producer, PushConsumer
-from broker_store.client import producer as producer_module
+from broker_store.client import Outgoing, Producer, PushConsumer, delivery
 from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
 from broker_store.client.message import decode_messages
 from broker_store.errors import MisuseError, NameError_
@@ -275,15 +274,15 @@ async def test_a_topic_that_cannot_be_written_has_no_route(cluster, producer):
 
 
 async def test_a_busy_broker_is_asked_again(cluster, producer, monkeypatch):
-    monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
+    monkeypatch.setattr(delivery, "RETRY_PAUSE_S", 0)
     cluster.store.refuse = PutStatus.OS_PAGE_CACHE_BUSY
     asyncio.get_running_loop().call_later(0.005, setattr, cluster.store, "refuse", None)
-    monkeypatch.setattr(producer_module, "MAX_ATTEMPTS", 1000)
+    monkeypatch.setattr(delivery, "MAX_ATTEMPTS", 1000)
     assert (await producer.send("T", b"x")).status == "SEND_OK"
 
 
 async def test_a_broker_that_stays_busy_is_given_up(cluster, producer, monkeypatch):
-    monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
+    monkeypatch.setattr(delivery, "RETRY_PAUSE_S", 0)
     cluster.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
     with pytest.raises(AnswerError) as caught:
         await producer.send("T", b"x")
@@ -306,7 +305,7 @@ async def test_sending_goes_on_after_a_lost_connection(cluster, producer):
 
 
 async def test_a_broker_that_is_gone_ends_the_send_in_time(cluster, producer, monkeypatch):
-    monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
+    monkeypatch.setattr(delivery, "RETRY_PAUSE_S", 0)
     await producer.send("T", b"x")
     await cluster.broker.stop()
     with pytest.raises((ConnectionLost, NoRouteError)):

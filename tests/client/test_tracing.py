@@ -11,6 +11,7 @@ from broker_store.client import (
     TransactionProducer,
     tracing,
 )
+from broker_store.client.delivery import Delivery
 from broker_store.client.tracing import Tracer
 from broker_store.formats import recall_handle, traces
 from broker_store.formats.recall_handle import RecallHandle
@@ -181,14 +182,14 @@ async def test_nothing_is_traced_unless_it_is_asked_for(cluster):
 
 
 async def test_nothing_is_traced_that_the_broker_does_not_want_traced(cluster, monkeypatch):
-    deliver = Producer._deliver
+    deliver = Delivery.deliver
 
     async def untraced(self, *arguments):
         answer, queue = await deliver(self, *arguments)
         answer.fields["TRACE_ON"] = "false"
         return answer, queue
 
-    monkeypatch.setattr(Producer, "_deliver", untraced)
+    monkeypatch.setattr(Delivery, "deliver", untraced)
     async with Producer(cluster.nameservers, trace=True) as producer:
         await producer.send("T", b"x")
     assert records(cluster) == ([], set())

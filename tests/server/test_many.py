@@ -27,7 +27,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.protocol.headers import write_header
 from broker_store.server import router
-from broker_store.server.admin import MAX_MADE_AT_ONCE
+from broker_store.server.admin.answers import MAX_MADE_AT_ONCE
 from broker_store.server.broker import NameServerPort
 from broker_store.server.channel import connect
 from broker_store.server.registration import Registration

@@ -80,7 +80,8 @@ from broker_store.protocol.command import VERSION
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem, problem_of_put
-from broker_store.server.admin import forget_group, forget_topic
+from broker_store.server.admin.groups import forget_group
+from broker_store.server.admin.topics import forget_topic
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.server.send_group import SENT
 from broker_store.turns import in_turns

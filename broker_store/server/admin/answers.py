@@ -1,0 +1,67 @@
+"""Answers with large tables, and requests with lists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+
+from broker_store.errors import FieldError
+from broker_store.protocol import fastjson
+from broker_store.protocol.codes import ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.framing import MAX_FRAME_BYTES
+from broker_store.server.handler import Refusal
+
+MAX_MADE_AT_ONCE = 1_000  # topics or groups by one request; a list of so many topics has 0.3 MB
+# Of a table; a larger one is written in a thread. So many take the loop a millisecond.
+MAX_ENTRIES_AT_ONCE = 200
+
+
+def table_answer(
+    command: Command,
+    fields: dict[str, str] | None,
+    head: dict[str, object],
+    name: str,
+    entries: Iterable[tuple[str, object]],
+    count: int,
+) -> Command | Coroutine[None, None, Command]:
+    """An answer with a table of `count` entries, which a thread writes where they are many."""
+
+    def written() -> Command:
+        return command.answer(0, None, fields, fastjson.dumps_table(head, name, entries))
+
+    return written() if count <= MAX_ENTRIES_AT_ONCE else asyncio.to_thread(written)
+
+
+async def dumps(value: object, count: int) -> bytes:
+    return (
+        fastjson.dumps(value)
+        if count <= MAX_ENTRIES_AT_ONCE // 8
+        else await asyncio.to_thread(fastjson.dumps, value)
+    )
+
+
+def check_fits(size: int) -> None:
+    """Refuse an answer as soon as it is known to be larger than a frame."""
+    if size > MAX_FRAME_BYTES:
+        remark = f"the answer takes more than {MAX_FRAME_BYTES} bytes, which is the most of a frame"
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, remark, "answer too large", value=size, limit=MAX_FRAME_BYTES
+        )
+
+
+def items_of(body: bytes, name: str) -> list:
+    value = fastjson.loads(body)
+    items = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(items, list):
+        raise FieldError(name, items, "an array")
+    if len(items) > MAX_MADE_AT_ONCE:
+        remark = f"{name} has {len(items)} entries, at most {MAX_MADE_AT_ONCE} are made by one request"
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            remark,
+            "too many at once",
+            value=len(items),
+            limit=MAX_MADE_AT_ONCE,
+        )
+    return items

@@ -1,0 +1,135 @@
+"""The broker itself: settings, state, statistics, cleaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Meter
+from broker_store.formats.config_json import DataVersion
+from broker_store.protocol import fastjson, table_bodies
+from broker_store.protocol.codes import RequestCode as R
+from broker_store.protocol.codes import ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+from broker_store.server import runtime_info
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Handlers
+from broker_store.server.parts import BrokerParts
+
+
+class BrokerAdmin:
+    """The handlers of the broker's settings, state, statistics and cleaning."""
+
+    def __init__(self, parts: BrokerParts, waiting: Callable[[], int], max_waiting: int):
+        """`waiting()` is the number of requests that wait for other clients or for a cold read, of at most
+        `max_waiting`."""
+        self._parts = parts
+        self._waiting, self._max_waiting = waiting, max_waiting
+
+    def handlers(self) -> Handlers:
+        return {
+            R.GET_BROKER_CONFIG: self.broker_config,
+            R.UPDATE_BROKER_CONFIG: self.refuse_config,
+            R.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            R.GET_BROKER_HA_STATUS: self.ha_status,
+            R.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
+            R.VIEW_BROKER_STATS_DATA: self.stats_data,
+            R.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            R.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            R.DELETE_EXPIRED_COMMITLOG: self.delete_expired_log,
+        }
+
+    def broker_config(self, command: Command, channel: Channel) -> Command:
+        """The settings that act, by Apache's names, one a line."""
+        version = fastjson.dumps(DataVersion().to_json()).decode()
+        return command.answer(
+            0, None, {"version": version}, table_bodies.encode_properties(self._parts.properties())
+        )
+
+    def refuse_config(self, command: Command, channel: Channel) -> Command:
+        remark = (
+            "the configuration cannot be changed over the wire, change the broker's settings and restart it"
+        )
+        return command.answer(ResponseCode.NO_PERMISSION, remark)
+
+    def runtime_info(self, command: Command, channel: Channel) -> Command:
+        return command.answer(
+            0,
+            None,
+            None,
+            table_bodies.encode_table(
+                runtime_info.runtime_table(self._parts, self._waiting(), self._max_waiting)
+            ),
+        )
+
+    def clean_expired_queues(self, command: Command, channel: Channel) -> Command:
+        """Nothing is left to do: what pointed to deleted log files went with them."""
+        return command.answer()
+
+    def clean_unused_topics(self, command: Command, channel: Channel) -> Command:
+        """Nothing is left to do: queues without a topic are given one at the start, and deleting a topic
+        takes its queues along."""
+        return command.answer()
+
+    def delete_expired_log(self, command: Command, channel: Channel) -> Command:
+        """Delete the log files that are older than fileReservedTime, as retention would at the hour of
+        deleteWhen."""
+        self._parts.store.cleaning.clean_expired()
+        return command.answer()
+
+    def stats_data(self, command: Command, channel: Channel) -> Command:
+        """What came in or went out within a minute, an hour and a day; `avgpt`, per call, is not measured and
+        left out."""
+        header = read_header(R.VIEW_BROKER_STATS_DATA, command.fields)
+        meter, unit = self._meter(header.stats_name, header.stats_key)
+        if meter is None:
+            return command.answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name:.60}> <{header.stats_key:.255}> not exist",
+            )
+        value = {}
+        for name, over_ms in (("statsMinute", MINUTE_MS), ("statsHour", HOUR_MS), ("statsDay", DAY_MS)):
+            messages, size, seconds = meter.lately(self._parts.clock(), over_ms)
+            total = size if unit == "SIZE" else messages
+            value[name] = {"sum": total, "tps": total / seconds if seconds > 0 else 0.0}
+        return command.answer(0, None, None, fastjson.dumps(value))
+
+    def _meter(self, name: str, key: str) -> tuple[Meter | None, str]:
+        """The meter behind one of Apache's names, and whether it is its messages or its bytes; None for what
+        is not measured."""
+        statistics = self._parts.statistics
+        what, _, unit = name.rpartition("_")
+        topic, _, group = key.partition("@")
+        if name == "TOPIC_PUT_NUMS":  # ours counts bodies, Apache's TOPIC_PUT_SIZE whole records
+            return statistics.topic(key), unit
+        if what == "GROUP_GET" and unit in ("NUMS", "SIZE"):
+            return statistics.group_topic(group, topic), unit
+        if name == "SNDBCK_PUT_NUMS":
+            return statistics.sent_back_of(group, topic), unit
+        if name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS") and key == self._parts.cluster:
+            return statistics.put if what == "BROKER_PUT" else statistics.got, unit
+        return None, unit
+
+    def ha_status(self, command: Command, channel: Channel) -> Command:
+        runtime = dict.fromkeys(
+            (
+                "lastReadTimestamp",
+                "lastWriteTimestamp",
+                "masterFlushOffset",
+                "maxOffset",
+                "transferredByteInSecond",
+            ),
+            0,
+        )
+        value = {
+            "haClientRuntimeInfo": runtime,
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._parts.store.log.wrote,
+        }
+        return command.answer(0, None, None, fastjson.dumps(value))
+
+    def request_modes(self, command: Command, channel: Channel) -> Command:
+        """Every group pulls; consuming by pop is not there."""
+        return command.answer(0, None, None, fastjson.dumps({"messageRequestModeMap": {}}))
