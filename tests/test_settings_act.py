@@ -23,7 +23,8 @@ from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat
 from broker_store.protocol.command import Command
 from broker_store.server import registration
-from broker_store.server.broker import Broker, NameServerPort
+from broker_store.server.broker import Broker
+from broker_store.server.nameserver_port import NameServerPort
 from tests.support.broker_harness import Harness
 from tests.support.hand_store import Clock, HandStore
 
@@ -506,7 +507,6 @@ async def seen_registration(setup):
 async def seen_flush_consumer_offset_interval(setup):
     harness = Harness(flush_consumer_offset_interval=3000)
     broker = Broker(harness.parts)
-    broker._loop = asyncio.get_running_loop()
     saved = []
     broker.keeper.save = lambda name, make_text: saved.append(name)
     # Else they are written again
@@ -517,7 +517,7 @@ async def seen_flush_consumer_offset_interval(setup):
     for later_ms, expected in ((2999, []), (1, ["consumerOffset.json"])):
         harness.now_ms += later_ms
         broker._tick()
-        broker._tick_timer.cancel()
+        broker._timers["tick"].cancel()
         assert saved == expected
 
 

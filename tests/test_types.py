@@ -21,7 +21,6 @@ NOT_CLEAN = {
     "broker_store.facts.recoveries",
     "broker_store.facts.slots",
     "broker_store.facts.timeline",
-    "broker_store.server.*",
     "mqadmin.cluster.embedded.cluster",
     "mqadmin.management.commands.check_store",
     "mqadmin.management.commands.store",

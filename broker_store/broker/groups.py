@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from broker_store import throttle
+from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import check_group
+from broker_store.protocol.command import Command
 
 FILE_NAME = "subscriptionGroup.json"
 # A group's settings are a few numbers, and the fields of other versions of the broker.
@@ -39,6 +40,9 @@ SYSTEM_GROUPS = (
 READ_FORBIDDEN = 1 << 2
 # Groups of Apache's own jobs and tools; they need no retry topic and cannot be deleted.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+# The request for which a group is created, and its connection.
+Cause = tuple[Command, ClientChannel]
 
 
 class TooManyGroupsError(LimitError):
@@ -171,7 +175,7 @@ class Groups:
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
         self.on_change: Callable[[], None] = lambda: None
-        self.on_auto_created: Callable[[str, Any], None] = lambda name, cause: None
+        self.on_auto_created: Callable[[str, Cause], None] = lambda name, cause: None
         self.get = self._table.get
         self._take([SubscriptionGroup(name) for name in SYSTEM_GROUPS])
 
@@ -197,7 +201,7 @@ class Groups:
     def is_system(name: str) -> bool:
         return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
-    def find_or_create(self, name: str, cause: Any = None) -> SubscriptionGroup | None:
+    def find_or_create(self, name: str, cause: Cause | None = None) -> SubscriptionGroup | None:
         """Return the group, creating it if that is allowed; None if not. Raises NameError_,
         TooManyGroupsError.
 

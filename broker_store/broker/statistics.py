@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from broker_store.broker.flow import Refusals
@@ -231,7 +231,7 @@ class Statistics:
         for _ in self.tick_in_steps(now_ms):
             pass
 
-    def tick_in_steps(self, now_ms: int) -> Iterator[None]:
+    def tick_in_steps(self, now_ms: int) -> Generator[None, None, None]:
         """Do as `tick`, with a pause after each STEP meters, in which others may move."""
         for meter in (
             self.put,

@@ -11,7 +11,7 @@ clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker_store import throttle
@@ -244,7 +244,7 @@ class Topics:
         self._changed([config])
         return config
 
-    def put_in_steps(self, configs: Sequence[TopicConfig]) -> Iterator[None]:
+    def put_in_steps(self, configs: Sequence[TopicConfig]) -> Generator[None, None, None]:
         """Create or replace several topics, TOPICS_PER_STEP in each step. If one is not allowed nothing is
         changed.
 

@@ -25,9 +25,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from broker_store.errors import FieldError, PeerError
+from broker_store.nameserver.channel import Channel
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, Registrant, Routes
 from broker_store.protocol import fastjson, registration_body, route_bodies, table_bodies, topic_bodies
@@ -50,16 +51,6 @@ _MAX_KV_ENTRIES = 10_000
 _MAX_KV_CHARACTERS = 4_096
 # Answers for something that does not exist; they are not counted as refusals.
 _NOTHING_THERE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND})
-
-
-class Channel(Protocol):
-    """The functions that a connection must have."""
-
-    remote: str
-
-    def close(self) -> None: ...
-
-    def write(self, command: Command) -> None: ...
 
 
 def _log_failure(_result: object, error: Exception | None) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker_store.excerpts import excerpt
+from broker_store.nameserver.channel import Channel
 from broker_store.nameserver.routes import Registrant, RegistrationRefused
 
 
@@ -36,9 +37,9 @@ class OwnBroker:
     name: str
     broker_id: int
     address: str = ""
-    is_connection_of: Callable[[object], bool] = lambda channel: False
+    is_connection_of: Callable[[Channel], bool] = lambda channel: False
 
-    def check(self, who: Registrant, channel: object | None) -> None:
+    def check(self, who: Registrant, channel: Channel | None) -> None:
         """Raise OwnBrokerClaimed if `who` is the own broker and `channel` is another's; None as channel is
         this process."""
         if channel is None or not self._is_claimed_by(who) or self.is_connection_of(channel):
@@ -51,7 +52,7 @@ class OwnBroker:
             f"{excerpt(who.address, 30)}"
         )
 
-    def check_topic(self, broker_names: Iterable[str], channel: object | None) -> None:
+    def check_topic(self, broker_names: Iterable[str], channel: Channel | None) -> None:
         """Raise OwnBrokerClaimed if a route that another connection registers (code 217) has queues of the
         own broker."""
         if channel is not None and self.name in broker_names and not self.is_connection_of(channel):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -175,7 +175,7 @@ def dumps(value: object) -> bytes:
 _ENTRIES_PER_CALL = 128
 
 
-def dumps_table(head: dict[str, object], name: str, entries: Iterable[tuple[str, object]]) -> bytes:
+def dumps_table(head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]]) -> bytes:
     """An object with the members `head` and a table `name`, as `dumps` writes it but for the order, for a
     thread: piece by piece."""
     pieces = []

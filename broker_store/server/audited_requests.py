@@ -12,10 +12,13 @@ import asyncio
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
+from broker_store.broker.client_channel import ClientChannel
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.topics import TopicConfig
 from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.excerpts import text_excerpt
 from broker_store.protocol import fastjson
@@ -24,7 +27,7 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.server.change_records import MAX_NAMES, ChangeRecord, ChangeRecords
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Answer, Handler, Refusal
 from broker_store.server.parts import BrokerParts
 
 MAX_NAME_CHARACTERS = 255
@@ -38,8 +41,6 @@ MAX_PART_CHARACTERS = 3_500  # of the names and settings in a further record of 
 MAX_COMPARED = 1_000
 # Base64 has an equals sign only at its end
 _SETTING = re.compile(rb"\s*([A-Za-z][A-Za-z0-9._-]{0,99})\s*=\s*[^\s=]")
-
-Handler = Callable[[Command, Channel], Command | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
     """The handler of an audited code, with one record a request."""
     audited = BROKER[code]
 
-    def handle(command: Command, channel: Channel) -> Command | None:
+    def handle(command: Command, channel: Channel) -> Answer:
         begun = _Begun(parts, audited, command)
         try:
             answer = handler(command, channel)
@@ -119,6 +120,7 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
                 parts, command, channel, audited, begun.name, begun.detail | _said(error), _outcome_of(error)
             )
             raise
+        assert not isinstance(answer, Coroutine), "a handler that answers later is a coroutine function"
         _note_answer(command, channel, begun, answer)
         return answer
 
@@ -127,7 +129,9 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
         # A long list is read again by the handler: what came meanwhile is handled first
         await asyncio.sleep(0)
         try:
-            answer = await handler(command, channel)
+            answer = handler(command, channel)
+            if isinstance(answer, Coroutine):
+                answer = await answer
         except Exception as error:
             _note(
                 parts, command, channel, audited, begun.name, begun.detail | _said(error), _outcome_of(error)
@@ -202,7 +206,7 @@ def _of_name_server(command: Command, answer: Command, before: dict) -> dict:
 
 
 def auto_created(
-    parts: BrokerParts, command: Command, channel: Channel, kind: str, name: str, detail: dict
+    parts: BrokerParts, command: Command, channel: ClientChannel, kind: str, name: str, detail: dict
 ) -> None:
     """Note a topic or a group that was made because a client's request names it."""
     _note(parts, command, channel, Audited("auto_create", kind), name, detail, "done")
@@ -211,7 +215,7 @@ def auto_created(
 def _note(
     parts: BrokerParts,
     command: Command,
-    channel: Channel,
+    channel: ClientChannel,
     audited: Audited,
     name: str,
     detail: dict,
@@ -222,7 +226,13 @@ def _note(
 
 
 def _record(
-    now_ms: int, command: Command, channel: Channel, audited: Audited, name: str, detail: dict, outcome: str
+    now_ms: int,
+    command: Command,
+    channel: ClientChannel,
+    audited: Audited,
+    name: str,
+    detail: dict,
+    outcome: str,
 ) -> ChangeRecord:
     code = f"{R(command.code).name} ({command.code})"
     language = command.language if isinstance(command.language, str) else str(command.language)
@@ -330,7 +340,8 @@ class _Begun:
 
     def has_changed(self) -> bool:
         """Whether the subject is another than before, as far as a record shows it."""
-        return self._before is not None and self._before.facts != self._look().facts
+        after = self._look()
+        return self._before is not None and after is not None and self._before.facts != after.facts
 
     def compared(self) -> tuple[dict[str, tuple], dict]:
         """Of several items those that differ, and what the record says of what was there before and after."""
@@ -357,7 +368,11 @@ def _look(
         )
     if audited.action == "forbid":
         return lambda: _Of({"": {"readable": parts.groups.may_read(name, topic)}}, is_one=True)
-    config_of = {"topic": parts.topics.get, "group": parts.groups.get}.get(audited.kind)
+    tables: dict[str, Callable[[str], TopicConfig | SubscriptionGroup | None]] = {
+        "topic": parts.topics.get,
+        "group": parts.groups.get,
+    }
+    config_of = tables.get(audited.kind)
     if config_of is None or audited.action not in ("update", "delete") or not name:
         return lambda: None
     compared = list(dict.fromkeys(names))
@@ -367,7 +382,7 @@ def _look(
     )
 
 
-def _json_of(config: object) -> dict | None:
+def _json_of(config: TopicConfig | SubscriptionGroup | None) -> dict | None:
     return None if config is None else config.to_json()
 
 
@@ -409,6 +424,19 @@ def _compared(before: _Of | None, after: _Of | None, pairs: dict[str, tuple]) ->
     return found | ({"not_shown": not_shown} if not_shown else {})
 
 
+@dataclass(slots=True)
+class _Part:
+    """What a further record of a long list says."""
+
+    names: list[str] = field(default_factory=list)
+    before: dict = field(default_factory=dict)
+    after: dict = field(default_factory=dict)
+
+    def detail(self, number: int, items: int) -> dict:
+        changes = {"before": self.before, "after": self.after} if self.before else {}
+        return {"part": number, "items": items, "names": self.names, **changes}
+
+
 def _parts_of(names: list[str], first: dict, pairs: dict[str, tuple]) -> Iterator[dict]:
     """Details of further records for what the first one of a long list had no room for: each has names, and
     what was there before of those that were changed.
@@ -418,7 +446,7 @@ def _parts_of(names: list[str], first: dict, pairs: dict[str, tuple]) -> Iterato
     if len(names) < 2 or not (pairs or first.get("not_shown")):
         return
     named, shown = set(first["names"]), first.get("before", {})
-    number, part, characters = 2, {}, 0
+    number, part, characters = 2, _Part(), 0
     for name in dict.fromkeys(names):
         old, new = pairs.get(name, (None, None))
         is_changed = old is not None and name not in shown
@@ -429,18 +457,15 @@ def _parts_of(names: list[str], first: dict, pairs: dict[str, tuple]) -> Iterato
             + 4
             + (len(json.dumps((old, new), default=str)) + 2 * len(name) + 12 if is_changed else 0)
         )
-        if part and characters + size > MAX_PART_CHARACTERS:
-            yield part
-            number, part = number + 1, {}
-        if not part:
-            part, characters = {"part": number, "items": len(names), "names": []}, 0
-        part["names"].append(name)
+        if part.names and characters + size > MAX_PART_CHARACTERS:
+            yield part.detail(number, len(names))
+            number, part, characters = number + 1, _Part(), 0
+        part.names.append(name)
         characters += size
         if is_changed:
-            part.setdefault("before", {})[name] = old
-            part.setdefault("after", {})[name] = new
-    if part:
-        yield part
+            part.before[name], part.after[name] = old, new
+    if part.names:
+        yield part.detail(number, len(names))
 
 
 def _difference(old: dict | None, new: dict | None) -> tuple[dict | None, dict | None]:

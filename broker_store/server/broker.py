@@ -13,23 +13,21 @@ Everything here runs on the loop; only files are written in a thread (`keeper`).
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from broker_store import gc_policy
 from broker_store.broker import delay, groups, offsets, timer_counts, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pauses import PERIOD_S
-from broker_store.broker.step_pacing import PAUSE_MS
-from broker_store.errors import StoreError
+from broker_store.broker.topics import TopicConfig
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.channel import Channel
 from broker_store.server.keeper import Keeper
-from broker_store.server.listener import Listener, bind, listen
+from broker_store.server.listener import Listener, bind_for, listen
 from broker_store.server.parts import BrokerParts
 from broker_store.server.registration import Registration
+from broker_store.server.repeated_work import RepeatedWork
 from broker_store.server.router import Router
 from broker_store.turns import StepsInTurn
 
@@ -39,15 +37,18 @@ TICK_S = 1.0
 SCAN_INTERVAL_MS = 10_000
 DELAY_SAVE_INTERVAL_MS = 5_000
 TIMER_CLEAN_INTERVAL_MS = 30_000
-# A clock that jumps, or what becomes due beyond this, is looked at again at the latest then.
-LONGEST_WAIT_S = 60.0
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
 FLAG_LOG_MS = 600_000
 # As they were asked for, or counted among the refused sends
 QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy"})
-STEP_RETRY_S = 5.0
 MOST_LOWERED_NAMED = 20  # positions, in one sentence
+
+
+class _Table(Protocol):
+    """A table with a file in config/."""
+
+    dirty: bool  # the file is to be written
 
 
 class Broker:
@@ -64,17 +65,18 @@ class Broker:
         # and to ask about.
         self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
         self._steps = (
-            [_Steps("delay", parts.delay, parts), _Steps("transactions", parts.transactions, parts)]
+            [
+                RepeatedWork("delay", parts.delay, parts),
+                RepeatedWork("transactions", parts.transactions, parts),
+            ]
             if self._delivers
             else []
         )
         self._timer_steps = (
-            _Steps("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
+            RepeatedWork("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
         )
         self._turns = StepsInTurn()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._tick_timer: asyncio.TimerHandle | None = None
-        self._pause_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # of the tick and the measuring of pauses
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
         self._timer_captured_ms = self._timer_cleaned_ms = parts.clock()
         self._flags_logged_ms: dict[tuple[str, str], int] = {}
@@ -83,16 +85,16 @@ class Broker:
         """Read the config files. DamagedStoreError names one that cannot be read."""
         parts, load = self.parts, self.parts.store.load_config
         tables = {
-            topics.FILE_NAME: parts.topics,
-            groups.FILE_NAME: parts.groups,
-            offsets.FILE_NAME: parts.offsets,
-            delay.FILE_NAME: parts.delay,
-            transaction_metrics.FILE_NAME: parts.transactions.metrics,
+            topics.FILE_NAME: parts.topics.load,
+            groups.FILE_NAME: parts.groups.load,
+            offsets.FILE_NAME: parts.offsets.load,
+            delay.FILE_NAME: parts.delay.load,
+            transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
         }
         with_queues = {topic for topic, _ in parts.store.queues()}
-        for name, table in tables.items():
+        for name, take in tables.items():
             reader = READERS[name]
-            if what := load(name, table.load, is_needed=reader.is_needed, when_gone=reader.gone(with_queues)):
+            if what := load(name, take, is_needed=reader.is_needed, when_gone=reader.gone(with_queues)):
                 log.warning("%s", what)
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
@@ -137,13 +139,13 @@ class Broker:
 
     async def start(self, host: str, *, fast_port: bool = True) -> None:
         """Open the ports, register, begin the repeated work. OSError when a port is taken."""
-        parts, self._loop = self.parts, asyncio.get_running_loop()
-        sockets = [_bound(host, parts.settings.listen_port, "--broker-port")]
+        parts = self.parts
+        sockets = [bind_for(host, parts.settings.listen_port, "--broker-port")]
         port = sockets[0].getsockname()[1]
         if fast_port:
             try:
                 sockets.append(
-                    _bound(
+                    bind_for(
                         host,
                         port - FAST_PORT_BELOW,
                         f"--broker-port: the one {FAST_PORT_BELOW} below it is used too",
@@ -156,9 +158,14 @@ class Broker:
         self.router = Router(parts)
         self.registration = Registration(parts)
         registered = parts.topics.on_change
-        parts.topics.on_change = lambda changed: (self._save_topics(), registered(changed))
+
+        def topics_changed(changed: Sequence[TopicConfig]) -> None:
+            self._save_topics()
+            registered(changed)
+
+        parts.topics.on_change = topics_changed
         parts.groups.on_change = self._save_groups
-        self.router.consume.start(self._loop)
+        self.router.consume.start()
         parts.delay.on_delivered = parts.timer.on_delivered = self._count_delivered
         self._save_missing()
         self._save_changed()
@@ -174,7 +181,7 @@ class Broker:
                     refused=parts.statistics.refuse,
                 )
             )
-        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        self._timers["tick"] = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self._watch_pauses()
         for steps in self._all_steps():
             steps.start()
@@ -185,13 +192,13 @@ class Broker:
     async def stop(self) -> None:
         """Take no more, answer who waits, say good-bye, save. Idempotent; the store is closed by its owner
         afterwards."""
-        if self.router is None:
+        if self.router is None or self.registration is None:
             return
         parts, router, self.router = self.parts, self.router, None
         for listener in self.listeners:
             listener.stop_accepting()
-        self._tick_timer.cancel()
-        self._pause_timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         await self._turns.stop()
         for steps in self._steps:
             steps.stop()
@@ -221,8 +228,9 @@ class Broker:
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Give the store's flusher up to a second."""
-        until_s = self._loop.time() + STOP_LIMIT_S
-        while not condition() and self._loop.time() < until_s:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + STOP_LIMIT_S
+        while not condition() and loop.time() < until_s:
             await asyncio.sleep(0.01)
 
     def reset_pulls(self, group: str, topic: str, queue_ids: list[int]) -> None:
@@ -239,7 +247,7 @@ class Broker:
 
     def _tick(self) -> None:
         parts, now_ms = self.parts, self.parts.clock()
-        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        self._timers["tick"] = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         parts.statistics.timed(parts.timer.counts["enqueued"], parts.timer.counts["delivered"])
         self._turns.take(parts.statistics.tick_in_steps(now_ms), _log_failure)
         parts.changes.tick(now_ms)
@@ -285,14 +293,15 @@ class Broker:
                 log.error("the store notes %s: %s", flag[0].replace("_", " "), flag[1])
 
     def _watch_pauses(self) -> None:
-        due_s = self._loop.time() + PERIOD_S
-        self._pause_timer = self._loop.call_at(due_s, self._note_pause, due_s)
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + PERIOD_S
+        self._timers["pauses"] = loop.call_at(due_s, self._note_pause, due_s)
 
     def _note_pause(self, due_s: float) -> None:
-        self.parts.pauses.note(max(0.0, self._loop.time() - due_s))
+        self.parts.pauses.note(max(0.0, asyncio.get_running_loop().time() - due_s))
         self._watch_pauses()
 
-    def _all_steps(self) -> list[_Steps]:
+    def _all_steps(self) -> list[RepeatedWork]:
         return self._steps if self._timer_steps is None else [*self._steps, self._timer_steps]
 
     def step(self) -> None:
@@ -309,13 +318,14 @@ class Broker:
     def _save_missing(self) -> list[str]:
         """Have the tables of config/ written of which neither the file nor its .bak is there; the names of
         those that were there before."""
-        tables = {
-            topics.FILE_NAME: self.parts.topics,
-            groups.FILE_NAME: self.parts.groups,
-            offsets.FILE_NAME: self.parts.offsets,
-            delay.FILE_NAME: self.parts.delay,
+        parts = self.parts
+        tables: dict[str, _Table] = {
+            topics.FILE_NAME: parts.topics,
+            groups.FILE_NAME: parts.groups,
+            offsets.FILE_NAME: parts.offsets,
+            delay.FILE_NAME: parts.delay,
         }
-        missing = [name for name in tables if not self.parts.store.has_config(name)]
+        missing = [name for name in tables if not parts.store.has_config(name)]
         for name in missing:
             tables[name].dirty = True
         return [
@@ -356,84 +366,6 @@ class Broker:
             self.keeper.save(delay.FILE_NAME, make_text)
 
 
-_WHAT_WAITS = {
-    "delay": "messages with a delay level wait",
-    "transactions": "transactions without an end are not asked for",
-    "timer": "messages with a time wait; the next start makes missing files of timerlog and timerwheel from "
-    "the messages",
-}
-
-
-class _Steps:
-    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its
-    `on_ready` will tell.
-
-    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each
-    STEP_RETRY_S, whatever arrives.
-    """
-
-    def __init__(self, name: str, kind, parts: BrokerParts):
-        self._name, self._kind, self._parts = name, kind, parts
-        self._failed_s: float | None = None  # on the loop's clock
-        self._timer: asyncio.TimerHandle | None = None
-        self._at_s = self._not_before_s = 0.0
-
-    def start(self) -> None:
-        self._kind.on_ready = self._soon
-        self._soon()
-
-    def stop(self) -> None:
-        self._kind.on_ready = lambda: None
-        self._timer.cancel()
-
-    def now(self) -> None:
-        """Take the step that is due."""
-        now_ms = self._parts.clock()
-        next_ms = self._kind.step(now_ms)
-        wait_s = LONGEST_WAIT_S if next_ms is None else max(0.0, (next_ms - now_ms) / 1000)
-        self._in(min(wait_s, LONGEST_WAIT_S))
-
-    def _soon(self) -> None:
-        self._in(0.0)
-
-    def shortly(self) -> None:
-        """Have a step in a moment: what arrives until then is taken together."""
-        self._in(PAUSE_MS / 1000)
-
-    def _in(self, wait_s: float) -> None:
-        """Have the next step no later than in `wait_s`, or than STEP_RETRY_S after one that failed."""
-        loop = asyncio.get_running_loop()
-        at_s = max(loop.time() + wait_s, self._not_before_s)
-        if self._timer is not None:
-            if self._at_s <= at_s:
-                return
-            self._timer.cancel()
-        self._at_s = at_s
-        self._timer = loop.call_at(at_s, self._run)
-
-    def _run(self) -> None:
-        self._timer = None
-        # A step that fails in a way that was not foreseen is told by the loop, and is not the last one
-        self._in(LONGEST_WAIT_S)
-        try:
-            self.now()
-        except StoreError as error:
-            self._failed_s = asyncio.get_running_loop().time()
-            self._not_before_s = self._failed_s + STEP_RETRY_S
-            self._parts.store.trouble(f"{self._name}_failed", f"{_WHAT_WAITS[self._name]}: {error}")
-            self._timer.cancel()
-            self._timer = None
-            self._in(0.0)
-        else:
-            # A step may have left out what failed before.
-            if (
-                self._failed_s is not None
-                and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S
-            ):
-                self._failed_s = None
-                self._parts.store.trouble_over(f"{self._name}_failed")
-
-
 def _log_failure(_result: object, error: Exception | None) -> None:
     if error is not None:
         log.error("the meters could not be sampled", exc_info=error)
@@ -441,54 +373,3 @@ def _log_failure(_result: object, error: Exception | None) -> None:
 
 def _write_nothing(name: str, data: bytes) -> None:
     """A store that is only looked at keeps its config files as they are."""
-
-
-class NameServerPort:
-    """The port of a name server (`nameserver.handlers.NameServer`), in a broker's process or alone."""
-
-    def __init__(self, nameserver, clock, scan_ms: int = 10_000):
-        self.nameserver = nameserver
-        self._clock = clock
-        self._scan_s = scan_ms / 1000
-        self.listener: Listener | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._long: StepsInTurn | None = None
-
-    async def start(self, host: str, port: int, *, max_connections: int = 10_000) -> None:
-        """Open the port. OSError when it is taken."""
-        # A registration makes a table of up to MAX_TOPICS topics, which stays.
-        self._long = StepsInTurn(after_turn=gc_policy.set_apart)
-        self.nameserver.take_steps = self._long.take
-        self.listener = await listen(
-            self.nameserver.handle,
-            _bound(host, port, "--nameserver-port (runnamesrv: --port)"),
-            max_connections=max_connections,
-            on_closed=self.nameserver.channel_closed,
-            refused=self.nameserver.refuse,
-        )
-        self.nameserver.listens_on(self.listener.port)
-        self._timer = asyncio.get_running_loop().call_later(self._scan_s, self._scan)
-
-    def _scan(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._scan_s, self._scan)
-        self.nameserver.scan(self._clock())
-
-    async def stop(self) -> None:
-        if self.listener is not None:
-            self._timer.cancel()
-            listener, self.listener = self.listener, None
-            await listener.close(STOP_LIMIT_S)
-            self.nameserver.take_steps = None
-            await self._long.stop()
-
-
-def _bound(host: str, port: int, option: str) -> socket.socket:
-    """`bind`, and where that cannot be, a sentence with the port and what to do."""
-    try:
-        return bind(host, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise OSError(
-                f"port {port} of {host} is taken: another program listens there; choose another with {option}"
-            ) from None
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None

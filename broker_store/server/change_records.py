@@ -157,7 +157,7 @@ class ChangeRecords:
         self._pending: deque[ChangeRecord] = deque()
         self._lost = 0
         self._batch: list[ChangeRecord] = []
-        self._writing: Future | None = None
+        self._writing: Future[None] | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._failed = False
 
@@ -193,7 +193,7 @@ class ChangeRecords:
         if self._has_written() and (self._batch or self._pending):
             self._start_writing()
 
-    def _start_writing(self) -> None:
+    def _start_writing(self) -> Future[None]:
         if not self._batch:
             self._batch = list(self._pending)
             self._pending.clear()
@@ -205,6 +205,7 @@ class ChangeRecords:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="change-records")
         self._writing = self._thread.submit(self.write, self._batch)
+        return self._writing
 
     def _has_written(self) -> bool:
         """Whether the thread is free; a batch that could not be written stays for the next time."""
@@ -226,11 +227,12 @@ class ChangeRecords:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while loop.time() < until_s:
-            if self._writing is None:
+            writing = self._writing
+            if writing is None:
                 if not self._batch and not self._pending:
                     break
-                self._start_writing()
-            await asyncio.wait([asyncio.wrap_future(self._writing)], timeout=max(0.0, until_s - loop.time()))
+                writing = self._start_writing()
+            await asyncio.wait([asyncio.wrap_future(writing)], timeout=max(0.0, until_s - loop.time()))
             if self._has_written() and self._failed:
                 break
         if self._thread is not None:

@@ -18,7 +18,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 
 
@@ -29,7 +29,7 @@ class ClientHandlers:
         self._parts = parts
         parts.clients.on_group_changed = self._tell_members
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -124,10 +124,11 @@ class ClientHandlers:
         client_id, strategy = _text(request, "clientId"), request.get("strategyName") or "AVG"
         config = self._parts.topics.get(topic)
         group = self._parts.clients.consumer_group(group_name)
-        if config is None or (group is None and request.get("messageModel") != "BROADCASTING"):
+        is_broadcasting = request.get("messageModel") == "BROADCASTING"
+        if config is None or (group is None and not is_broadcasting):
             return command.answer(0, None, None, b"{}")
         queues = list(range(config.read_queues))
-        if request.get("messageModel") != "BROADCASTING":
+        if group is not None and not is_broadcasting:
             members = sorted(set(group.client_ids()))
             if client_id not in members:
                 return command.answer(0, None, None, b"{}")

@@ -76,15 +76,14 @@ class Consume:
         self._woken: deque[ParkedPull[Pull]] = deque()
         self._wake_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()
         self._log = RepeatedLog(log)
 
     # The parked pulls' life
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def start(self) -> None:
         self._store.confirmation.arrival_listener = self.arrived
-        self._timer = loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+        self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
 
     def stop(self) -> None:
         """Answer everyone who waits: there is nothing new."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.server.channel import Channel
 
@@ -32,6 +33,7 @@ class Refusal(Exception):
         value: int | None = None,
         limit: int | None = None,
     ):
-        self.code, self.remark, self.cause, self.value, self.limit = code, remark, cause, value, limit
+        self.code, self.remark, self.value, self.limit = code, remark, value, limit
+        self.cause = cause or ResponseCode(code).name.lower().replace("_", " ")
         self.fields: dict[str, str] = {}
         super().__init__(remark)

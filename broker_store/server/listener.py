@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -34,18 +35,16 @@ class Listener:
         self.refused = refused
         self.channels: set[Channel] = set()
         self.kept_bytes = 0
+        self.port = 0  # from `open` on
         self._log = RepeatedLog(log)
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
 
-    @property
-    def port(self) -> int:
-        return self._server.sockets[0].getsockname()[1]
-
     async def open(self, listening: socket.socket) -> None:
         """Take connections on a bound socket."""
         loop = asyncio.get_running_loop()
+        self.port = listening.getsockname()[1]
         self._server = await loop.create_server(
             lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG
         )
@@ -110,7 +109,8 @@ class Listener:
             return
         server, self._server = self._server, None
         server.close()
-        self._sweep.cancel()
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self.channels:
             self._empty.clear()
             for channel in list(self.channels):
@@ -137,6 +137,18 @@ def bind(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def bind_for(host: str, port: int, option: str) -> socket.socket:
+    """`bind`, and where that cannot be, a sentence with the port and what to do."""
+    try:
+        return bind(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(
+                f"port {port} of {host} is taken: another program listens there; choose another with {option}"
+            ) from None
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 async def listen(

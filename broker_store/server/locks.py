@@ -11,7 +11,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 
 
@@ -21,7 +21,7 @@ class Locks:
     def __init__(self, parts: BrokerParts):
         self._parts = parts
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, command: Command, channel: Channel) -> Command:

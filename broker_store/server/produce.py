@@ -118,7 +118,8 @@ class Produce:
                     ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body"
                 )
             if header.batch:
-                return self._send_batch(command, channel, header, config, queue_id)
+                self._send_batch(command, channel, header, config, queue_id)
+                return None
             text = header.properties
             encoded = text.encode("utf-8", "replace")
             unique_key = find_unique_key(text)
@@ -358,10 +359,11 @@ class Produce:
 
     def _recall_handle(self, message: Message, topic: str, unique_key: str) -> str | None:
         """What the producer of a timer message may recall it by; None for one that a consumer gave back."""
-        if topic.startswith(RETRY_PREFIX):
+        out_ms = properties.get(message.properties, properties.TIMER_OUT_MS)
+        if out_ms is None or topic.startswith(RETRY_PREFIX):
             return None
-        time_ms = int(properties.get(message.properties, properties.TIMER_OUT_MS)) + 1
-        return recall_handle.encode(RecallHandle(topic, self._parts.broker_name, str(time_ms), unique_key))
+        handle = RecallHandle(topic, self._parts.broker_name, str(int(out_ms) + 1), unique_key)
+        return recall_handle.encode(handle)
 
     def _timer_stored(
         self, context: tuple[Command, Channel, str, int, str | None], result: PutResult

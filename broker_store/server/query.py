@@ -4,7 +4,6 @@ sections 6.2 and 6.3)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 
 from broker_store.formats.names import check_topic
 from broker_store.messages import KeyQueryResult, damage_doubt
@@ -12,6 +11,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.channel import Channel, when_read
+from broker_store.server.handler import Answer, Handlers
 from broker_store.server.parts import BrokerParts
 
 # A query by unique key has one message to find; several only when a producer repeated itself.
@@ -27,7 +27,7 @@ class Query:
     def __init__(self, parts: BrokerParts):
         self._store = parts.store
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {
             RequestCode.QUERY_MESSAGE: self.by_key,
             RequestCode.VIEW_MESSAGE_BY_ID: self.by_log_offset,
@@ -37,7 +37,7 @@ class Query:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
         }
 
-    def by_key(self, command: Command, channel: Channel) -> Command | Coroutine:
+    def by_key(self, command: Command, channel: Channel) -> Answer:
         header = read_header(RequestCode.QUERY_MESSAGE, command.fields)
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
@@ -77,7 +77,7 @@ class Query:
         }
         return command.answer(0, doubt, fields, b"".join(records))
 
-    def by_log_offset(self, command: Command, channel: Channel) -> Command | Coroutine:
+    def by_log_offset(self, command: Command, channel: Channel) -> Answer:
         header = read_header(RequestCode.VIEW_MESSAGE_BY_ID, command.fields)
 
         def answer(raw: bytes | str | None) -> Command:

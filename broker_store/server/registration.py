@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from broker_store.broker.topics import PERM_READ_WRITE, TopicConfig
 from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.formats.config_json import DataVersion
+from broker_store.nameserver.channel import Channel as AcceptedChannel
+from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import Registrant
 from broker_store.protocol import registration_body, table_bodies, topic_bodies
@@ -62,7 +65,7 @@ class Registration:
         await self._register_all_embedded()
         loop = asyncio.get_running_loop()
         if self._parts.nameserver is not None:
-            self._tasks.append(loop.create_task(self._repeat_embedded()))
+            self._tasks.append(loop.create_task(self._repeat_embedded(self._parts.nameserver)))
         self._tasks += [loop.create_task(peer.run()) for peer in self.peers]
 
     async def stop(self) -> None:
@@ -81,7 +84,7 @@ class Registration:
             )
         await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
 
-    def topics_changed(self, changed: list[TopicConfig]) -> None:
+    def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         """Register what changed; an empty list means that a topic went away, which registration does not
         tell."""
         if not self._started or not changed:
@@ -96,11 +99,11 @@ class Registration:
         if self._parts.nameserver is not None:
             self._parts.nameserver.handle(command, None)
         for peer in self.peers:
-            peer.send(Command.request(command.code, dict(command.fields)))
+            peer.send(Command.request(command.code, {"topic": topic}))
 
     # What is told
 
-    def served(self, configs: list[TopicConfig], version: DataVersion | None = None) -> Served:
+    def served(self, configs: Sequence[TopicConfig], version: DataVersion | None = None) -> Served:
         """The topics as clients may use them: the broker's permission masks each topic's. Any thread."""
         version = self._parts.topics.data_version if version is None else version
         permission = self._parts.settings.broker_permission
@@ -130,7 +133,7 @@ class Registration:
             values |= {"compressed": False, "body_crc32": registration_body.body_crc(body)}
         return Command.request(int(code), write_header(code, **values), body)
 
-    def is_connection(self, channel: Channel) -> bool:
+    def is_connection(self, channel: AcceptedChannel) -> bool:
         """Whether a connection that a name server of this process has accepted is one that this broker
         opened."""
         ends = (channel.local, channel.remote)
@@ -143,7 +146,7 @@ class Registration:
 
     # The name server in this process
 
-    def _register_embedded(self, configs: list[TopicConfig]) -> None:
+    def _register_embedded(self, configs: Sequence[TopicConfig]) -> None:
         parts = self._parts
         if parts.nameserver is None:
             return
@@ -160,9 +163,9 @@ class Registration:
         )
         parts.nameserver.routes.register(who, self.served(configs), None, parts.clock())
 
-    async def _repeat_embedded(self) -> None:
+    async def _repeat_embedded(self, nameserver: NameServer) -> None:
         while True:
-            order = self._parts.nameserver.handle(
+            order = nameserver.handle(
                 Command.request(int(RequestCode.GET_KVLIST_BY_NAMESPACE), {"namespace": ORDER_TOPICS}), None
             )
             if order is not None and order.code == ResponseCode.SUCCESS:
@@ -211,7 +214,7 @@ class _Peer:
         connection."""
         return ("", "") if self._channel is None else (self._channel.remote, self._channel.local)
 
-    def tell(self, changed: list[TopicConfig]) -> None:
+    def tell(self, changed: Sequence[TopicConfig]) -> None:
         self._changed.update({config.name: config for config in changed})
         self._wake.set()
 
@@ -271,8 +274,9 @@ class _Peer:
 
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:
-            host, separator, port = self.address.rpartition(":")
-            host, port = (host, int(port)) if separator else (self.address, DEFAULT_PORT)
+            host, separator, text = self.address.rpartition(":")
+            port = int(text) if separator else DEFAULT_PORT
+            host = host if separator else self.address
             self._channel = await connect(host.strip("[]"), port, CONNECT_TIMEOUT_S)
         return self._channel
 

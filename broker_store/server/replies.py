@@ -13,7 +13,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, read_send, write_header
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SPECIAL_BITS
 from broker_store.server.send_group import SendGroup
@@ -29,7 +29,7 @@ class Replies:
     def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
 
     async def reply(self, command: Command, channel: Channel) -> Command:

@@ -7,8 +7,6 @@ the group's dead letters when they are spent. What clients send to the retry top
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-
 from broker_store.broker.topics import PERM_WRITE, TooManyTopicsError
 from broker_store.formats import properties, record
 from broker_store.formats.names import RETRY_PREFIX, check_group
@@ -17,7 +15,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.channel import Channel, when_read
-from broker_store.server.handler import FAQ, Refusal
+from broker_store.server.handler import FAQ, Answer, Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import SendGroup
 
@@ -31,10 +29,10 @@ class Retries:
     def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, command: Command, channel: Channel) -> Command | None | Coroutine:
+    def send_back(self, command: Command, channel: Channel) -> Answer:
         """A consumer could not handle a message: it comes again later, and goes to the dead letters after too
         many tries."""
         header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)

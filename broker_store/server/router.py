@@ -11,7 +11,8 @@ import asyncio
 import functools
 import logging
 import time
-from types import CoroutineType
+from collections.abc import Coroutine
+from typing import Any
 
 from broker_store.broker import flow
 from broker_store.broker.filters import FilterError
@@ -84,7 +85,7 @@ class Router:
             parts, command, channel, "topic", config.name, {"queues": config.queues}
         )
         parts.groups.on_auto_created = lambda name, cause: audited_requests.auto_created(
-            parts, *cause, "group", name, {}
+            parts, cause[0], cause[1], "group", name, {}
         )
         self.consume = Consume(parts)
         self.clients = ClientHandlers(parts)
@@ -138,11 +139,13 @@ class Router:
             answer = handler(command, channel)
         except Exception as error:
             return self._failure(command, channel, error)
-        if type(answer) is CoroutineType:
-            return self._start(command, channel, answer)
-        if answer is not None and answer.code:
-            self._count(command, answer, channel)
-        return answer
+        if answer is None:
+            return None
+        if isinstance(answer, Command):
+            if answer.code:
+                self._count(command, answer, channel)
+            return answer
+        return self._start(command, channel, answer)
 
     def waited(self, command: Command, channel: Channel, waited_ms: int, waiting: int) -> Command | None:
         """The answer to a request that waited on its connection for so long that it is not handled any more;
@@ -169,7 +172,9 @@ class Router:
                 cause, who=channel.remote, said=answer.remark or "", is_send=command.code in _SENDS
             )
 
-    def _start(self, command: Command, channel: Channel, coroutine: CoroutineType) -> Command | None:
+    def _start(
+        self, command: Command, channel: Channel, coroutine: Coroutine[Any, Any, Command | None]
+    ) -> Command | None:
         if len(self._tasks) >= MAX_TASKS:
             coroutine.close()
             self._parts.statistics.refuse(
@@ -181,7 +186,9 @@ class Router:
         task.add_done_callback(self._tasks.discard)
         return None
 
-    async def _finish(self, command: Command, channel: Channel, coroutine: CoroutineType) -> None:
+    async def _finish(
+        self, command: Command, channel: Channel, coroutine: Coroutine[Any, Any, Command | None]
+    ) -> None:
         try:
             answer = await coroutine
             if answer is not None and answer.code:
@@ -201,8 +208,7 @@ class Router:
     def _failure(self, command: Command, channel: Channel, error: Exception) -> Command:
         refuse = functools.partial(self._parts.statistics.refuse, is_send=command.code in _SENDS)
         if isinstance(error, Refusal):
-            cause = error.cause or ResponseCode(error.code).name.lower().replace("_", " ")
-            refuse(cause, value=error.value, limit=error.limit, who=channel.remote, said=error.remark)
+            refuse(error.cause, value=error.value, limit=error.limit, who=channel.remote, said=error.remark)
             return command.answer(error.code, error.remark, dict(error.fields))
         if isinstance(error, FilterError):
             code = ResponseCode.SUBSCRIPTION_PARSE_FAILED

@@ -106,7 +106,7 @@ def _disk(parts: BrokerParts, disk: DiskSpace) -> dict[str, object]:
         f"commitLogDiskRatio_{directory}": used,
         "consumeQueueDiskRatio": used,
     }
-    if disk.total_bytes is not None:
+    if disk.total_bytes is not None and disk.free_bytes is not None:
         total, free = disk.total_bytes / 2**30, disk.free_bytes / 2**30
         table["commitLogDirCapacity"] = f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
     return table
@@ -122,10 +122,10 @@ def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
     }
 
 
-def _earliest_ms(parts: BrokerParts, log_offset: int) -> int:
+def _earliest_ms(parts: BrokerParts, log_offset: int | None) -> int:
     """When the oldest message was stored, from which clusterList shows for how many hours messages have been
     kept."""
-    first = parts.store.reads.records.record_at(log_offset)
+    first = None if log_offset is None else parts.store.reads.records.record_at(log_offset)
     return UNKNOWN if first is None else record.decode(first, check_crc=False).store_timestamp
 
 

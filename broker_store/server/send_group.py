@@ -37,6 +37,9 @@ MAX_GROUP_MESSAGES = 2_000
 MAX_FILES_S = 0.01
 
 Done = Callable[[Any, PutResult], None]
+# (message, whether its body is a chain of messages, function for its result, first argument of that, time of
+# the turn in which it came or None if it may wait for any time)
+_Entry = tuple[Message, bool, Done, Any, float | None]
 
 # status -> (response code, remark). The four that count as sent have none.
 ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
@@ -102,8 +105,7 @@ class SendGroup:
         self._wait_limit_ms = flow.WaitLimits(settings).limit_ms(RequestCode.SEND_MESSAGE)
         self._busy_limit_ms = store_settings.os_page_cache_busy_time_out_mills
         self._max_body = store_settings.max_message_size
-        # Each with the time of the turn it came in, None where it may wait for any time.
-        self._waiting: list[tuple[Message, bool, Done, Any, float | None]] = []
+        self._waiting: list[_Entry] = []
         self._scheduled = False
         self._turn_s = self._oldest_s = 0.0
         # How long the last that were given up had waited, and how many waited then.
@@ -128,10 +130,11 @@ class SendGroup:
         """
         if not self._scheduled:
             self._scheduled = True
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
+            loop = self._loop
+            if loop is None:
+                loop = self._loop = asyncio.get_running_loop()
             self._turn_s = self._oldest_s = self._seconds()
-            self._loop.call_soon(self.flush)
+            loop.call_soon(self.flush)
         self._waiting.append((message, batch, done, context, self._turn_s if expires else None))
 
     async def put(self, message: Message, *, batch: bool = False) -> PutResult:
@@ -148,14 +151,15 @@ class SendGroup:
             return
         came_s, now_s = self._oldest_s, self._seconds()
         busy = self._store.rejects_sends == "page_cache_busy"
-        if busy or (self._wait_limit_ms is not None and now_s - self._oldest_s > self._wait_limit_ms / 1000):
-            waiting = self._give_up_late(waiting, now_s, busy)
+        limit_ms = self._busy_limit_ms if busy else self._wait_limit_ms
+        if limit_ms is not None and (busy or now_s - self._oldest_s > limit_ms / 1000):
+            waiting = self._give_up_late(waiting, now_s, limit_ms, busy)
         if len(waiting) > MAX_GROUP_MESSAGES:
             waiting, self._waiting = waiting[:MAX_GROUP_MESSAGES], waiting[MAX_GROUP_MESSAGES:]
             self._oldest_s = next((entry[4] for entry in self._waiting if entry[4] is not None), now_s)
             self._turn_s = now_s
             self._scheduled = True
-            self._loop.call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         if not waiting:
             return
         times, lap = self._write_path, None
@@ -191,38 +195,46 @@ class SendGroup:
                 log_end, lambda status: self._confirmed(status, waiting, results, lap, came_s)
             )
 
-    def _give_up_late(self, waiting: list, now_s: float, busy: bool) -> list:
+    def _give_up_late(self, waiting: list[_Entry], now_s: float, limit_ms: int, busy: bool) -> list[_Entry]:
         """Answer the sends that waited too long, or all of them when the store takes none; those that are
         left."""
-        limit_ms = self._busy_limit_ms if busy else self._wait_limit_ms
         came_by_s = now_s if busy else now_s - limit_ms / 1000
-        late, left = [], []
+        late: list[tuple[float, _Entry]] = []
+        left: list[_Entry] = []
         for entry in waiting:
-            (late if entry[4] is not None and entry[4] <= came_by_s else left).append(entry)
+            came_s = entry[4]
+            if came_s is not None and came_s <= came_by_s:
+                late.append((came_s, entry))
+            else:
+                left.append(entry)
         if late:
             status = PutStatus.PAGE_CACHE_BUSY_WAITED if busy else PutStatus.WAITED_TOO_LONG
-            self.late_ms, self.late_among = round((now_s - late[0][4]) * 1000), len(waiting)
+            self.late_ms, self.late_among = round((now_s - late[0][0]) * 1000), len(waiting)
             value = self._store.appender.busy_took_ms if busy else self.late_ms
             self._statistics.refuse(
                 status.name,
                 len(late),
                 value=value,
                 limit=limit_ms,
-                who=host_text(late[0][0].born_host),
+                who=host_text(late[0][1][0].born_host),
                 is_send=True,
             )
             result = PutResult(status)
-            for _, _, done, context, _ in late:
+            for _, (_, _, done, context, _) in late:
                 done(context, result)
             self.on_answered()
         return left
 
-    def _put_off(self, waiting: list, results: list[PutResult]) -> tuple[list, list[PutResult]]:
+    def _put_off(
+        self, waiting: list[_Entry], results: list[PutResult]
+    ) -> tuple[list[_Entry], list[PutResult]]:
         """Keep what was put off for the next turn, before all that came later; the others and their results.
 
         Of a queue all are put off from the first one on, so its messages stay in order.
         """
-        kept, answered, its = [], [], []
+        kept: list[_Entry] = []
+        answered: list[_Entry] = []
+        its: list[PutResult] = []
         for entry, result in zip(waiting, results, strict=True):
             if result.status is PutStatus.PUT_OFF:
                 kept.append((*entry[:4], None))  # no send is given up for a wait that is ours
@@ -233,10 +245,10 @@ class SendGroup:
         if not self._scheduled:
             self._scheduled = True
             self._turn_s = self._oldest_s = self._seconds()
-            self._loop.call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         return answered, its
 
-    def _store_all(self, waiting: list) -> Sequence[PutResult]:
+    def _store_all(self, waiting: list[_Entry]) -> Sequence[PutResult]:
         if True not in [entry[1] for entry in waiting]:
             return self._store.appender.put_many([entry[0] for entry in waiting])
         results: list[PutResult] = []
@@ -250,7 +262,12 @@ class SendGroup:
         return results
 
     def _confirmed(
-        self, status: PutStatus, waiting: list, results: list[PutResult], lap: Lap | None, came_s: float
+        self,
+        status: PutStatus,
+        waiting: list[_Entry],
+        results: list[PutResult],
+        lap: Lap | None,
+        came_s: float,
     ) -> None:
         if lap is not None:
             confirmed_s, lap.dispatch_s = self._seconds(), self._write_path.dispatch_s
@@ -266,7 +283,7 @@ class SendGroup:
         if lap is not None:
             self._write_path.end(lap, len(waiting), confirmed_s, answered_s)
 
-    def _count(self, waiting: list, results: list[PutResult]) -> None:
+    def _count(self, waiting: list[_Entry], results: list[PutResult]) -> None:
         totals: dict[str, list[int]] = {}
         for (message, _, _, _, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
             if result.status is PutStatus.PUT_OK:
@@ -304,7 +321,7 @@ class SendGroup:
             is_send=True,
         )
 
-    def _answer(self, waiting: list, results: list[PutResult]) -> None:
+    def _answer(self, waiting: list[_Entry], results: list[PutResult]) -> None:
         for (_, _, done, context, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
             done(context, result)
         self.on_answered()

@@ -13,7 +13,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import SENT, SendGroup
 from broker_store.server.waiting import make_wait
@@ -25,7 +25,7 @@ class TimerHandlers:
     def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {
             RequestCode.RECALL_MESSAGE: self.recall,
             RequestCode.GET_TIMER_CHECK_POINT: self.check_point,
@@ -71,15 +71,16 @@ class TimerHandlers:
             )
         handle = self._handle(header.recall_handle, header.topic)
         now_ms = parts.clock()
-        told = {
+        told: dict[str, str] = {
             properties.TAGS: RECALL_TAG,
             # As 5.5 writes it by default; a topic and + may stand before the key.
             properties.TIMER_DELETE_KEY: handle.unique_key,
             properties.UNIQUE_KEY: handle.unique_key,
             properties.TIMER_DELIVER_MS: handle.time_ms,
             "BORN_TIMESTAMP": str(now_ms),
-            properties.PRODUCER_GROUP: header.producer_group or None,
         }
+        if header.producer_group:
+            told[properties.PRODUCER_GROUP] = header.producer_group
         try:
             encoded = properties.encode(told)
             message = Message(

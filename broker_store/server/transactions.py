@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 
 from broker_store.broker import half_message
+from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.broker.transactions import Asked
 from broker_store.errors import FieldError, FormatError
@@ -18,7 +19,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.waiting import make_wait
@@ -39,7 +40,7 @@ class TransactionHandlers:
         self._turns = itertools.count()
         parts.transactions.ask, parts.transactions.can_ask = self.ask, self.can_ask
 
-    def handlers(self) -> dict:
+    def handlers(self) -> Handlers:
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
@@ -135,7 +136,7 @@ class TransactionHandlers:
     def ask(self, asked: list[Asked]) -> None:
         """Ask for each half one of the producers of its group that reads, another one each time; nobody when
         there is none."""
-        questions: dict[Channel, list[bytes]] = {}
+        questions: dict[ClientChannel, list[bytes]] = {}
         for half, copy, result in asked:
             told = half.properties
             channel = self._reader(told.get(properties.PRODUCER_GROUP, ""))
@@ -150,13 +151,14 @@ class TransactionHandlers:
         for channel, frames in questions.items():
             channel.write_bytes(*frames)
 
-    def _reader(self, group: str) -> Channel | None:
+    def _reader(self, group: str) -> ClientChannel | None:
         producers = self._parts.clients.producers(group)
         turn = next(self._turns)
         in_turn = (producers[(turn + number) % len(producers)].channel for number in range(len(producers)))
         return next((channel for channel in in_turn if channel.unsent < MOST_UNSENT_BYTES), None)
 
     def _question(self, message: Message, unique_key: str | None, result: PutResult) -> Command:
+        host = message.store_host or self._parts.endpoint.store_host
         fields = write_header(
             RequestCode.CHECK_TRANSACTION_STATE,
             topic=HALF_TOPIC,
@@ -165,7 +167,7 @@ class TransactionHandlers:
             commit_log_offset=result.log_offset,
             msg_id=unique_key,
             transaction_id=unique_key,
-            offset_msg_id=message_id.encode_offset_id(message.store_host, result.log_offset),
+            offset_msg_id=message_id.encode_offset_id(host, result.log_offset),
         )
         body = record.encode(message, result.queue_offset, result.log_offset, result.store_timestamp)
         return Command.request(int(RequestCode.CHECK_TRANSACTION_STATE), fields, body, oneway=True)

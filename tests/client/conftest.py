@@ -9,7 +9,8 @@ import pytest
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.store import StoreSettings
 from broker_store.nameserver.handlers import NameServer
-from broker_store.server.broker import Broker, NameServerPort
+from broker_store.server.broker import Broker
+from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.parts import build_parts
 from tests.support.memory_store import MemoryStore
 

@@ -18,7 +18,7 @@ from broker_store.client import (
     TransactionProducer,
 )
 from broker_store.nameserver.handlers import NameServer
-from broker_store.server.broker import NameServerPort
+from broker_store.server.nameserver_port import NameServerPort
 from tests.client import test_python_page
 from tests.client.conftest import Cluster, Inbox, until
 from tests.client.test_admin import a_retry_policy_is_told_and_does_not_act

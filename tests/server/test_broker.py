@@ -27,10 +27,12 @@ from broker_store.protocol import client_bodies, registration_body, route_bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server import keeper, registration
-from broker_store.server.broker import FLAG_LOG_MS, STEP_RETRY_S, Broker, NameServerPort
+from broker_store.server.broker import FLAG_LOG_MS, Broker
 from broker_store.server.channel import connect
 from broker_store.server.listener import bind
+from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.parts import build_parts
+from broker_store.server.repeated_work import STEP_RETRY_S
 from tests.support.memory_store import MemoryStore
 
 
@@ -292,7 +294,7 @@ async def test_what_the_store_notes_is_logged_once_and_again_after_a_while(broke
 
 async def test_a_step_that_a_file_of_the_store_fails_is_noted_and_tried_again(brokers, caplog, monkeypatch):
     """Each second a traceback was logged, and nobody was told that messages with a time wait."""
-    monkeypatch.setattr("broker_store.server.broker.STEP_RETRY_S", 0.01)
+    monkeypatch.setattr("broker_store.server.repeated_work.STEP_RETRY_S", 0.01)
     broker = await brokers()
     failing, taken = [StoreError("timerlog/0: No such file or directory")] * 3, []
 

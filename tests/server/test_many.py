@@ -28,8 +28,8 @@ from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.protocol.headers import write_header
 from broker_store.server import router
 from broker_store.server.admin.answers import MAX_MADE_AT_ONCE
-from broker_store.server.broker import NameServerPort
 from broker_store.server.channel import connect
+from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.registration import Registration
 from tests.support.broker_harness import Harness
 from tests.support.loop_turns import in_short_turns, longest_turn, no_garbage_collection

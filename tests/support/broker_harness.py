@@ -89,7 +89,7 @@ class Harness:
             **(given or {}),
         )
         self.router = Router(self.parts)
-        self.router.consume.start(asyncio.get_running_loop())
+        self.router.consume.start()
         self.router.consume._timer.cancel()
         self.channel = FakeChannel()
         self._opaque = 0

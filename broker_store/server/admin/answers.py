@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 
 from broker_store.errors import FieldError
 from broker_store.protocol import fastjson
@@ -20,7 +20,7 @@ MAX_ENTRIES_AT_ONCE = 200
 def table_answer(
     command: Command,
     fields: dict[str, str] | None,
-    head: dict[str, object],
+    head: Mapping[str, object],
     name: str,
     entries: Iterable[tuple[str, object]],
     count: int,

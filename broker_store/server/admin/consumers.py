@@ -35,12 +35,12 @@ class ConsumerAdmin:
     async def running_info(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.GET_CONSUMER_RUNNING_INFO, command.fields)
         return await self._forward(
-            command, header.consumer_group, header.client_id, dict(command.fields), b""
+            command, header.consumer_group, header.client_id, dict(command.fields or {}), b""
         )
 
     async def consume_directly(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.CONSUME_MESSAGE_DIRECTLY, command.fields)
-        fields = dict(command.fields) | {"brokerName": self._parts.broker_name}
+        fields = dict(command.fields or {}) | {"brokerName": self._parts.broker_name}
         _, log_offset = decode_offset_id(header.msg_id or "")
         raw = await asyncio.to_thread(self._parts.store.reads.records.record_at, log_offset)
         if raw is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-
 from broker_store.broker.groups import MAX_GROUP_BYTES, SubscriptionGroup, check_retry_policy
 from broker_store.broker.topics import (
     MAX_QUEUES,
@@ -17,7 +15,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.admin.answers import items_of, table_answer
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Handlers, Refusal
+from broker_store.server.handler import Answer, Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns
 
@@ -54,7 +52,7 @@ class GroupAdmin:
         return command.answer()
 
     async def put_groups(self, command: Command, channel: Channel) -> Command:
-        groups = []
+        groups: list[SubscriptionGroup] = []
         async for values in in_turns(items_of(command.body, "groupConfigList")):
             groups += map(self._read_group, values)
         self._parts.groups.put_all(groups)
@@ -81,7 +79,7 @@ class GroupAdmin:
             )
         return group
 
-    def all_groups(self, command: Command, channel: Channel) -> Command | Coroutine:
+    def all_groups(self, command: Command, channel: Channel) -> Answer:
         groups = self._parts.groups.all()
         head = {
             "dataVersion": self._parts.groups.data_version.to_json(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from broker_store.errors import FieldError
 from broker_store.protocol import fastjson, offset_bodies
@@ -14,7 +14,7 @@ from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.admin.answers import table_answer
 from broker_store.server.admin.topics import known_topic
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Handlers
+from broker_store.server.handler import Answer, Handlers
 from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns
 
@@ -36,7 +36,7 @@ class OffsetAdmin:
             R.QUERY_CORRECTION_OFFSET: self.correction_offset,
         }
 
-    def all_offsets(self, command: Command, channel: Channel) -> Command | Coroutine:
+    def all_offsets(self, command: Command, channel: Channel) -> Answer:
         offsets = self._parts.offsets
         head = {"dataVersion": offsets.data_version.to_json()}
         return table_answer(command, None, head, "offsetTable", offsets.entries(), len(offsets))

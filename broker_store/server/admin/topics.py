@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import replace
 
 from broker_store.broker.topics import (
@@ -25,7 +24,7 @@ from broker_store.protocol.offset_bodies import QueueOffsets
 from broker_store.server import topic_attributes
 from broker_store.server.admin.answers import items_of, table_answer
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Handlers, Refusal
+from broker_store.server.handler import Answer, Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns, steps_in_turns
 
@@ -136,7 +135,7 @@ class TopicAdmin:
                 f"queue.type {kind:.40} with cleanup.policy {policy:.40} is not supported",
             )
 
-    def all_topics(self, command: Command, channel: Channel) -> Command | Coroutine:
+    def all_topics(self, command: Command, channel: Channel) -> Answer:
         topics = self._parts.topics
         head = {
             "dataVersion": topics.data_version.to_json(),

@@ -56,8 +56,8 @@ class Command(PlainCommand):
         from broker_store.assembly import build_name_server
         from broker_store.engine.store import wall_clock_ms
         from broker_store.server.audited_requests import note_name_server
-        from broker_store.server.broker import NameServerPort
         from broker_store.server.change_records import ChangeRecords
+        from broker_store.server.nameserver_port import NameServerPort
 
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
