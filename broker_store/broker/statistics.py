@@ -152,9 +152,6 @@ class Statistics:
         self._ticks = _Ticks(now_ms)
         self.put = Meter(now_ms, self._ticks)
         self.got = Meter(now_ms, self._ticks)
-        self.sent_back = Meter(now_ms, self._ticks)
-        self.pulls = 0
-        self.pulls_found = 0
         # Reads of the store for pulls, also repeated reads for a parked pull, by whether they found messages.
         self.reads_found = Meter(now_ms, self._ticks)
         self.reads_missed = Meter(now_ms, self._ticks)
@@ -216,15 +213,13 @@ class Statistics:
         self._groups_of.setdefault(topic, set()).add(group)
         return Meter(self._clock(), self._ticks, topic)
 
-    def gave_back(self, group: str, topic: str | None) -> None:
-        """Count a message that a group sent back; `topic` is where it came from, None if not known."""
-        self.sent_back.messages += 1
-        if topic is not None:
-            meter = self._sent_back.get((group, topic))
-            if meter is None:
-                meter = self._sent_back[group, topic] = self._new_pair(group, topic)
-            meter.messages += 1
-            self._moved.add(meter)
+    def gave_back(self, group: str, topic: str) -> None:
+        """Count a message that a group sent back; `topic` is where it came from."""
+        meter = self._sent_back.get((group, topic))
+        if meter is None:
+            meter = self._sent_back[group, topic] = self._new_pair(group, topic)
+        meter.messages += 1
+        self._moved.add(meter)
 
     def tick(self, now_ms: int) -> None:
         """Sample all meters that moved; called once a second."""
@@ -236,7 +231,6 @@ class Statistics:
         for meter in (
             self.put,
             self.got,
-            self.sent_back,
             self.reads_found,
             self.reads_missed,
             self.timer_enqueued,

@@ -185,7 +185,6 @@ class Consume:
     # Pulls
 
     def pull(self, command: Command, channel: Channel) -> Command | None:
-        self._parts.statistics.pulls += 1
         header = read_pull(command)
         pull = check_pull(self._parts, command, header, channel)
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
@@ -336,7 +335,6 @@ class Consume:
         code = _code_of(result.status, header.queue_offset)
         body = result.body
         if code == 0:
-            self._parts.statistics.pulls_found += 1
             self._parts.statistics.delivered(
                 header.consumer_group, header.topic, result.count, len(body), result.cold
             )

@@ -128,10 +128,9 @@ class Retries:
 
     def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
         command, channel, group, origin = context
-        if result.status is PutStatus.PUT_OK:
-            # What a message says of its origin is its producer's word: only a topic that there is gets a
-            # meter.
-            self._parts.statistics.gave_back(group, origin if self._parts.topics.get(origin) else None)
+        # The origin is a property, so any text: only a topic that exists gets a meter.
+        if result.status is PutStatus.PUT_OK and self._parts.topics.get(origin) is not None:
+            self._parts.statistics.gave_back(group, origin)
         if command.flag & 2 or channel.closed:
             return
         if result.status is PutStatus.PUT_OK:
