@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Union
 from ninja import Schema
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, create_model
 
+from broker_store.broker.flow import Refused
 from broker_store.formats import moment
 from broker_store.rest.documents import time_text
 from broker_store.units import SMALL, fields_of, small_by_field
@@ -152,6 +153,19 @@ class ProblemDocument(Schema):
     code: str = Field(description="for programs; keeps its meaning")
     hint: str = Field(description="what to do")
     errors: list[dict[str, Any]] | None = None
+
+
+class Refusal(Schema):
+    cause: str
+    count: Int64
+    at_ms: Time
+    value: Int64 | None = Field(description="what was found, of the last case; null where no number decides")
+    limit: Int64 | None = Field(description="what may be")
+    who: str
+    said: str = Field(description="what the client was answered")
+
+
+_schemas[Refused] = Refusal
 
 
 Topic = schema_of(topics.Topic)

@@ -72,22 +72,10 @@ class Me(Schema):
     role: schemas.Role
 
 
-class Refusal(Schema):
-    cause: str
-    count: schemas.Int64
-    at_ms: schemas.Time
-    value: schemas.Int64 | None = Field(
-        description="what was found, of the last case; null where no number decides"
-    )
-    limit: schemas.Int64 | None = Field(description="what may be")
-    who: str
-    said: str = Field(description="what the client was answered")
-
-
 class Refusals(Schema):
     at_ms: schemas.Time
     source: str = Field(description="where these numbers come from")
-    items: list[Refusal]
+    items: list[schemas.Refusal]
 
 
 class NewToken(schemas.In):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from broker_store.broker.flow import Refused
 from broker_store.facts.write_path import PathFacts
 
 
@@ -13,4 +13,4 @@ class PathOfSends(PathFacts):
     """Where the time of sends goes, with what stands in their way."""
 
     loop: dict[str, int | None]  # Pauses.document(): how long the event loop did not turn
-    refusals: list[dict[str, Any]]  # by cause
+    refusals: list[Refused]  # in the order of their causes

@@ -462,6 +462,7 @@ async def test_refusals_come_with_the_values_that_caused_them(cluster, local):
         "10.0.0.7:51022",
     )
     assert unknown["value"] is None and unknown["said"].startswith("topic[orders2]")
+    assert (await local.get("/api/v1/store/write-path")).json()["refusals"] == [waited, unknown]
     text = (await local.get("/metrics")).content.decode()
     for line in (
         'refused_total{cause="WAITED_TOO_LONG"} 3.0',

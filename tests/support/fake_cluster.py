@@ -19,6 +19,7 @@ from pathlib import Path
 
 from asgiref.sync import async_to_sync
 
+from broker_store.broker.flow import Refused
 from broker_store.broker.names import by_letters
 from broker_store.engine.log.write_path import LOG_ROLL, Lap, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
@@ -592,7 +593,7 @@ class FakeCluster:
         return PathOfSends(
             **fields_of(facts) | {"lately_ms": 60_000},
             loop=loop,
-            refusals=sorted(self.refusals(), key=lambda refused: refused["cause"]),
+            refusals=[Refused(**case) for case in sorted(self.refusals(), key=lambda case: case["cause"])],
         )
 
     def longest_pause_s(self) -> float:

@@ -44,6 +44,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from broker_store.broker.flow import Refused
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TopicConfig
 from broker_store.engine.status.store_facts import (
@@ -440,7 +441,7 @@ class EmbeddedCluster:
             lambda: (self._parts, self.refusals(), self._parts.pauses.document())
         )
         facts = write_path.facts(parts.store.write_path, parts.store.settings.flush_disk_type, parts.clock())
-        refusals = sorted(refused, key=lambda refused: refused["cause"])
+        refusals = [Refused(**case) for case in sorted(refused, key=lambda case: case["cause"])]
         return PathOfSends(**fields_of(facts), loop=loop, refusals=refusals)
 
     def longest_pause_s(self) -> float | None:
