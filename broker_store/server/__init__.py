@@ -1,1 +1,2 @@
-"""The asyncio shells of a broker: channel, listener, router and one module of handlers a concern."""
+"""The asyncio part of a broker: the listener, its channels, the router, and one module of handlers for each
+subject."""

@@ -1,5 +1,4 @@
-"""A broker's life: load what it knows, open its ports, do what has to be done again and again, and end in
-order.
+"""The life of a broker: it loads its tables, opens its ports, repeats its periodic work, and stops in order.
 
     parts = build_parts(broker_settings, store_settings, store, clock, nameserver)
     broker = Broker(parts)
@@ -7,7 +6,7 @@ order.
     await broker.start(host)  # after store.start(), on the loop
     await broker.stop()       # before store.close()
 
-Everything here runs on the loop; only files are written in a thread (`keeper`).
+Everything here runs on the loop, except that files are written in a thread (`keeper`).
 """
 
 from __future__ import annotations
@@ -40,29 +39,29 @@ TIMER_CLEAN_INTERVAL_MS = 30_000
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
 FLAG_LOG_MS = 600_000
-# As they were asked for, or counted among the refused sends
+# Not logged: they were requested, or each refused send counts them.
 QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy"})
-MOST_LOWERED_NAMED = 20  # positions, in one sentence
+MAX_LOWERED_NAMED = 20  # offsets in one log line
 
 
 class _Table(Protocol):
     """A table with a file in config/."""
 
-    dirty: bool  # the file is to be written
+    dirty: bool  # the file has to be written
 
 
 class Broker:
-    """The broker over its parts."""
+    """A broker over its parts."""
 
     def __init__(self, parts: BrokerParts):
         self.parts = parts
         self.router: Router | None = None
-        self.registration: Registration | None = None  # at name servers, from the first `start` on
+        self.registration: Registration | None = None  # from the first `start` on
         self.listeners: list[Listener] = []  # one for each open port
         inspecting = parts.store_settings.inspect
         self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
-        # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver
-        # and to ask about.
+        # An inspected store accepts no messages, so it delivers no delayed ones. On a slave the master
+        # delivers them, and asks about its transactions.
         self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
         self._steps = (
             [
@@ -76,13 +75,13 @@ class Broker:
             RepeatedWork("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
         )
         self._turns = StepsInTurn()
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # of the tick and the measuring of pauses
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # of the tick and of the measurement of pauses
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
         self._timer_captured_ms = self._timer_cleaned_ms = parts.clock()
         self._flags_logged_ms: dict[tuple[str, str], int] = {}
 
     def load(self) -> None:
-        """Read the config files. DamagedStoreError names one that cannot be read."""
+        """Read the config files. Raises DamagedStoreError for one that cannot be read."""
         parts, load = self.parts, self.parts.store.load_config
         tables = {
             topics.FILE_NAME: parts.topics.load,
@@ -109,8 +108,8 @@ class Broker:
         parts.transactions.start()
 
     def _lower_offsets(self) -> None:
-        """Set positions beyond the end of their queue back, and say which. A slave's log may be behind its
-        master's, so not there."""
+        """Lower offsets beyond the end of their queue to that end, and log which. Not on a slave: its log may
+        lag behind its master's."""
         parts = self.parts
 
         def end_of(topic: str, queue_id: int) -> int | None:
@@ -119,26 +118,26 @@ class Broker:
 
         lowered = parts.offsets.lower_to_ends(end_of)
         if lowered:
-            named = "; ".join(map(str, lowered[:MOST_LOWERED_NAMED]))
+            named = "; ".join(map(str, lowered[:MAX_LOWERED_NAMED]))
             more = (
-                f"; and {len(lowered) - MOST_LOWERED_NAMED:,} more"
-                if len(lowered) > MOST_LOWERED_NAMED
-                else ""
+                f"; and {len(lowered) - MAX_LOWERED_NAMED:,} more" if len(lowered) > MAX_LOWERED_NAMED else ""
             )
             what = (
-                f"positions beyond the end of their queues were set back to it, so that the next "
-                f"messages are not passed over: {named}{more}"
+                f"offsets beyond the end of their queues were lowered to it, so that no later "
+                f"message is skipped: {named}{more}"
             )
             self._note(offsets.FILE_NAME, what)
 
     def _note(self, name: str, what: str) -> None:
-        """Say what was found in config/<name>, and mended; nothing when it is empty."""
+        """Log what was wrong with config/`name` and was repaired, and add it to the report of the start;
+        nothing if `what` is empty."""
         if what:
             self.parts.store.note_of_config(name, what)
             log.warning("%s", what)
 
     async def start(self, host: str, *, fast_port: bool = True) -> None:
-        """Open the ports, register, begin the repeated work. OSError when a port is taken."""
+        """Open the ports, register at name servers, start the periodic work. Raises OSError if a port is
+        taken."""
         parts = self.parts
         sockets = [bind_for(host, parts.settings.listen_port, "--broker-port")]
         port = sockets[0].getsockname()[1]
@@ -190,8 +189,8 @@ class Broker:
         await self.registration.start()
 
     async def stop(self) -> None:
-        """Take no more, answer who waits, say good-bye, save. Idempotent; the store is closed by its owner
-        afterwards."""
+        """Refuse new connections, answer waiting requests, unregister, save. Idempotent. The caller closes
+        the store afterwards."""
         if self.router is None or self.registration is None:
             return
         parts, router, self.router = self.parts, self.router, None
@@ -205,7 +204,7 @@ class Broker:
         await self.registration.stop()
         parts.sends.flush()
         router.consume.stop()
-        # With SYNC_FLUSH the last sends wait for their sync before they are answered.
+        # With SYNC_FLUSH the last sends are answered after their sync.
         await self._wait_until(lambda: not parts.sends.pending)
         parts.transactions.note()
         await router.stop()
@@ -214,8 +213,8 @@ class Broker:
         self._save_missing()
         self._save_changed()
         if self._timer_steps is not None:
-            # A slot that was delivered in part would be delivered again as a whole; the rest of it is due
-            # within a second.
+            # A slot that was delivered only in part would be delivered again as a whole. The rest of it is
+            # due within a second.
             await self._wait_until(lambda: not parts.timer.has_begun_a_slot)
             parts.timer.on_arrival = lambda: None
             self._timer_steps.stop()
@@ -227,15 +226,15 @@ class Broker:
         await parts.changes.close()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Give the store's flusher up to a second."""
+        """Wait until the condition is true, at most STOP_LIMIT_S."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + STOP_LIMIT_S
         while not condition() and loop.time() < until_s:
             await asyncio.sleep(0.01)
 
     def reset_pulls(self, group: str, topic: str, queue_ids: list[int]) -> None:
-        """Answer the parked pulls of a group whose offsets were reset; no pull is parked while no port is
-        open."""
+        """Answer the parked pulls of a group whose offsets were reset. Without an open port no pull is
+        parked."""
         if self.router is not None:
             self.router.consume.reset(group, topic, queue_ids)
 
@@ -243,7 +242,7 @@ class Broker:
         self.parts.clients.channel_closed(channel)
         self.parts.parked.channel_closed(channel)
 
-    # Again and again
+    # Periodic work
 
     def _tick(self) -> None:
         parts, now_ms = self.parts, self.parts.clock()
@@ -279,8 +278,8 @@ class Broker:
                 parts.timer.clean()
 
     def _log_flags(self, now_ms: int) -> None:
-        """Log what the store notes, each cause at most once in FLAG_LOG_MS: without it a broker that refuses
-        sends says why to nobody but the dashboard."""
+        """Log each flag of the store, each cause at most once in FLAG_LOG_MS. Otherwise only the dashboard
+        would show why sends are refused."""
         flags = self.parts.store.flags
         if not flags and not self._flags_logged_ms:
             return
@@ -305,7 +304,7 @@ class Broker:
         return self._steps if self._timer_steps is None else [*self._steps, self._timer_steps]
 
     def step(self) -> None:
-        """Take every step that is due: for who sets the clock ahead."""
+        """Do all periodic work that is due; for tests, which set the clock ahead."""
         for steps in self._all_steps():
             steps.now()
 
@@ -316,8 +315,8 @@ class Broker:
     # Saving
 
     def _save_missing(self) -> list[str]:
-        """Have the tables of config/ written of which neither the file nor its .bak is there; the names of
-        those that were there before."""
+        """Mark the tables for saving of which neither the file in config/ nor its .bak exists. Return the
+        names of those whose file existed before."""
         parts = self.parts
         tables: dict[str, _Table] = {
             topics.FILE_NAME: parts.topics,
@@ -372,4 +371,4 @@ def _log_failure(_result: object, error: Exception | None) -> None:
 
 
 def _write_nothing(name: str, data: bytes) -> None:
-    """A store that is only looked at keeps its config files as they are."""
+    """Write nothing: the config files of an inspected store stay as they are."""

@@ -1,19 +1,19 @@
-"""Records of what was changed through the broker's and the name server's ports: at whose request, what, and
-with what result.
+"""Records of changes that were made through the ports of the broker and the name server: by which address,
+what, and with what result.
 
-These ports have no login, so a record names an address and what a client says of itself. `note` is called on
-the loop and only appends; a thread writes what came, once a second, to the audit trail of the dashboard, or
-to the log where there is no dashboard. What is written is bounded, whatever is asked for:
+These ports have no login, so a record has an address and the client's own statements. `note` runs on the loop
+and only appends. Once a second a thread writes the new records to the audit trail of the dashboard, or to the
+log if there is no dashboard. The amount that is written is bounded:
 
-- each record costs a token; there are MAX_TOKENS, and another each TOKEN_MS;
-- requests that changed nothing (refused, or the same before and after) have tokens of their own, a fifth as
-  many: however many of them come, what was changed is recorded. A day has at most 9,640 records of changes
-  and 1,928 of others;
-- without a token, and for a repeat within a minute, requests of one address, code and outcome are counted
-  together, with the first of their names; such a sum becomes a record when there is a token again, at the
-  latest at the end;
-- a writer that fails keeps what it has and is tried again; beyond MAX_PENDING records are dropped, counted,
-  and a record says how many.
+- each record costs a token; there are MAX_TOKENS, and one more each TOKEN_MS;
+- requests that changed nothing (refused, or equal before and after) have their own tokens, a fifth as many,
+  so that they cannot displace the records of changes. A day has at most 9,640 records of changes and 1,928
+  others;
+- without a token, and for a repeat within a minute, requests with equal address, code and outcome are counted
+  in one sum, with the first of their names. The sum becomes a record when there is a token again, at the
+  latest when the broker stops;
+- if the writer fails, its records are kept and written again. Above MAX_PENDING records are dropped and
+  counted, and a record has their number.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
-MAX_TOKENS = 1_000  # one run of an administrator's script
-TOKEN_MS = 10_000  # a record of about 500 bytes: some 6 MB a day at most
-WITHOUT_EFFECT = 5  # requests that changed nothing have a fifth of these tokens
+MAX_TOKENS = 1_000  # for one run of an administrator's script
+TOKEN_MS = 10_000  # a record has about 500 bytes, so at most some 6 MB a day
+WITHOUT_EFFECT = 5  # requests that changed nothing have a fifth of the tokens
 REPEAT_MS = 60_000
-MAX_REMEMBERED = 1_000  # requests that may be repeated
-MAX_SUMS = 50  # kinds of requests that are counted together at once; further ones share one
-MAX_NAMES = 20  # kept of a sum
-MIN_SUM_MS = 10_000  # how long a sum gathers before it may become a record
+MAX_REMEMBERED = 1_000  # requests that are compared to find repeats
+MAX_SUMS = 50  # different sums; all further requests are counted in one more
+MAX_NAMES = 20  # in one sum
+MIN_SUM_MS = 10_000  # age at which a sum may become a record
 MAX_PENDING = 2_000
 CLOSE_LIMIT_S = 2.0
-ELSEWHERE = "others"  # the address of the sum that takes what has no sum of its own
+ELSEWHERE = "others"  # address of the sum for all further requests
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRecord:
-    """One change that was asked for, or `count` of a kind. `outcome` is `done` or the name of the answer's
-    code."""
+    """One requested change, or `count` of one kind. `outcome` is `done` or the name of the answer's code."""
 
     at_ms: int
     action: str
@@ -62,19 +61,19 @@ class ChangeRecord:
 
     @property
     def has_effect(self) -> bool:
-        """Whether something was changed, as far as the record tells."""
+        """Return True if something was changed, as far as the record shows."""
         is_the_same = (
             "after" in self.detail
             and self.detail["before"] == self.detail["after"]
             and not self.detail.get("not_shown")
         )
-        is_the_same |= self.detail.get("topics") == 0  # a permission of a broker without topics
+        is_the_same |= self.detail.get("topics") == 0  # a permission of a broker that has no topics
         return self.outcome == "done" and not is_the_same
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Requests that are counted together."""
+    """Requests that are counted in one record."""
 
     first: ChangeRecord
     count: int = 0
@@ -100,7 +99,7 @@ class _Sum:
 
 
 class _Allowance:
-    """Tokens for records of one kind, and the sums of what found none."""
+    """The tokens for records of one kind, and the sums of requests that got no token."""
 
     def __init__(self, now_ms: int, most: int, token_ms: int):
         self._most, self._token_ms = most, token_ms
@@ -125,7 +124,7 @@ class _Allowance:
         found.add(record)
 
     def settled(self, now_ms: int, *, all_of_them: bool) -> Iterator[ChangeRecord]:
-        """Records of sums, the oldest first, as far as there are tokens."""
+        """Yield the records of sums, the oldest first, while there are tokens."""
         for key, found in list(self._sums.items()):
             if not all_of_them and (now_ms - found.first.at_ms < MIN_SUM_MS or not self.take_token(now_ms)):
                 return
@@ -134,13 +133,13 @@ class _Allowance:
 
 
 def write_to_log(records: Sequence[ChangeRecord]) -> None:
-    """A line of JSON for each record."""
+    """Log a line of JSON for each record."""
     for record in records:
         log.info("change %s", json.dumps(dataclasses.asdict(record), default=str, ensure_ascii=True))
 
 
 class ChangeRecords:
-    """What is to be written. `write(records)` runs in a thread of its own; `dropped(count)` is called with
+    """The records that wait to be written. `write(records)` runs in a thread; `dropped(count)` is called with
     the number of lost records."""
 
     def __init__(
@@ -162,7 +161,7 @@ class ChangeRecords:
         self._failed = False
 
     def note(self, record: ChangeRecord, client_id: Callable[[], str | None] = lambda: None) -> None:
-        """Take a record; `client_id()` is only asked for one that stands by itself."""
+        """Add a record. `client_id()` is called only if the record is not counted in a sum."""
         host = record.address.rpartition(":")[0]
         what = (host, record.code, record.outcome, record.name, hash(str(record.detail)))
         is_repeat = self._seen.get(what, -REPEAT_MS) > record.at_ms - REPEAT_MS
@@ -188,7 +187,7 @@ class ChangeRecords:
                 self._append(record)
 
     def tick(self, now_ms: int) -> None:
-        """Once a second: have what came written, unless the thread is still at it."""
+        """Start the writing of new records unless the thread is busy; called once a second."""
         self._settle_sums(now_ms)
         if self._has_written() and (self._batch or self._pending):
             self._start_writing()
@@ -208,7 +207,8 @@ class ChangeRecords:
         return self._writing
 
     def _has_written(self) -> bool:
-        """Whether the thread is free; a batch that could not be written stays for the next time."""
+        """Return True if the thread is free. A batch that could not be written is kept for the next
+        attempt."""
         if self._writing is None:
             return True
         if not self._writing.done():
@@ -222,7 +222,7 @@ class ChangeRecords:
         return True
 
     async def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
-        """Write what is left, for at most `limit_s`; what is not written by then goes to the log."""
+        """Write the remaining records for at most `limit_s` seconds; the others go to the log."""
         self._settle_sums(self._clock(), all_of_them=True)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s

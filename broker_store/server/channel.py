@@ -1,26 +1,25 @@
-"""Sockets to commands and back: the asyncio side of the remoting protocol.
+"""One TCP connection: commands from bytes, and bytes from answers.
 
-A `Channel` is one TCP connection, of a client to us or of ours to a name server: `protocol.connection` cuts
-what arrives into commands, the handler is called for each, and what it wants written goes out in one piece
-when all commands of that read were handled. Both sides may ask: `request` sends a command and gives the
-answer with the same opaque.
+A `Channel` is a connection that a client opened, or one that the broker opened to a name server.
+`protocol.connection` parses received bytes into commands, and the handler is called for each. The answers to
+all commands of one read are written in one piece. Both sides may send requests: `request` sends a command and
+returns the answer, which has the same opaque number.
 
-What a peer can cost is bounded (docs/durability.md S7 and S14):
+The cost of a peer is bounded (docs/durability.md S7 and S14):
 
-- a frame's header is there 10 s after its first byte and the frame 60 s after it, or the connection ends;
-- 120 s without a byte in either direction end it too (clients beat every 30 s);
-- a peer that does not read stops being read: over `HIGH_WATER_BYTES` of unsent answers no further command of
-  it is handled; when what is written to it all the same (answers under way, notices) makes that
-  `MAX_UNSENT_BYTES` the connection ends. `hold` and `release` do the same for answers that are still being
-  read from disk;
-- each listener takes `max_connections`, more are closed at once, and unfinished frames of all of them
-  together are bounded: who goes beyond ends.
+- the header of a frame must be complete 10 s after its first byte, the frame 60 s after it;
+- without a byte in either direction for 120 s the connection is closed (clients send a heartbeat every 30 s);
+- a peer that does not read its answers is not read either: above `HIGH_WATER_BYTES` of unsent answers no
+  further command is handled. Above `MAX_UNSENT_BYTES` (answers that were under way, notices) the connection
+  is closed. `hold` and `release` stop reading in the same way for answers that are still read from disk;
+- a listener accepts `max_connections` connections and closes further ones at once. Unfinished frames of all
+  its connections together are bounded; the connection that exceeds the bound is closed.
 
-Commands that stand behind an unread answer or a cold read wait in the channel. `late` is asked about each
-when its turn comes, and may answer it instead of its handler. Whoever is turned away or ended for a limit is
-told of to `refused`.
+Commands that come after an unread answer or a cold read wait in the channel. When the turn of one comes,
+`late` is called and may answer it in place of its handler. `refused` counts each connection that was not
+accepted or was closed for a limit.
 
-Times are the loop's clock. One sweep a second looks at all channels, so a limit may be exceeded by a second.
+Times are of the loop's clock. All channels are checked once a second, so a limit may be exceeded by a second.
 """
 
 from __future__ import annotations
@@ -45,29 +44,28 @@ log = logging.getLogger(__name__)
 HEADER_TIMEOUT_S = 10.0
 FRAME_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 120.0
-# The second ends only who was over the first before: a single answer may be larger than both.
+# The second applies only to a peer that was above the first before: one answer may be larger than both.
 HIGH_WATER_BYTES = 1 << 20
 MAX_UNSENT_BYTES = 8 << 20
-# A larger answer does not wait for the others of its turn: once it is written, it is known whether the peer
-# keeps up.
+# A larger answer is written at once, not with the others of its turn. This shows whether the peer reads.
 MAX_GATHERED_BYTES = 64 << 10
-# Unfinished frames of all connections of a port together: a few honest large ones, far below what a flood
-# could send.
+# Of unfinished frames of all connections of a port together: enough for a few large ones, and far below what
+# a flood could send.
 MAX_KEPT_BYTES = 256 << 20
-# Reads under way for one connection before its next command waits.
+# Concurrent reads from disk for one connection, before its next command waits.
 MAX_HELD = 16
 
-# Called with each command; returns the answer, None if it is written later or never.
+# Called for each command. It returns the answer, None if that is written later or never.
 OnCommand = Callable[[Command, "Channel"], Command | None]
-# (command, channel, milliseconds it waited, commands that wait there) -> the answer of one that waited too
-# long, None if it is to be handled.
+# (command, channel, milliseconds it waited, number of waiting commands) -> the answer to a command that
+# waited too long; None if it has to be handled.
 Late = Callable[[Command, "Channel", int, int], Command | None]
 Found = TypeVar("Found")
 _ids = itertools.count(1)
 
 
 class Refused(Protocol):
-    """Counts a channel that was not taken in, or was ended: by what cause, and which value was above which
+    """Counts a channel that was not accepted or was closed: the cause, and the value that exceeded a
     limit."""
 
     def __call__(
@@ -84,26 +82,26 @@ class Refused(Protocol):
 class Port(Protocol):
     """The listening port that accepted a channel (`listener.Listener`)."""
 
-    kept_bytes: int  # of unfinished frames, of all its channels
+    kept_bytes: int  # of unfinished frames of all its channels
     late: Late
     refused: Refused
 
     def admit(self, channel: Channel) -> bool:
-        """Take in a new channel; return False if there are too many."""
+        """Add a new channel. Return False if there are too many."""
 
     def gone(self, channel: Channel) -> None:
         """Remove a channel that has ended."""
 
     def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
-        """Log why a channel ends."""
+        """Log why a channel is closed."""
 
 
 class RequestTimeout(TimeoutError):
-    """The peer did not answer in time, or the connection ended before it did."""
+    """The peer did not answer in time, or the connection ended first."""
 
 
 class Channel(asyncio.Protocol):
-    """One connection. `remote` is `ip:port`, `remote_host` (packed address, port) as records keep it."""
+    """One connection. `remote` is `ip:port`; `remote_host` is (packed address, port), as in records."""
 
     __slots__ = (
         "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "opened_s",
@@ -128,14 +126,14 @@ class Channel(asyncio.Protocol):
         self._corked = False
         self._paused = False
         self._held = 0
-        # (loop's time at which they came, commands) of each read that is not handled yet.
+        # (time of the read on the loop's clock, its commands) for each read whose commands wait.
         self._waiting: deque[tuple[float, list[Command]]] = deque()
         self._stalled = False
         self._resumed: list[Callable[[], None]] = []
         self._asked: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
         # No isinstance: the transports of uvloop are no subclass of asyncio.Transport.
@@ -149,7 +147,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def local(self) -> str:
-        """Our end of the connection, `ip:port`; empty when the connection is gone."""
+        """Return this end of the connection, `ip:port`; empty if it has ended."""
         own = self.transport.get_extra_info("sockname") if self.transport is not None else None
         return _address_text(own) if own else ""
 
@@ -179,7 +177,8 @@ class Channel(asyncio.Protocol):
             self._handle_all(commands, self.last_s)
 
     def _keep(self, kept: int) -> None:
-        """Account for the bytes of an unfinished frame; over the bound of all connections this one ends."""
+        """Count the bytes of an unfinished frame. If the bound of all connections is exceeded, this one is
+        closed."""
         listener = self.listener
         if listener is not None:
             listener.kept_bytes += kept - self._kept
@@ -228,7 +227,7 @@ class Channel(asyncio.Protocol):
                 continue
             try:
                 answer = handle(command, self)
-            except Exception as error:  # the outermost handler: a bug in one request must not end the others
+            except Exception as error:  # a bug in one handler must not stop the others
                 answer = failure_answer(command, error)
             if answer is not None and not command.flag & 2:
                 self.write(answer)
@@ -249,7 +248,7 @@ class Channel(asyncio.Protocol):
             future.set_result(command)
 
     def _stall(self) -> None:
-        """Handle no more until the peer has read, or the reads under way are done."""
+        """Handle no further command until the peer reads, or pending reads from disk are done."""
         if not self._stalled:
             self._stalled = True
             if self.transport is not None and not self.transport.is_closing():
@@ -260,7 +259,7 @@ class Channel(asyncio.Protocol):
             return
         self._stalled = False
         if self.frame_since_s:
-            self.frame_since_s = self.loop.time()  # the time in which it was not read does not count
+            self.frame_since_s = self.loop.time()  # the time without reading does not count
         while self._waiting and not self._stalled:
             came_s, commands = self._waiting.popleft()
             self._handle_all(self._in_time(commands, came_s), came_s)
@@ -268,7 +267,8 @@ class Channel(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _in_time(self, commands: list[Command], came_s: float) -> list[Command]:
-        """Those of a read that are still to be handled; the others waited too long and get their answer."""
+        """Return the commands that are still to be handled. The others waited too long and are answered
+        here."""
         if self.listener is None:
             return commands
         waited_ms = int((self.loop.time() - came_s) * 1000)
@@ -283,7 +283,7 @@ class Channel(asyncio.Protocol):
         return left
 
     def hold(self) -> None:
-        """An answer is being read from disk; too many of them at once stop the connection's next command."""
+        """Count an answer that is read from disk. At MAX_HELD the next command of the connection waits."""
         self._held += 1
 
     def release(self) -> None:
@@ -295,21 +295,21 @@ class Channel(asyncio.Protocol):
 
     @property
     def paused(self) -> bool:
-        """The peer does not read what it was sent."""
+        """Return True if the peer does not read what it was sent."""
         return self._paused
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written and that the system has not taken yet."""
+        """Return the bytes that were written and that the system has not taken yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def when_resumed(self, callback: Callable[[], None]) -> None:
-        """Call back once when the peer has read again; never when the connection ends before."""
+        """Call `callback` once when the peer reads again; never if the connection ends first."""
         self._resumed.append(callback)
 
     def write(self, command: Command) -> None:
-        """Write a command. An answer that fits into no frame becomes one that says so; a request raises
-        ProtocolError."""
+        """Write a command. If an answer is too large for a frame, SYSTEM_ERROR with the sizes is written in
+        its place; a request raises ProtocolError."""
         try:
             head = frame_head(command)
         except ProtocolError as error:
@@ -354,7 +354,7 @@ class Channel(asyncio.Protocol):
             self.abort()
 
     async def request(self, command: Command, timeout: float) -> Command:
-        """Send a command and wait for its answer, at most `timeout` seconds. Raises RequestTimeout."""
+        """Send a command and return its answer. Raises RequestTimeout after `timeout` seconds."""
         if self.closed:
             raise RequestTimeout(f"the connection to {self.remote} has ended")
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
@@ -373,7 +373,7 @@ class Channel(asyncio.Protocol):
             self._asked.pop(command.opaque, None)
 
     def close(self) -> None:
-        """End the connection after what was written has left."""
+        """Close the connection after the data that was written has been sent."""
         if self.transport is not None:
             self.transport.close()
 
@@ -382,7 +382,8 @@ class Channel(asyncio.Protocol):
             self.transport.abort()
 
     def overdue(self, now_s: float) -> tuple[str, float, float] | None:
-        """Why the connection must end at loop time `now_s` (cause, seconds, limit), None when it need not."""
+        """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
+        None."""
         if self.frame_since_s and not self._stalled:
             limit = HEADER_TIMEOUT_S if self.connection.awaiting_header else FRAME_TIMEOUT_S
             if now_s - self.frame_since_s > limit:
@@ -398,7 +399,7 @@ class Channel(asyncio.Protocol):
 async def connect(
     host: str, port: int, timeout: float, handle: OnCommand = lambda command, channel: None
 ) -> Channel:
-    """A channel of ours to somebody else's port."""
+    """Open a connection to another server's port."""
     loop = asyncio.get_running_loop()
     _, channel = await asyncio.wait_for(loop.create_connection(lambda: Channel(handle), host, port), timeout)
     return channel
@@ -407,8 +408,7 @@ async def connect(
 def when_read(
     channel: Channel, found: Found | Future[Found], answer: Callable[[Found], Command | None]
 ) -> Command | None | Coroutine[None, None, Command | None]:
-    """`answer` of what the store found: at once, or where that is still being read from disk from a
-    coroutine."""
+    """Return `answer(found)`; if the store is still reading from disk, a coroutine that returns it."""
     return _when_read(channel, found, answer) if isinstance(found, Future) else answer(found)
 
 
@@ -424,13 +424,14 @@ async def _when_read(
 
 
 def failure_answer(command: Command, error: BaseException) -> Command:
-    """The answer to a request whose handler raised something nobody foresaw; the details stay in the log."""
+    """Log an unexpected error of a handler with its traceback, and return the answer, which has no
+    details."""
     log.error("request %d failed", command.code, exc_info=error)
-    return command.answer(ResponseCode.SYSTEM_ERROR, "error inside the broker; its log says more")
+    return command.answer(ResponseCode.SYSTEM_ERROR, "error inside the broker; its log has the details")
 
 
 def _address_text(name: tuple) -> str:
-    """A socket's name as `ip:port`, an IPv6 address in brackets."""
+    """Return a socket's name as `ip:port`, an IPv6 address in brackets."""
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 

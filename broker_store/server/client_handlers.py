@@ -1,7 +1,7 @@
-"""What clients say of themselves, and what they need of each other: 34, 35, 38, 46, 400.
+"""Heartbeats of clients, members of groups, and distribution of queues: 34, 35, 38, 46, 400.
 
-When a consumer group changes, all its members hear of it (40) and share the queues out anew, the one that
-caused it included.
+When a consumer group changes, each of its members is notified (40), also the one that caused the change, and
+they distribute the queues again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ClientHandlers:
         return command.answer(0, None, fields)
 
     def _check(self, beat: client_bodies.Heartbeat) -> None:
-        """Names, numbers and expressions, before anything is taken in."""
+        """Check names, numbers and expressions, before anything is changed."""
         if not 0 < len(beat.client_id) <= MAX_CLIENT_ID_CHARACTERS:
             raise FieldError("clientID", beat.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
         for name in beat.producers:
@@ -115,8 +115,8 @@ class ClientHandlers:
         return command.answer()
 
     def query_assignment(self, command: Command, channel: Channel) -> Command:
-        """Which queues a client of a group gets, of those on this broker; nothing when the group is not
-        online."""
+        """Return the queues of this broker that a client of a group gets; none if the group has no connected
+        member."""
         request = fastjson.loads(command.body)
         if not isinstance(request, dict):
             raise FieldError("body", command.body[:40], "an object")
@@ -148,8 +148,8 @@ def _text(request: dict, name: str) -> str:
 
 
 def _share(queues: list[int], members: list[str], client_id: str, strategy: str) -> list[int]:
-    """The client's part of the queues: a run of them (AVG), or every n-th (AVG_BY_CIRCLE), as Java's clients
-    share."""
+    """Return the client's share of the queues as Java's clients compute it: consecutive ones (AVG), or every
+    n-th (AVG_BY_CIRCLE)."""
     place = members.index(client_id)
     if strategy == "AVG_BY_CIRCLE":
         return queues[place :: len(members)]

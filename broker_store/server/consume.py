@@ -1,10 +1,9 @@
-"""Pulls: 11, 361 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
-sections 6, 7 and 12).
+"""Pulls: 11, 361 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md sections 6, 7 and 12).
 
-A pull is checked, read and answered at once when there is something to read and it is near the log's end; a
-cold read comes back later from the store's readers, and a pull that finds nothing is parked when it asked for
-that. An arrival wakes those parked on its queue. One whose filter lets nothing pass stays parked with its
-offset moved on, so that a selective consumer is not told about every message that is not for it.
+A pull is checked, read and answered at once if there are messages near the log's end. A cold read is answered
+later, when a reader thread of the store is done. A pull that finds nothing is parked if the client asked for
+that. An arrival wakes the pulls that are parked on its queue. If the filter rejects all new messages, the
+pull stays parked with a higher offset, so that a selective consumer gets no answer without a message.
 """
 
 from __future__ import annotations
@@ -31,13 +30,14 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.pull import Pull
 from broker_store.server.pull_checks import check_pull
 
-# Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
+# Clients ask for 15 to 20 s and stop waiting after 30 s; more than the idle limit of a connection would have
+# no effect.
 MAX_SUSPEND_MS = 100_000
 MAX_PULL_BYTES = 256 << 10
 EXPIRY_INTERVAL_S = 0.25
 BUSY_RETRY_S = 0.05
 # About 2 ms of work.
-WAKES_A_TURN = 150
+MAX_WAKES_PER_TURN = 150
 
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -67,7 +67,7 @@ BroadcastingClient = tuple[str, str, int, str]
 
 
 class Consume:
-    """The handler of pulls, and the life of parked pulls."""
+    """The handler of pulls, and the table of parked pulls at work."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -79,14 +79,14 @@ class Consume:
         self._loop = asyncio.get_running_loop()
         self._log = RepeatedLog(log)
 
-    # The parked pulls' life
+    # Parked pulls
 
     def start(self) -> None:
         self._store.confirmation.arrival_listener = self.arrived
         self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
 
     def stop(self) -> None:
-        """Answer everyone who waits: there is nothing new."""
+        """Answer all parked pulls: there is no new message."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -94,16 +94,16 @@ class Consume:
             self._answer_parked(parked)
 
     def arrived(self, queues: list[tuple[str, int]]) -> None:
-        """The store moved watched queues. Who waits is served in the next turn, after the senders had their
-        answers."""
+        """Take the watched queues that have new messages. Their parked pulls are served in the next turn of
+        the loop, after the senders were answered."""
         self._arrived.update(dict.fromkeys(queues))
         if not self._wake_scheduled:
             self._wake_scheduled = True
             self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Serve who waits on the queues that moved, in pieces: senders must not wait for thousands of
-        consumers."""
+        """Serve the pulls that are parked on these queues, MAX_WAKES_PER_TURN in each turn, so that sends
+        need not wait for thousands of consumers."""
         arrived, self._arrived = self._arrived, {}
         for queue in arrived:
             if queue[0] == SCHEDULE_TOPIC:
@@ -111,7 +111,7 @@ class Consume:
             elif queue[0] == TIMER_TOPIC:
                 self._parts.timer.on_arrival()
             self._woken.extend(self._parts.parked.waiting_on(queue))
-        for _ in range(min(len(self._woken), WAKES_A_TURN)):
+        for _ in range(min(len(self._woken), MAX_WAKES_PER_TURN)):
             self._retry(self._woken.popleft())
         self._wake_scheduled = bool(self._woken)
         if self._woken:
@@ -132,7 +132,7 @@ class Consume:
         )
 
     def _retry(self, parked: ParkedPull[Pull]) -> None:
-        """Look again for a parked pull: answer it, or leave it parked."""
+        """Read again for a parked pull. It is answered, or stays parked."""
         if parked.reading or not parked.waiting:
             return
         channel = parked.channel
@@ -144,7 +144,8 @@ class Consume:
         self._read(parked.pull, parked.offset, lambda result: self._retried(parked, result))
 
     def reset(self, group: str, topic: str, queue_ids: list[int]) -> None:
-        """Offsets of a group were reset: its parked pulls must not keep its consumers from hearing of it."""
+        """Answer the parked pulls of a group whose offsets were reset, so that its consumers get the new ones
+        at once."""
         for queue_id in queue_ids:
             for parked in self._parts.parked.waiting_on((topic, queue_id)):
                 pull = parked.pull
@@ -174,8 +175,8 @@ class Consume:
         ):
             if status is GetStatus.NO_MATCHED_MESSAGE:
                 parked.offset = result.next_offset
-            # More may be there, or have come while a cold read was under way and arrivals passed this pull
-            # by.
+            # There may be more messages: those after the ones that were read, and those that arrived during a
+            # cold read.
             if self._store.reads.max_offset(*parked.queue) > parked.offset:
                 self._loop.call_soon(self._retry, parked)
             return
@@ -206,8 +207,7 @@ class Consume:
         return None
 
     def _broadcasting_client(self, pull: Pull) -> BroadcastingClient | None:
-        """Who pulls, where that is a client of a broadcasting group: it is noted how far it is, and it may
-        have to begin elsewhere."""
+        """Return the client that pulls, if its group is broadcasting and its progress is kept; else None."""
         header, parts = pull.header, self._parts
         if not parts.settings.enable_broadcast_offset_store:
             return None
@@ -233,7 +233,7 @@ class Consume:
         )
 
     def _read(self, pull: Pull, offset: int, done) -> None:
-        """Read for a pull and call `done(result)`, now or when a cold read comes back."""
+        """Read for a pull and call `done(result)`, at once or after a cold read."""
         header = pull.header
         most_bytes = (
             MAX_PULL_BYTES
@@ -255,8 +255,8 @@ class Consume:
         def finish(result: GetResult) -> None:
             self._parts.statistics.read(result.status is GetStatus.FOUND, time.perf_counter() - began_s)
             if result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset == offset:
-                # Not a unit was looked at: the store's readers have all they can take. The client must not
-                # spin on that.
+                # Nothing was read, because the reader threads are fully used. If this were answered, the
+                # client would repeat its pull at once.
                 channel.hold()
                 self._loop.call_later(BUSY_RETRY_S, again)
             else:
@@ -272,8 +272,8 @@ class Consume:
 
         def read_later(result: GetResult) -> None:
             if channel.paused and not channel.closed:
-                # It has not read its other answers. What came is let go and read again from pages that are
-                # warm then.
+                # The peer has not read its other answers. The result is dropped and read again later, then
+                # from warm pages.
                 channel.when_resumed(again)
                 return
             channel.release()
@@ -290,7 +290,7 @@ class Consume:
         header = pull.header
         code = _code_of(result.status, header.queue_offset)
         if client is not None:
-            # One that asks for what is not there is as far as where it is sent.
+            # A client that asks for a missing offset continues at the offset of the answer.
             self._note_broadcast(
                 pull, client, result.next_offset if code == _OFFSET_MOVED else header.queue_offset
             )
@@ -310,13 +310,14 @@ class Consume:
                 if not self._parts.parked.park(parked):
                     self._refuse_to_park(pull)
                 elif self._store.reads.max_offset(header.topic, header.queue_id) > result.max_offset:
-                    # A message came while a cold read was under way, when nobody watched yet.
+                    # A message arrived during a cold read, before the queue was watched.
                     self._retry(parked)
                 return
         self._answer(pull, result)
 
     def _refuse_to_park(self, pull: Pull) -> None:
-        """Not PULL_NOT_FOUND: after that a client asks again at once, after SYSTEM_BUSY in a few seconds."""
+        """Answer SYSTEM_BUSY, after which a client waits for some seconds; after PULL_NOT_FOUND it would pull
+        again at once."""
         parked, channel = self._parts.parked, pull.channel
         self._parts.statistics.refuse(
             "parked pulls",
@@ -329,8 +330,8 @@ class Consume:
             channel.write(pull.command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, {}))
 
     def _answer(self, pull: Pull, result: GetResult, *, moved: bool = False) -> None:
-        """Write the answer; `moved` says that the pull's offset moved on over messages that it did not
-        want."""
+        """Write the answer. `moved` means that the offset of a parked pull has passed messages that the
+        filter rejected."""
         header = pull.header
         code = _code_of(result.status, header.queue_offset)
         body = result.body
@@ -383,8 +384,8 @@ class Consume:
         return GetResult(status, next_offset, low, high)
 
     def _commit(self, header: PullHeader, channel: Channel) -> None:
-        """Take the offset that comes with a pull. One for which there is no room is counted, and the pull
-        goes on."""
+        """Commit the offset that comes with a pull. If there is no room for it, that is counted, and the pull
+        continues."""
         try:
             self._parts.offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
@@ -400,8 +401,8 @@ def _is_through_proxy(header: PullHeader) -> bool:
 
 
 def _code_of(status: GetStatus, asked_offset: int) -> int:
-    """The response code for a read's status (docs/spec/remoting.md section 3, PULL_MESSAGE)."""
+    """Return the response code for the status of a read (docs/spec/remoting.md section 3, PULL_MESSAGE)."""
     code = _CODES.get(status)
-    if code is None:  # no such queue, or nothing in it
+    if code is None:  # the queue does not exist or is empty
         return _NOT_FOUND if asked_offset == 0 else _OFFSET_MOVED
     return code

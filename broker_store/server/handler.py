@@ -1,4 +1,4 @@
-"""What a handler of requests returns, and how it refuses one."""
+"""The type of a handler, and the refusal of a request."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from broker_store.server.channel import Channel
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
-# The answer; None if it is written later or never; a coroutine that returns one of both.
+# The answer; None if it is written later or never; or a coroutine that returns one of both.
 Answer = Command | None | Coroutine[Any, Any, Command | None]
 Handler = Callable[[Command, Channel], Answer]
 Handlers = dict[int, Handler]
 
 
 class Refusal(Exception):
-    """A request that is answered with a code and a sentence and changes nothing.
+    """A request that changes nothing and is answered with a code and a text.
 
-    `cause` is the word for statistics; where a number decides, `value` is what was found and `limit` what may
-    be.
+    `cause` is its name in the statistics. If a number was the reason, `value` is that number and `limit` the
+    highest allowed one.
     """
 
     def __init__(

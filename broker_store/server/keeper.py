@@ -1,8 +1,8 @@
-"""Writes the config files in a thread, one at a time, always the newest state of each.
+"""Writes the config files in a thread, one at a time, each in its newest state.
 
-The tables hand over a function that makes the text, so neither the text nor the disk holds up the loop. A
-file that cannot be written (the disk is full) is tried again; nothing else stops for it, because the log is
-the truth.
+A table passes a function that makes the text, so neither encoding nor the disk delays the loop. A file that
+cannot be written, for example because the disk is full, is written again later. Nothing else waits for it,
+because the log has all messages.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ RETRY_S = 5.0
 
 
 class Keeper:
-    """`write(name, data)` is the store's, for a file in config/."""
+    """Saves config files. `write(name, data)` is the store's."""
 
     def __init__(self, write: Callable[[str, bytes], None]):
         self._write = write
         self._waiting: dict[str, Callable[[], bytes]] = {}
         self._writing = ""
         self._task: asyncio.Task | None = None
-        self._throttle: Throttle | None = None  # of the file whose text is being made
+        self._throttle: Throttle | None = None  # of the encoding that runs now
         self._is_closing = False
         self.failed: dict[str, str] = {}
 
     def save(self, name: str, make_text: Callable[[], bytes]) -> None:
-        """Write a file soon; what was waiting under its name is replaced."""
+        """Write a file soon. It replaces an earlier text of the same file that is still waiting."""
         self._waiting[name] = make_text
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     def is_under_way(self, name: str) -> bool:
-        """Whether a file that was saved is not written yet."""
+        """Return True if a saved file is not written yet."""
         return name in self._waiting or name == self._writing
 
     async def _write_all(self) -> None:
@@ -57,15 +57,15 @@ class Keeper:
                 self._writing = ""
 
     def _write_one(self, name: str, make_text: Callable[[], bytes]) -> None:
-        """Make the text of a large table at a fifth of the speed: at full speed its thread and the loop share
-        one interpreter."""
+        """Encode and write a file. The thread encodes at a fifth of its speed, because it shares the
+        interpreter with the loop."""
         self._throttle = throttle = Throttle()
         if self._is_closing:
             throttle.stop_throttling()
         self._write(name, throttled_by(throttle, make_text))
 
     async def close(self, limit_s: float = 1.0) -> None:
-        """Wait until everything is written, at most `limit_s`."""
+        """Wait at most `limit_s` seconds until all is written."""
         self._is_closing = True
         if self._throttle is not None:
             self._throttle.stop_throttling()

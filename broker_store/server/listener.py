@@ -1,4 +1,4 @@
-"""A listening port and the channels that were accepted on it."""
+"""A listening port, and the channels that it accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKLOG = 1024
 
 
 class Listener:
-    """A listening port and the channels that came in by it."""
+    """A listening port. `channels` are its open connections."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class Listener:
         self.refused = refused
         self.channels: set[Channel] = set()
         self.kept_bytes = 0
-        self.port = 0  # from `open` on
+        self.port = 0  # set by `open`
         self._log = RepeatedLog(log)
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
 
     async def open(self, listening: socket.socket) -> None:
-        """Take connections on a bound socket."""
+        """Accept connections on a bound socket."""
         loop = asyncio.get_running_loop()
         self.port = listening.getsockname()[1]
         self._server = await loop.create_server(
@@ -51,7 +51,7 @@ class Listener:
         self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
 
     def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
-        """Log why a connection ends, at most one line a second and cause."""
+        """Log why a channel is closed, at most one line each second for each cause."""
         self._log.write(level, cause, asyncio.get_running_loop().time(), text, *arguments)
 
     def admit(self, channel: Channel) -> bool:
@@ -104,7 +104,8 @@ class Listener:
             self._server.close()
 
     async def close(self, limit_s: float = 1.0) -> None:
-        """Stop accepting, let what was written leave, end the connections. Idempotent."""
+        """Stop accepting, send what was written, close the channels; after `limit_s` seconds they are
+        aborted. Idempotent."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -125,8 +126,8 @@ class Listener:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the port, not listening yet: who must know its port beforehand can ask it. OSError
-    when taken."""
+    """Return a socket that is bound to the port and does not listen yet, so that a caller can read its port.
+    Raises OSError if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -140,7 +141,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_for(host: str, port: int, option: str) -> socket.socket:
-    """`bind`, and where that cannot be, a sentence with the port and what to do."""
+    """Call `bind`. Its OSError has a text with the port and the command line option that changes it."""
     try:
         return bind(host, port)
     except OSError as error:
@@ -160,8 +161,8 @@ async def listen(
     late: Late = lambda command, channel, waited_ms, waiting: None,
     refused: Refused = lambda cause, **case: None,
 ) -> Listener:
-    """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or
-    never."""
+    """Accept connections on a bound socket. `handle(command, channel)` returns the answer, or None if it is
+    written later or never."""
     listener = Listener(handle, max_connections, on_closed, late, refused)
     await listener.open(listening)
     return listener

@@ -1,5 +1,4 @@
-"""Queues that one client of a group has for itself, so that it can consume them in order: 41, 42
-(broker/locks.py)."""
+"""Locks of queues, for consumption in order: 41, 42 (broker/locks.py)."""
 
 from __future__ import annotations
 
@@ -54,8 +53,9 @@ class Locks:
         return request
 
     def _known_queues(self, request: client_bodies.LockRequest) -> list[tuple[str, int]]:
-        """The queues of a request that exist here. A client asks for all it has in one request: one that an
-        administrator took away must not cost it the others, and a lock on none would only fill the table."""
+        """Return the queues of a request that exist. A client names all its queues in one request: if an
+        administrator removed one, it still gets the others. A lock on a missing queue would only fill the
+        table."""
         topics = self._parts.topics
         return [
             (queue.topic, queue.queue_id)

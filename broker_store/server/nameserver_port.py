@@ -1,4 +1,4 @@
-"""The port of a name server, in a broker's process or alone."""
+"""The port of a name server, in a broker's process or in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STOP_LIMIT_S = 1.0
 
 
 class NameServerPort:
-    """The port of a name server (`nameserver.handlers.NameServer`), in a broker's process or alone."""
+    """The port of a name server (`nameserver.handlers.NameServer`) and its periodic scan."""
 
     def __init__(self, nameserver: NameServer, clock: Callable[[], int], scan_ms: int = 10_000):
         self.nameserver = nameserver
@@ -22,11 +22,11 @@ class NameServerPort:
         self._scan_s = scan_ms / 1000
         self.listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # A registration makes a table of up to MAX_TOPICS topics, which stays.
+        # A registration creates a table of up to MAX_TOPICS topics, which stays in memory.
         self._long = StepsInTurn(after_turn=gc_policy.set_apart)
 
     async def start(self, host: str, port: int, *, max_connections: int = 10_000) -> None:
-        """Open the port. OSError when it is taken."""
+        """Open the port. Raises OSError if it is taken."""
         self.nameserver.take_steps = self._long.take
         self.listener = await listen(
             self.nameserver.handle,

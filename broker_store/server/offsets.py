@@ -1,4 +1,4 @@
-"""The offsets that consumers ask for and commit: 14, 15 (docs/spec/remoting.md section 3)."""
+"""Offsets that consumers query and commit: 14, 15 (docs/spec/remoting.md section 3)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class OffsetHandlers:
         if header.set_zero_if_not_found is False:
             remark = "Not found, do not set to zero, maybe this group boot first"
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
-        # A group that is new here begins with the first message as long as that is still near; else its
-        # client decides.
+        # A new group starts at the first message while that is near the log's end. Otherwise its client
+        # decides.
         first = self._parts.store.reads.min_offset(header.topic, header.queue_id)
         if first <= 0 and self._parts.near_log_end(header.topic, header.queue_id, 0):
             return command.answer(0, None, {"offset": "0"})

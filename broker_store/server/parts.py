@@ -1,4 +1,4 @@
-"""What a running broker consists of, in one value: built by `build_parts`, given to the handlers and the
+"""The parts of a running broker in one value, built by `build_parts` and passed to the handlers and the
 dashboard."""
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from broker_store.server.send_group import SendGroup
 
 
 class Endpoint:
-    """Where clients reach the broker, and what records and message ids carry: brokerIP1 and the port.
+    """The broker's address for clients, which is also in records and message ids: brokerIP1 and the port.
 
-    The port is `listenPort` until `listens_on` sets the one that was opened, before any client is answered.
+    The port is `listenPort` until `listens_on` sets the opened one, which is before the first answer to a
+    client.
     """
 
     def __init__(self, ip: str, port: int):
@@ -50,11 +51,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class BrokerParts:
-    """The parts of one broker, each built once. All are for the loop's thread, unless their own docstrings
-    say otherwise.
+    """The parts of one broker, each built once. They are for the loop's thread unless their docstrings say
+    otherwise.
 
-    The tables and workers here exist before the ports are open. What exists only while they are, the handlers
-    and the registration at name servers, belongs to `server.broker.Broker`.
+    These parts exist before the ports are open. The handlers and the registration at name servers exist only
+    while the ports are open; they belong to `server.broker.Broker`.
     """
 
     settings: BrokerSettings
@@ -73,27 +74,28 @@ class BrokerParts:
     timer: Timer
     transactions: Transactions
     sends: SendGroup
-    changes: ChangeRecords  # of what is changed through the ports
-    pauses: Pauses  # of the loop
-    history: History | None  # None where no samples are kept
-    nameserver: NameServer | None  # the one in this process
+    changes: ChangeRecords  # of changes through the ports
+    pauses: Pauses  # pauses of the loop
+    history: History | None  # None if no samples are kept
+    nameserver: NameServer | None  # of this process, if there is one
     endpoint: Endpoint
     started_ms: int
-    memory_bytes: int  # of the machine
+    memory_bytes: int  # memory of the machine
 
     def properties(self) -> dict[str, object]:
-        """The settings that act, by Apache's names."""
+        """Return the effective settings by Apache's names."""
         return properties_of(self.store_settings, self.settings)
 
     def near_log_end(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a queue's message lies so near to the log's end that Apache would call it in memory."""
+        """Return True if a message of a queue is so near the log's end that Apache would treat it as in
+        memory."""
         units = self.store.reads.read_units(topic, queue_id, offset, 1)
         distance = self.store.log.wrote - units[0][0] if units else 0
         return distance <= self.memory_bytes * self.store_settings.access_message_in_memory_max_ratio // 100
 
     def first_offset(self, topic: str, queue_id: int) -> int:
-        """Where one begins who has no offset and no say: at the first message while that is near, else behind
-        the last."""
+        """Return the offset of a consumer that has none: 0 if the first message is near the log's end, else
+        the end of the queue."""
         if self.store.reads.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
             return 0
         return self.store.reads.max_offset(topic, queue_id)
@@ -118,9 +120,10 @@ def build_parts(
     seconds: Callable[[], float] = time.monotonic,
     memory_bytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
 ) -> BrokerParts:
-    """Return the parts over a store, empty: `server.broker.Broker.load` reads the config files into them.
+    """Return the parts over a store, without content: `server.broker.Broker.load` reads the config files.
 
-    `samples` are the files of the history, None for none. `seconds` is the clock by which sends wait.
+    `samples` are the files of the history, None for no history. `seconds` is the clock for the waits of
+    sends.
     """
     topics = Topics(
         cluster=settings.broker_cluster_name,
@@ -201,7 +204,7 @@ def build_parts(
 
 
 def _packed_host(host: str) -> bytes:
-    """The address that records and message ids carry for `host`, a name or an address."""
+    """Return the packed address in records and message ids for `host`, a name or an address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_pton(family, host)

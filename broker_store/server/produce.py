@@ -1,9 +1,9 @@
 """Sends: 10, 310 and 320 (docs/spec/remoting.md section 3).
 
-A handler checks a send and adds its message to the `SendGroup` (send_group.py), which stores all sends of
-one turn of the loop in one call. The answers are written here, one piece for each connection.
+A handler checks a send and adds its message to the `SendGroup` (send_group.py), which stores all sends of one
+turn of the loop in one call. The answers are written here, in one piece for each connection.
 
-The broker adds four properties to what the producer gave: MSG_REGION, CLUSTER, TRACE_ON, and UNIQ_KEY when
+The broker adds four properties to those of the producer: MSG_REGION, CLUSTER, TRACE_ON, and UNIQ_KEY if it is
 missing.
 """
 
@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TRANSACTION_BITS = 0xC
-IPV6_BITS = 0x30  # the store sets them as the hosts are
+IPV6_BITS = 0x30  # the store sets them from the hosts
 INNER_BATCH_BIT = 0x80
 SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
-# What makes a message wait, or tells how.
+# Properties that delay a message, and the details of the delay.
 _ASKING = properties.any_of(
     (
         properties.TRANSACTION_PREPARED,
@@ -85,13 +85,13 @@ class Produce:
         self._unique_ids = UniqueIds(parts)
         self._answers: dict[Channel, list[bytes]] = {}
         group.on_answered = self._write_answers
-        # Called with the command, its channel and the topic that a send has brought into being.
+        # Called with the command, its channel and a topic that was created for a send.
         self.on_topic_created: Callable[[Command, Channel, TopicConfig], None] = (
             lambda command, channel, config: None
         )
 
     def send(self, command: Command, channel: Channel) -> Command | None:
-        """A send of any of the three codes."""
+        """Handle a send of any of the three codes."""
         try:
             if self._store.rejects_sends is not None:
                 raise self._busy()
@@ -128,8 +128,8 @@ class Produce:
                 encoded = properties.append(encoded, f"UNIQ_KEY\x01{unique_key}\x02".encode())
             if encoded[-1] != 2:
                 encoded += b"\x02"
-            # Of the names that need care all but DELAY have an underscore; most messages have one, in
-            # UNIQ_KEY, and no more.
+            # Properties that need a check have an underscore in their name, except DELAY. Most messages have
+            # one underscore, in UNIQ_KEY.
             careful = encoded.count(b"_") != 1 or b"DELAY\x01" in encoded
             if careful and (
                 b"MSG_REGION\x01" in encoded or b"POP_CK\x01" in encoded or b"TRACE_ON\x01" in encoded
@@ -173,7 +173,8 @@ class Produce:
     def _send_batch(
         self, command: Command, channel: Channel, header: SendHeader, config: TopicConfig, queue_id: int
     ) -> None:
-        """The body is a chain of messages with their own properties; the header's belong to none of them."""
+        """Add a batch. Its body is a chain of messages with their own properties; those of the header are not
+        used."""
         if header.topic.startswith(RETRY_PREFIX):
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -201,7 +202,7 @@ class Produce:
         )
         self._group.add(message, self._stored, (command, channel, None, queue_id), batch=True, expires=True)
 
-    # Checks, in Apache's order
+    # Checks in the order of Apache's
 
     def _check_topic(
         self, header: SendHeader, config: TopicConfig | None, channel: Channel, command: Command
@@ -247,7 +248,7 @@ class Produce:
         return topics.auto_create(header.topic, header.default_topic, header.default_topic_queue_nums)
 
     def _check_queue(self, header: SendHeader, config: TopicConfig, channel: Channel) -> int:
-        """The queue to put to: the one asked for, or any for a negative number."""
+        """Return the queue for the message: the requested one, or a random one for a negative number."""
         queue_id = header.queue_id
         if not self._parts.settings.broker_permission & PERM_WRITE and config.order:
             raise Refusal(
@@ -268,8 +269,8 @@ class Produce:
         return queue_id
 
     def _check_special(self, message: Message, header: SendHeader) -> None:
-        """A half waits for its producer's word, a message with a delay level or a time of delivery for
-        that."""
+        """Change a message that waits: a half message for the end of its transaction, others for a delay
+        level or a time of delivery."""
         if header.sys_flag & INNER_BATCH_BIT:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported by this broker", "inner batch"
@@ -296,7 +297,8 @@ class Produce:
             return
         if header.sys_flag & TRANSACTION_BITS:
             remark = (
-                "the transaction bits of the system flag need TRAN_MSG: the broker sets what a commit carries"
+                "the transaction bits of the system flag need the property TRAN_MSG; "
+                "the broker sets those of a commit"
             )
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "transaction")
         make_wait(self._parts, message, pairs)
@@ -304,11 +306,11 @@ class Produce:
     def _dead_letter_when_spent(
         self, message: Message, header: SendHeader, command: Command, channel: Channel
     ) -> None:
-        """A consumer that could not send back sends to the retry topic itself; after too many tries it goes
-        to the DLQ.
+        """Change a message of a retry topic to a dead letter if its tries are used up.
 
-        One that holds queue locks consumes in order and tries again by itself: what it gives up is given up
-        at once.
+        A consumer that cannot use CONSUMER_SEND_MSG_BACK sends to the retry topic itself. A group that holds
+        queue locks consumes in order and tries again in the client, so its message becomes a dead letter at
+        once.
         """
         group_name = header.topic[len(RETRY_PREFIX) :]
         group = self._parts.groups.find_or_create(group_name, (command, channel))
@@ -336,16 +338,15 @@ class Produce:
             message.properties = properties.set_values(message.properties, {properties.DELAY: "-1"})
 
     def _without_ours(self, encoded: bytes) -> bytes:
-        """The properties without those the broker is about to add, as consumers send them back with a
-        message."""
+        """Return the properties without those that the broker adds. A consumer that sends a message back
+        includes them."""
         gone = dict.fromkeys(self._added_names | {properties.POP_CHECKPOINT})
         return properties.set_values(encoded, gone)
 
     # Answers
 
     def _busy(self) -> Refusal:
-        """Why no send is looked at now: a slave takes none, and the disk of a busy page cache is to get on
-        first."""
+        """Return the reason why no send is accepted now: the broker is a slave, or its page cache is busy."""
         if self._store.rejects_sends == "slave":
             return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "slave")
         limit_ms = self._parts.store_settings.os_page_cache_busy_time_out_mills
@@ -358,7 +359,8 @@ class Produce:
         )
 
     def _recall_handle(self, message: Message, topic: str, unique_key: str) -> str | None:
-        """What the producer of a timer message may recall it by; None for one that a consumer gave back."""
+        """Return the handle by which a producer recalls a timer message; None for a message of a retry
+        topic."""
         out_ms = properties.get(message.properties, properties.TIMER_OUT_MS)
         if out_ms is None or topic.startswith(RETRY_PREFIX):
             return None
@@ -422,7 +424,7 @@ class Produce:
             frames.append(frame)
 
     def _write_answers(self) -> None:
-        """The answers of a group; each connection gets its own in one piece."""
+        """Write the answers of a group, in one piece for each connection."""
         answers, self._answers = self._answers, {}
         for channel, frames in answers.items():
             channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))

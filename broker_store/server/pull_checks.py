@@ -1,4 +1,4 @@
-"""Which pulls are allowed, in the order of Apache's checks (docs/spec/remoting.md section 3)."""
+"""The checks of a pull, in the order of Apache's (docs/spec/remoting.md section 3)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pull import Pull
 
-# Apache's ForbiddenType, which stands in the answer.
+# ForbiddenType of Apache's, a field of the answer.
 _BY_BROKER, _BY_GROUP, _BY_TOPIC, _NO_BROADCASTING, _BY_SUBSCRIPTION = range(1, 6)
 
 _parse = lru_cache(maxsize=1024)(filters.parse)
 
 
 def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel: Channel) -> Pull:
-    """Raise Refusal unless the pull may be."""
+    """Return the pull. Raises Refusal if it is not allowed."""
     group = parts.groups.get(header.consumer_group)
     config = parts.topics.get(header.topic)
     if not parts.settings.broker_permission & PERM_READ:
@@ -106,8 +106,8 @@ def _subscription(parts: BrokerParts, header: PullHeader, group: SubscriptionGro
 
 
 def _check_allowed(parts: BrokerParts, header: PullHeader) -> None:
-    """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's
-    subscription counts."""
+    """Raise Refusal if an administrator has forbidden the topic to the group. Apache checks this only for
+    subscriptions from heartbeats."""
     if not parts.groups.may_read(header.consumer_group, header.topic):
         raise _forbidden(
             _BY_SUBSCRIPTION,
@@ -116,7 +116,7 @@ def _check_allowed(parts: BrokerParts, header: PullHeader) -> None:
 
 
 def _forbidden(by: int, remark: str) -> Refusal:
-    """Why a pull may not be."""
+    """Return the refusal of a pull that is not permitted."""
     refusal = Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
     refusal.fields = {"forbiddenType": str(by)}
     return refusal

@@ -1,4 +1,4 @@
-"""Questions about what is stored: 12, 29 to 33 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
+"""Queries of stored messages: 12, 29 to 33 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md
 sections 6.2 and 6.3)."""
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from broker_store.server.channel import Channel, when_read
 from broker_store.server.handler import Answer, Handlers
 from broker_store.server.parts import BrokerParts
 
-# A query by unique key has one message to find; several only when a producer repeated itself.
+# A unique key has one message, or several if its producer repeated a send.
 UNIQUE_KEY_MESSAGES = 32
 MAX_MESSAGES = 64
-# An answer is one frame, and a frame has at most 16 MiB.
+# An answer is one frame of at most 16 MiB.
 MAX_ANSWER_BYTES = 8 << 20
 
 
@@ -46,7 +46,8 @@ class Query:
         )
         key = header.key.encode()
         if isinstance(found, KeyQueryResult) and any(key not in one for one in found.records):
-            # Another key with the same hash is very rare, so a record without this key may have changed.
+            # A record without this key has another key with the same hash, which is very rare, or it has
+            # changed.
             found = self._store.reads.query_compared(
                 header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
             )
@@ -54,7 +55,7 @@ class Query:
         return when_read(channel, found, lambda found: self._by_key(command, found, times_doubt))
 
     def _by_key(self, command: Command, found: KeyQueryResult, times_doubt: str | None) -> Command:
-        # Of each messages may be missing
+        # For each of these reasons messages may be missing.
         doubts = (self._store.index_doubt, times_doubt, damage_doubt(found.damaged))
         doubt = "; ".join(filter(None, doubts)) or None
         records, size = [], 0
@@ -99,7 +100,7 @@ class Query:
         return when_read(channel, self._store.reads.records.record_by_id(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:
-        """A binary search over the log, of which most is cold: it reads in a thread."""
+        """Search by time in a thread: it is a binary search over the log, of which most is cold."""
         header = read_header(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, command.fields)
         upper = (header.boundary_type or "").lower() == "upper"
         search = self._store.reads.times.offset_by_time

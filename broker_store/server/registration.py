@@ -1,13 +1,13 @@
-"""Tells the name servers what this broker serves (docs/spec/namesrv.md section 2): every 30 s and when a
-topic changes.
+"""Registers the topics of this broker at name servers (docs/spec/namesrv.md section 2): every
+registerNameServerPeriod, and when a topic changes.
 
-The name server in this process is told directly; each of the others over one connection of ours, which is
-opened again when it broke. A change registers only the topics that changed, never as the first registration.
-A name server that does not answer delays nobody: each has a task of its own.
+The name server in this process is called directly. Each of the others has one connection, which is opened
+again after it was lost, and a task of its own, so that a slow one delays nothing else. A change registers
+only the topics that changed; the first registration has all topics.
 
-A table of more than MAX_TOPICS_AT_ONCE goes in pieces, each a registration of its own with a version of its
-own, as Apache's brokers do it with enableSplitRegistration: a frame holds no more than some 100,000 topics,
-and nothing else runs while one is read. The name server in this process is given the whole in turns of the
+A table of more than MAX_TOPICS_AT_ONCE topics is sent in several registrations with their own versions, as
+Apache's brokers do with enableSplitRegistration: a frame has room for some 100,000 topics, and a name server
+handles nothing else while it reads one. The name server in this process takes the whole table in turns of the
 loop.
 """
 
@@ -40,14 +40,14 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 CONNECT_TIMEOUT_S = 3.0
 RETRY_S = 3.0
 GOODBYE_S = 1.0
-# In one registration: 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets what is not in the
-# last of them.
+# Of one registration, which then has 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets
+# topics that are not in the last one.
 MAX_TOPICS_AT_ONCE = 4_000
 DEFAULT_PORT = 9876
 
 
 class Registration:
-    """The broker's presence at its name servers."""
+    """The registrations of a broker at its name servers."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -60,7 +60,7 @@ class Registration:
             parts.nameserver.own = own_broker(parts, self)
 
     async def start(self) -> None:
-        """Register at the embedded name server at once, at the others from now on."""
+        """Register at the name server of this process now, and start the tasks of the others."""
         self._started = True
         await self._register_all_embedded()
         loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ class Registration:
         self._tasks += [loop.create_task(peer.run()) for peer in self.peers]
 
     async def stop(self) -> None:
-        """Say good-bye everywhere, within a second."""
+        """Unregister at all name servers; each has GOODBYE_S to answer."""
         self._started = False
         for task in self._tasks:
             task.cancel()
@@ -85,8 +85,8 @@ class Registration:
         await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
 
     def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
-        """Register what changed; an empty list means that a topic went away, which registration does not
-        tell."""
+        """Register changed topics. An empty list means that a topic was deleted, which a registration cannot
+        express."""
         if not self._started or not changed:
             return
         self._register_embedded(changed)
@@ -94,17 +94,18 @@ class Registration:
             peer.tell(changed)
 
     def delete_topic(self, topic: str) -> None:
-        """Take the topic out of the routes: mqadmin does it itself, our dashboard by this."""
+        """Delete a topic from the routes of all name servers, for the dashboard. mqadmin does this itself."""
         command = Command.request(int(RequestCode.DELETE_TOPIC_IN_NAMESRV), {"topic": topic})
         if self._parts.nameserver is not None:
             self._parts.nameserver.handle(command, None)
         for peer in self.peers:
             peer.send(Command.request(command.code, {"topic": topic}))
 
-    # What is told
+    # Content of registrations
 
     def served(self, configs: Sequence[TopicConfig], version: DataVersion | None = None) -> Served:
-        """The topics as clients may use them: the broker's permission masks each topic's. Any thread."""
+        """Return the topics with the permissions that clients have: those of the topic and the broker. Any
+        thread."""
         version = self._parts.topics.data_version if version is None else version
         permission = self._parts.settings.broker_permission
         topics = {}
@@ -128,19 +129,19 @@ class Registration:
         }
         if code == RequestCode.REGISTER_BROKER:
             host, _, port = parts.endpoint.address.rpartition(":")
-            # Nobody listens there without replication, but name servers of Apache require the field.
+            # There is no replication, so this port is not open, but Apache's name servers require the field.
             values |= {"ha_server_addr": f"{host}:{int(port) + 1}", "enable_acting_master": False}
             values |= {"compressed": False, "body_crc32": registration_body.body_crc(body)}
         return Command.request(int(code), write_header(code, **values), body)
 
     def is_connection(self, channel: AcceptedChannel) -> bool:
-        """Whether a connection that a name server of this process has accepted is one that this broker
-        opened."""
+        """Return True if this broker opened a connection that the name server of this process has
+        accepted."""
         ends = (channel.local, channel.remote)
         return any(peer.ends == ends for peer in self.peers)
 
     def registered(self, answer: Command) -> None:
-        """Take over which topics the name server calls ordered."""
+        """Take over which topics are ordered, from the answer of a name server."""
         if answer.body:
             self._parts.topics.set_order(table_bodies.decode_table(answer.body))
 
@@ -174,10 +175,11 @@ class Registration:
             await self._register_all_embedded()
 
     async def _register_all_embedded(self) -> None:
-        """Register the whole table, in turns; what changes meanwhile registers itself.
+        """Register the whole table in turns of the loop. Topics that change meanwhile are registered by
+        `topics_changed`.
 
-        Where the name server has this version already, only what it lacks: an administrator may have deleted
-        a topic there.
+        If the name server has this version already, only the topics that it lacks are registered: an
+        administrator may have deleted some there.
         """
         parts, topics = self._parts, self._parts.topics
         if parts.nameserver is None:
@@ -195,7 +197,8 @@ class Registration:
 
 
 class _Peer:
-    """One name server elsewhere: `error` is why the last registration failed, None when it did not."""
+    """One name server of another process. `error` is why the last registration failed, None if it
+    succeeded."""
 
     def __init__(self, address: str, registration: Registration):
         self.address = address
@@ -210,7 +213,7 @@ class _Peer:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The name server's end of the connection and ours, both `ip:port`; empty texts without a
+        """Return the name server's end of the connection and this end, both `ip:port`; empty texts without a
         connection."""
         return ("", "") if self._channel is None else (self._channel.remote, self._channel.local)
 
@@ -219,7 +222,7 @@ class _Peer:
         self._wake.set()
 
     def send(self, command: Command) -> None:
-        """One command without caring for its answer, when there is a connection."""
+        """Send a command if there is a connection; no answer is expected."""
         if self._channel is not None and not self._channel.closed:
             command.flag |= 2
             self._channel.write(command)
@@ -256,8 +259,8 @@ class _Peer:
         for begin in range(0, max(1, len(configs)), MAX_TOPICS_AT_ONCE):
             piece = configs[begin : begin + MAX_TOPICS_AT_ONCE]
             if len(piece) == 1 < len(configs):
-                piece = configs[begin - 1 : begin + 1]  # a first registration of one topic is refused
-            # A name server takes over changes of a topic only with a version that it does not know.
+                piece = configs[begin - 1 : begin + 1]  # the first registration of a single topic is refused
+            # A name server accepts changes of a topic only with a version that it does not know.
             numbered = replace(version, counter=version.counter + begin // MAX_TOPICS_AT_ONCE)
             channel = await self._connected()
             body = await asyncio.to_thread(self._body, piece, numbered)
@@ -291,8 +294,8 @@ class _Peer:
 
 
 def own_broker(parts: BrokerParts, registration: Registration | None = None) -> OwnBroker:
-    """The broker of these parts, as the name server in its process knows it; without a port and connections
-    until it registers."""
+    """Return this broker's identity for the name server in its process. Without `registration` it has no
+    address and no connections yet."""
     if registration is None:
         return OwnBroker(parts.cluster, parts.broker_name, parts.settings.broker_id)
     return OwnBroker(

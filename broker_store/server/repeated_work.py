@@ -1,4 +1,4 @@
-"""Work of the broker that is done in steps, each at its time: delayed messages, transactions, the timer."""
+"""Work in steps, each at its time: delayed messages, transactions, timer messages."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.errors import StoreError
 from broker_store.server.parts import BrokerParts
 
-# A clock that jumps, or what becomes due beyond this, is looked at again at the latest then.
+# The longest wait, so that a clock that jumps, or work that is due later, is checked again.
 LONGEST_WAIT_S = 60.0
 STEP_RETRY_S = 5.0
 _WHAT_WAITS = {
     "delay": "messages with a delay level wait",
-    "transactions": "transactions without an end are not asked for",
-    "timer": "messages with a time wait; the next start makes missing files of timerlog and timerwheel from "
+    "transactions": "producers are not asked about transactions without an end",
+    "timer": "timer messages wait; the next start restores missing files of timerlog and timerwheel from "
     "the messages",
 }
 
 
 class Work(Protocol):
-    """Work in steps."""
+    """Work that is done in steps."""
 
-    on_ready: Callable[[], None]  # called when a step is due earlier than the last one said
+    on_ready: Callable[[], None]  # called if a step is due earlier than the last one returned
 
     def step(self, now_ms: int) -> int | None:
-        """Do what is due. Return when the next step is due, in milliseconds; None if that is not known."""
+        """Do what is due. Return when the next step is due, in milliseconds; None if `on_ready` will be
+        called for it."""
 
 
 class RepeatedWork:
-    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its
-    `on_ready` will tell.
+    """Repeats the steps of one kind of work.
 
-    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each
-    STEP_RETRY_S, whatever arrives.
+    If a file of the store makes a step fail, a flag of the store has the reason and what waits. Then the step
+    is tried again each STEP_RETRY_S, and not at each arrival.
     """
 
     def __init__(self, name: str, kind: Work, parts: BrokerParts):
@@ -54,7 +54,7 @@ class RepeatedWork:
             self._timer.cancel()
 
     def now(self) -> None:
-        """Take the step that is due."""
+        """Do a step now."""
         now_ms = self._parts.clock()
         next_ms = self._kind.step(now_ms)
         wait_s = LONGEST_WAIT_S if next_ms is None else max(0.0, (next_ms - now_ms) / 1000)
@@ -64,11 +64,12 @@ class RepeatedWork:
         self._in(0.0)
 
     def shortly(self) -> None:
-        """Have a step in a moment: what arrives until then is taken together."""
+        """Do a step in PAUSE_MS, together for all that arrives until then."""
         self._in(PAUSE_MS / 1000)
 
     def _in(self, wait_s: float) -> None:
-        """Have the next step no later than in `wait_s`, or than STEP_RETRY_S after one that failed."""
+        """Schedule the next step in at most `wait_s`, but not earlier than STEP_RETRY_S after one that
+        failed."""
         loop = asyncio.get_running_loop()
         at_s = max(loop.time() + wait_s, self._not_before_s)
         if self._timer is not None:
@@ -80,7 +81,7 @@ class RepeatedWork:
 
     def _run(self) -> None:
         self._timer = None
-        # A step that fails in a way that was not foreseen is told by the loop, and is not the last one
+        # After an unexpected error, which the loop logs, there is another step, too.
         self._in(LONGEST_WAIT_S)
         try:
             self.now()
@@ -93,7 +94,7 @@ class RepeatedWork:
                 self._timer = None
             self._in(0.0)
         else:
-            # A step may have left out what failed before.
+            # One step is not enough to clear the flag: it may have left out the work that failed.
             if (
                 self._failed_s is not None
                 and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S

@@ -1,7 +1,8 @@
-"""Answers to requests: 324, 325 and the push of them to who asked, 326 (docs/spec/remoting.md section 3).
+"""Replies of consumers to requests: 324, 325, and their push to the producer, 326 (docs/spec/remoting.md
+section 3).
 
-A producer asks by a message that carries its client id; whoever consumed it sends a reply, which goes
-straight to the connection of that producer and, for the record, into the topic of replies.
+A producer sends a request as a message with its client id. The consumer sends a reply, which is pushed to the
+connection of that producer and stored in the topic of replies.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Replies:
             "MSG_REGION": parts.settings.region_id,
             "TRACE_ON": "true",
         }
-        # A reply may have no body, as Go's helper makes it: it is pushed, and no message that can be stored.
+        # A reply may have no body (Go's helper makes such ones). It is pushed, but a message needs a body to
+        # be stored.
         if parts.settings.store_reply_message_enable and message.body:
             stored = await self._group.put(message)
             if stored.log_offset >= 0:
@@ -77,7 +79,8 @@ class Replies:
         return command.answer(0 if failure is None else ResponseCode.SYSTEM_ERROR, failure, fields)
 
     async def _push(self, header: SendHeader, message: Message, now_ms: int) -> str | None:
-        """Hand the reply to the producer that asked; why that could not be, None when it took it."""
+        """Push the reply to the producer of the request. Return why that failed, None if the producer
+        accepted it."""
         client_id = properties.get(message.properties, REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{REPLY_TO_CLIENT}] is null"

@@ -1,8 +1,8 @@
-"""A message that its consumer could not handle: 36 (docs/spec/store-behaviour.md section 11).
+"""Messages that a consumer sends back: 36 (docs/spec/store-behaviour.md section 11).
 
-It comes again by way of the group's retry topic, after a delay level that grows with its tries, and goes to
-the group's dead letters when they are spent. What clients send to the retry topic themselves is judged by
-`produce`.
+Such a message is delivered again through the group's retry topic, after a delay level that grows with its
+tries. When the tries are used up it goes to the group's dead letter topic. `produce` checks messages that
+clients send to the retry topic themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import SendGroup
 
 FIRST_RETRY_LEVEL = 3
-MOST_TRIES = (1 << 31) - 1  # a record has no room for more
+MAX_TRIES = (1 << 31) - 1  # the highest number that a record can have
 
 
 class Retries:
@@ -33,8 +33,7 @@ class Retries:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, command: Command, channel: Channel) -> Answer:
-        """A consumer could not handle a message: it comes again later, and goes to the dead letters after too
-        many tries."""
+        """Store a message for a later try, or as a dead letter if its tries are used up."""
         header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
         parts = self._parts
         check_group(header.group)
@@ -80,8 +79,8 @@ class Retries:
             if spent:
                 self._to_dead_letters(message, header.group)
             else:
-                # The topic may have been made when the group had fewer queues: nobody would read beyond its
-                # own.
+                # The topic may have been created when the group had fewer queues. Consumers read only the
+                # group's queues.
                 message.topic, message.queue_id = (
                     topic.name,
                     _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues)),
@@ -96,7 +95,7 @@ class Retries:
         return when_read(channel, parts.store.reads.records.record_now(header.offset), store_again)
 
     def _tried(self, stored: record.StoredMessage) -> Message:
-        """The message with one try more, with what its consumers need to know of where it came from."""
+        """Return the message with one more try, and with properties that name its origin."""
         known = stored.properties
         changes: dict[str, str | None] = {properties.WAIT: "false"}
         if properties.RETRY_TOPIC not in known:
@@ -113,11 +112,12 @@ class Retries:
             stored.born_timestamp,
             stored.born_host,
             self._parts.endpoint.store_host,
-            min(stored.reconsume_times + 1, MOST_TRIES),
+            min(stored.reconsume_times + 1, MAX_TRIES),
         )
 
     def _to_dead_letters(self, message: Message, group: str) -> None:
-        """REAL_TOPIC and REAL_QID of its last try stay, as Apache leaves them."""
+        """Change the message to a dead letter. REAL_TOPIC and REAL_QID of its last try stay, as in
+        Apache's."""
         try:
             message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
         except TooManyTopicsError as error:
@@ -128,7 +128,7 @@ class Retries:
 
     def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
         command, channel, group, origin = context
-        # The origin is a property, so any text: only a topic that exists gets a meter.
+        # The origin is a property, which may have any text, so only a topic that exists gets a meter.
         if result.status is PutStatus.PUT_OK and self._parts.topics.get(origin) is not None:
             self._parts.statistics.gave_back(group, origin)
         if command.flag & 2 or channel.closed:
@@ -140,7 +140,8 @@ class Retries:
 
 
 def _retry_queue(stored: record.StoredMessage, queues: int) -> int:
-    """Spread over the group's retry queues; a message that comes from a retry topic keeps its queue."""
+    """Return the retry queue of a message: its own if it comes from a retry topic, else one by its log
+    offset."""
     if stored.topic.startswith(RETRY_PREFIX) and stored.queue_id < queues:
         return stored.queue_id
     return stored.log_offset % queues if queues > 1 else 0

@@ -1,8 +1,8 @@
-"""From a command to its handler, and from what went wrong to its response code.
+"""The handler of each request code, and the response code of each error.
 
-A handler takes (command, channel) and gives the answer, None when the answer is written later or never, or a
-coroutine that gives the answer. Every kind of error that a request may cause has its code in `_failure`,
-nowhere else.
+A handler takes (command, channel) and returns the answer, None if that is written later or never, or a
+coroutine that returns one of both. `_failure` has the response code of every kind of error that a request may
+cause.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from broker_store.server.transactions import TransactionHandlers
 
 log = logging.getLogger(__name__)
 
-# The bodies that forwarded requests carry are bounded by the frame, their number by this.
+# The frame bounds the bodies of forwarded requests; this is their number.
 MAX_TASKS = 1_000
-# Of a request that carries no message: a thousand topics or subscriptions take 0.3 MB, and reading a megabyte
-# of JSON some milliseconds, in which nothing else is handled.
+# Of a request without a message: a thousand topics or subscriptions have 0.3 MB, and parsing 1 MiB of JSON
+# stops the loop for some milliseconds.
 MAX_BODY_BYTES = 1 << 20
 _SENDS = frozenset(map(int, SEND_CODES))
 _WITH_MESSAGES = frozenset({*SEND_CODES, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2})
-# Answers that say that there is nothing (yet), which is no refusal.
+# Answers that say that nothing was found (yet); they are not counted as refusals.
 _NOTHING_THERE = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -73,7 +73,7 @@ _NOTHING_THERE = frozenset(
 
 
 class Router:
-    """The broker's request codes. `handle` is what the transport calls."""
+    """The handlers of a broker by request code. The transport calls `handle`."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -148,8 +148,8 @@ class Router:
         return self._start(command, channel, answer)
 
     def waited(self, command: Command, channel: Channel, waited_ms: int, waiting: int) -> Command | None:
-        """The answer to a request that waited on its connection for so long that it is not handled any more;
-        None when it is."""
+        """Return the answer to a request that waited on its connection for too long; None if it is to be
+        handled."""
         limit_ms = self._limits.limit_ms(command.code)
         if limit_ms is None or waited_ms <= limit_ms:
             return None
@@ -165,7 +165,7 @@ class Router:
         return command.answer(ResponseCode.SYSTEM_BUSY, remark)
 
     def _count(self, command: Command, answer: Command, channel: Channel) -> None:
-        """A handler found by itself that it cannot be."""
+        """Count a request that its handler answered with an error."""
         if answer.code not in _NOTHING_THERE:
             cause = ResponseCode(answer.code).name.lower().replace("_", " ")
             self._parts.statistics.refuse(
@@ -199,7 +199,7 @@ class Router:
             channel.write(answer)
 
     async def stop(self) -> None:
-        """End what still waits for other clients."""
+        """Cancel the requests that still wait for other clients or for reads."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -221,7 +221,7 @@ class Router:
         elif isinstance(error, FormatError):
             code = ResponseCode.SYSTEM_ERROR
         elif isinstance(error, StoreError):
-            # Its message names files of this machine, which are for the log and not for whoever can connect.
+            # The text names files of this machine. It goes to the log and not to the client.
             name = R(command.code).name
             self._log.write(
                 logging.ERROR, name, time.monotonic(), "%s of %s failed: %s", name, channel.remote, error
@@ -229,7 +229,7 @@ class Router:
             refuse(error.cause, who=channel.remote)
             return command.answer(
                 ResponseCode.SYSTEM_ERROR,
-                f"the store could not do it: {error.cause}; the broker's log says more",
+                f"the store failed: {error.cause}; the broker's log has the details",
                 {},
             )
         else:

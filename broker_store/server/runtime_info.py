@@ -1,10 +1,9 @@
-"""What the broker says of itself to `mqadmin brokerStatus`, `clusterList` and exporters
-(GET_BROKER_RUNTIME_INFO, 28).
+"""State of the broker for `mqadmin brokerStatus`, `clusterList` and exporters (GET_BROKER_RUNTIME_INFO, 28).
 
-Every key of Apache 5.5 is there, since tools parse all they know and stop at the first that is missing. Where
-Apache measures a thing that this broker does not have, the value is that of what takes its place, in Apache's
-unit and syntax; docs/COMPATIBILITY.md lists those keys. What is not known is -1, as Apache writes it, never
-0.
+It has every key of Apache 5.5, because tools parse all keys they know and stop at the first missing one. Some
+keys measure a part of Apache's broker that this broker does not have. Their value is that of the
+corresponding part, in Apache's unit and syntax; docs/COMPATIBILITY.md lists those keys. An unknown value is
+-1, as in Apache's, never 0.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from broker_store.formats import record
 from broker_store.protocol.command import VERSION
 from broker_store.server.parts import BrokerParts
 
-RUNNING_VERSION = "V5_3_3"  # the name of the ordinal that VERSION is
+RUNNING_VERSION = "V5_3_3"  # the name of the version number VERSION
 TEN_SECONDS_MS, TEN_MINUTES_MS = 10_000, 600_000
 INT_MAX = (1 << 31) - 1
 UNKNOWN = -1
 
 
 def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_requests: int) -> dict[str, str]:
-    """All keys with their values as text. Requests wait for other clients or for a cold read: so many do, and
-    so many may."""
+    """Return all keys with their values as text. `waiting_requests`, at most `max_waiting_requests`, wait for
+    other clients or for a cold read."""
     statistics, snapshot = parts.statistics, parts.store.status.snapshot()
     positions, settings = snapshot.positions, parts.settings
     table: dict[str, object] = {
@@ -44,8 +43,8 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
         "remainTransientStoreBufferNumbs": INT_MAX,
     }
     table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot.disk) | statistics.days()
-    # Requests are handled when they are read. Sends wait for their group and its sync, pulls for messages,
-    # the rest for cold reads.
+    # Requests are handled when they are read, without a queue. Sends wait for their group and its sync, pulls
+    # for messages, others for cold reads.
     table |= _queue("send", parts.sends.pending, settings.send_thread_pool_queue_capacity)
     table |= _queue("pull", parts.parked.count, settings.max_parked_pulls) | _queue(
         "litePull", 0, settings.max_parked_pulls
@@ -90,15 +89,14 @@ def _reads(parts: BrokerParts) -> dict[str, object]:
         "getMissTps": _three_rates(missed),
         "getTotalTps": _three_rates(found, missed),
         "getTransferredTps": _three_rates(statistics.got),
-        # Its name in 4.x, by which rocketmq-exporter looks for it
+        # The name of 4.x, which rocketmq-exporter reads
         "getTransferedTps": _three_rates(statistics.got),
         "getMessageEntireTimeMax": int(statistics.longest_read_s * 1000),
     }
 
 
 def _disk(parts: BrokerParts, disk: DiskSpace) -> dict[str, object]:
-    """How full the fuller of the disks is that the store lies on; one figure, since the fuller one
-    decides."""
+    """Return the use of the store's disks, which is that of the fuller one."""
     used = UNKNOWN if disk.used_ratio is None else disk.used_ratio
     directory = parts.store_settings.store_path_commit_log
     table: dict[str, object] = {
@@ -113,8 +111,8 @@ def _disk(parts: BrokerParts, disk: DiskSpace) -> dict[str, object]:
 
 
 def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
-    """A queue in front of a thread pool, as Apache has them; at its head no request waits, since no thread is
-    needed."""
+    """Return the facts of a queue before a thread pool. A request at its head never waits, as there is no
+    pool."""
     return {
         f"{name}ThreadPoolQueueSize": size,
         f"{name}ThreadPoolQueueCapacity": capacity,
@@ -123,14 +121,15 @@ def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
 
 
 def _earliest_ms(parts: BrokerParts, log_offset: int | None) -> int:
-    """When the oldest message was stored, from which clusterList shows for how many hours messages have been
-    kept."""
+    """Return the store time of the oldest message, in milliseconds. clusterList computes from it for how many
+    hours messages are kept."""
     first = None if log_offset is None else parts.store.reads.records.record_at(log_offset)
     return UNKNOWN if first is None else record.decode(first, check_crc=False).store_timestamp
 
 
 def _three_rates(*meters: Meter) -> str:
-    """Times a second over 10 s, a minute and 10 minutes, of all meters together, as Apache writes it."""
+    """Return the rates of all meters together, per second over 10 s, 1 minute and 10 minutes, in Apache's
+    syntax."""
     return " ".join(
         str(sum(meter.per_second(over_ms) for meter in meters))
         for over_ms in (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS)

@@ -1,11 +1,12 @@
-"""The sends of one turn of the loop, over all connections, stored in one call.
+"""The sends of one turn of the loop, of all connections, stored in one call.
 
-    handlers ──► SendGroup.add      … of this turn
+    handlers ──► SendGroup.add      … during the turn
                  SendGroup.flush ──► store.appender.put_many ──► kernels/append.py
-                                 ──► the answers, when the store has confirmed `log_end`
+                                 ──► the answers, after the store has confirmed `log_end`
 
-With SYNC_FLUSH the answers of a group wait together until the log is synced after its last record. A message
-with WAIT=false waits too, because nothing may be shown or acknowledged that a power cut can take back.
+With SYNC_FLUSH the answers of a group wait together until the log is synced beyond its last record. A message
+with WAIT=false waits too, because a message that a power cut can remove must be neither shown nor
+acknowledged.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 
 log = logging.getLogger(__name__)
 
-# More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
+# A larger group would delay all other work of the loop. The rest is stored in the next turn.
 MAX_GROUP_MESSAGES = 2_000
-# A turn of the loop may make files of new queues; the other messages of such queues come in the next turns
+# Time for new files of queues in one turn of the loop. Further messages of such queues are stored in the next
+# turns.
 MAX_FILES_S = 0.01
 
 Done = Callable[[Any, PutResult], None]
-# (message, whether its body is a chain of messages, function for its result, first argument of that, time of
-# the turn in which it came or None if it may wait for any time)
+# (message, True if its body is a chain of messages, function for the result, its first argument, time of the
+# turn of its arrival or None if it may wait for any time)
 _Entry = tuple[Message, bool, Done, Any, float | None]
 
-# status -> (response code, remark). The four that count as sent have none.
+# status -> (response code, remark). The four statuses that count as sent have no remark.
 ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
     PutStatus.PUT_OK: (ResponseCode.SUCCESS, None),
     PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
@@ -85,8 +87,7 @@ SENT = frozenset(
 
 
 class SendGroup:
-    """The messages of this turn of the loop. `add` is for every writer on the loop: sends, REST,
-    send-back."""
+    """The messages of this turn of the loop. All writers on the loop use `add`: sends, REST, send-backs."""
 
     def __init__(
         self,
@@ -108,25 +109,26 @@ class SendGroup:
         self._waiting: list[_Entry] = []
         self._scheduled = False
         self._turn_s = self._oldest_s = 0.0
-        # How long the last that were given up had waited, and how many waited then.
+        # The wait of the last messages that timed out, in milliseconds, and the number of messages that
+        # waited then.
         self.late_ms = self.late_among = 0
-        # Called when all of a group have their results.
+        # Called when all messages of a group have their results.
         self.on_answered: Callable[[], None] = lambda: None
         self._unanswered = 0
         self._write_path = store.write_path
 
     @property
     def pending(self) -> int:
-        """Messages not stored yet, and stored ones that wait for their sync."""
+        """Return the number of messages that are not stored yet, or wait for their sync."""
         return len(self._waiting) + self._unanswered
 
     def add(
         self, message: Message, done: Done, context: Any = None, *, batch: bool = False, expires: bool = False
     ) -> None:
-        """Store `message` when this turn is over, then call `done(context, result)`; its body is a chain for
-        a batch.
+        """Store `message` at the end of this turn, then call `done(context, result)`. For a batch its body is
+        a chain of messages.
 
-        One that `expires` is given up when it has waited as long as a send may.
+        One that `expires` is refused if it waited longer than a send may.
         """
         if not self._scheduled:
             self._scheduled = True
@@ -138,13 +140,13 @@ class SendGroup:
         self._waiting.append((message, batch, done, context, self._turn_s if expires else None))
 
     async def put(self, message: Message, *, batch: bool = False) -> PutResult:
-        """Store one message; for callers that can wait, with the result that a producer is sent."""
+        """Store one message and return its result."""
         future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
         self.add(message, _resolve, future, batch=batch)
         return await future
 
     def flush(self) -> None:
-        """Store what was added, in the order it came, and answer."""
+        """Store the added messages in their order, and answer."""
         self._scheduled = False
         waiting, self._waiting = self._waiting, []
         if not waiting:
@@ -196,8 +198,8 @@ class SendGroup:
             )
 
     def _give_up_late(self, waiting: list[_Entry], now_s: float, limit_ms: int, busy: bool) -> list[_Entry]:
-        """Answer the sends that waited too long, or all of them when the store takes none; those that are
-        left."""
+        """Refuse the messages that waited longer than `limit_ms`, or all that expire if the page cache is
+        busy. Return the others."""
         came_by_s = now_s if busy else now_s - limit_ms / 1000
         late: list[tuple[float, _Entry]] = []
         left: list[_Entry] = []
@@ -228,16 +230,17 @@ class SendGroup:
     def _put_off(
         self, waiting: list[_Entry], results: list[PutResult]
     ) -> tuple[list[_Entry], list[PutResult]]:
-        """Keep what was put off for the next turn, before all that came later; the others and their results.
+        """Keep the messages that the store has put off for the next turn, before all later ones. Return the
+        others and their results.
 
-        Of a queue all are put off from the first one on, so its messages stay in order.
+        From the first one on, all messages of a queue are put off, so its order stays.
         """
         kept: list[_Entry] = []
         answered: list[_Entry] = []
         its: list[PutResult] = []
         for entry, result in zip(waiting, results, strict=True):
             if result.status is PutStatus.PUT_OFF:
-                kept.append((*entry[:4], None))  # no send is given up for a wait that is ours
+                kept.append((*entry[:4], None))  # it waits for the store, so it cannot time out
             else:
                 answered.append(entry)
                 its.append(result)
@@ -299,7 +302,7 @@ class SendGroup:
             self._statistics.stored(topic, messages, size)
 
     def _count_refusal(self, message: Message, status: PutStatus) -> None:
-        """By what the store gives as its reason; a length only where it is that which was too much."""
+        """Count a refused message by the store's reason. A length is given only if it was too large."""
         cause, value, limit = status.name, None, None
         blocked_by = self._store.status.blocked_by if status is PutStatus.SERVICE_NOT_AVAILABLE else None
         if blocked_by is not None:

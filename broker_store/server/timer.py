@@ -1,5 +1,5 @@
-"""Timer messages over the wire: recall 370, and how far the wheel is, 60 and 61 (docs/spec/store-behaviour.md
-section 9)."""
+"""Requests about timer messages: recall 370, and the progress of the wheel, 60 and 61
+(docs/spec/store-behaviour.md section 9)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class TimerHandlers:
         }
 
     async def recall(self, command: Command, channel: Channel) -> Command:
-        """Store a request to delete the message of a handle; it stands in the same slot and is found there
-        when that is delivered."""
+        """Store a request to delete the message of a handle. It is in the same slot, and takes effect when
+        the slot is delivered."""
         region = {"MSG_REGION": self._parts.settings.region_id}
         try:
             message, unique_key = self._request_to_delete(command, channel)
@@ -47,7 +47,8 @@ class TimerHandlers:
         return command.answer(0, None, region | {"msgId": unique_key})
 
     def _request_to_delete(self, command: Command, channel: Channel) -> tuple[Message, str]:
-        """The checks in Apache's order; Refusal."""
+        """Return the request to delete, and the unique key of the message. Raises Refusal; checks are in
+        Apache's order."""
         parts = self._parts
         header = read_header(RequestCode.RECALL_MESSAGE, command.fields)
         if not parts.settings.recall_message_enable:
@@ -73,7 +74,7 @@ class TimerHandlers:
         now_ms = parts.clock()
         told: dict[str, str] = {
             properties.TAGS: RECALL_TAG,
-            # As 5.5 writes it by default; a topic and + may stand before the key.
+            # The default format of 5.5; a topic and + may precede the key.
             properties.TIMER_DELETE_KEY: handle.unique_key,
             properties.UNIQUE_KEY: handle.unique_key,
             properties.TIMER_DELIVER_MS: handle.time_ms,
@@ -98,7 +99,7 @@ class TimerHandlers:
         return message, handle.unique_key
 
     def _handle(self, text: str, topic: str) -> RecallHandle:
-        """A handle of this broker and topic whose message still waits."""
+        """Return a handle of this broker and topic whose message still waits. Raises Refusal."""
         try:
             handle = recall_handle.decode(text)
         except FormatError as error:

@@ -1,9 +1,9 @@
-"""The attributes of a topic as administrators change them: `+name=value` sets one, `-name` takes it away.
+"""Attributes of a topic, as administrators change them: `+name=value` sets one, `-name` deletes it.
 
-`message.type` says what a topic's messages are for; clients of the remoting protocol send whatever they like,
-a proxy of Apache's obeys it. Its values are Apache's, in Apache's letters. MIXED needs the setting
-enableMixedMessageType. Two of them are refused: Apache's broker gives a priority to messages only where they
-are popped, and keeps the messages of a light topic in light queues.
+`message.type` is the kind of messages of a topic. Clients of the remoting protocol may send any kind;
+Apache's proxy enforces it. The values are those of Apache's. MIXED needs the setting enableMixedMessageType.
+Two are refused: PRIORITY, because Apache's broker orders by priority only for pop, and LITE, because the
+messages of a light topic are kept in light queues.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from broker_store.server.handler import Refusal
 
 MESSAGE_TYPE = "message.type"
 MIXED = "MIXED"
-# A topic that another broker made with one of these can be changed once its type is taken away.
+# A topic with one of these, which another broker created, can be changed after its type is deleted.
 NOT_SERVED = {
-    "PRIORITY": "consumers that pull get messages in the order of each queue, and pop is not there",
-    "LITE": "there are no light topics",
+    "PRIORITY": "consumers that pull get messages in the order of each queue, and pop is not supported",
+    "LITE": "light topics are not supported",
 }
 # In the order of Apache's answer.
 MESSAGE_TYPES = ("UNSPECIFIED", MIXED, "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
 
 
 def changes_of(text: str | None) -> dict[str, str]:
-    """The changes of a header, joined by commas: `+name` or `-name` with its value. Raises FieldError."""
+    """Return the changes of a header, which are separated by commas. Raises FieldError."""
     changes: dict[str, str] = {}
     for change in (text or "").split(","):
         change = change.strip()
@@ -40,7 +40,7 @@ def changes_of(text: str | None) -> dict[str, str]:
 
 
 def altered(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes after the changes."""
+    """Return the attributes after the changes."""
     attributes = dict(known)
     for change, value in changes.items():
         if change[0] == "+":
@@ -51,8 +51,8 @@ def altered(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, s
 
 
 def check_message_type(attributes: Mapping[str, str], mixed_enabled: bool) -> None:
-    """Refuse a message type that Apache's broker refuses, with its code and words, and one that this broker
-    does not serve."""
+    """Raise Refusal for a message type that Apache's broker refuses, with its code and text, or that is not
+    supported here."""
     kind = attributes.get(MESSAGE_TYPE)
     if kind is None:
         return

@@ -1,5 +1,5 @@
-"""The producer's word about a half, and the question to it: 37, 39, 323 (docs/spec/store-behaviour.md section
-10)."""
+"""The end of a transaction by its producer, and the check of a half message at the producer: 37, 39, 323
+(docs/spec/store-behaviour.md section 10)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.waiting import make_wait
 
-# Who has so much to read is asked nothing more, long before it is not listened to any more
-# (channel.HIGH_WATER_BYTES): what it says of the halves it was asked about comes by the same connection.
-MOST_UNSENT_BYTES = 256 << 10
-NOTHING_SET = "not set any response code"  # Apache's remark where it forgot to clear it
+# A producer with more unsent bytes is not asked. The limit is far below that at which its connection is no
+# longer read (channel.HIGH_WATER_BYTES), because its answers arrive on the same connection.
+MAX_UNSENT_TO_ASK_BYTES = 256 << 10
+NOTHING_SET = "not set any response code"  # Apache's remark in answers where it set none
 
 
 class TransactionHandlers:
-    """The handlers of transactions. A oneway request is answered by nobody: what is wrong with it is
-    counted."""
+    """The handlers of transactions. The errors of oneway requests, which have no answer, are counted."""
 
     def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
@@ -51,7 +50,7 @@ class TransactionHandlers:
         if self._parts.store_settings.broker_role == "SLAVE":
             return command.answer(ResponseCode.SLAVE_NOT_AVAILABLE)
         if header.commit_or_rollback == record.TRANSACTION_NONE:
-            return None  # the producer does not know yet, it is asked later
+            return None  # the producer does not know yet; it is asked later
         if header.commit_or_rollback not in (record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK):
             raise FieldError(
                 "commitOrRollback",
@@ -75,7 +74,7 @@ class TransactionHandlers:
     def _end(
         self, command: Command, channel: Channel, header, half: record.StoredMessage | None
     ) -> Command | None:
-        """The answer, None when it comes with the commit."""
+        """End a half message. Return the answer, None if it follows after the commit is stored."""
         if half is None:
             return self._wrong(command, channel, "Find prepared transaction message failed")
         if half.properties.get(properties.PRODUCER_GROUP) != header.producer_group:
@@ -96,7 +95,7 @@ class TransactionHandlers:
         message = half_message.committed(half)
         if message is None:
             self._transactions.abandon_end(half)
-            return self._wrong(command, channel, "the half does not say where it belongs")
+            return self._wrong(command, channel, "the half message does not name its topic and queue")
         try:
             make_wait(self._parts, message, half.properties)
         except Refusal as refusal:
@@ -131,11 +130,13 @@ class TransactionHandlers:
 
     def can_ask(self, group: str) -> bool:
         producers = self._parts.clients.producers(group)
-        return not producers or any(producer.channel.unsent < MOST_UNSENT_BYTES for producer in producers)
+        return not producers or any(
+            producer.channel.unsent < MAX_UNSENT_TO_ASK_BYTES for producer in producers
+        )
 
     def ask(self, asked: list[Asked]) -> None:
-        """Ask for each half one of the producers of its group that reads, another one each time; nobody when
-        there is none."""
+        """Ask about each half message at one producer of its group, a different one each time. Without a
+        producer that reads its connection nothing is sent."""
         questions: dict[ClientChannel, list[bytes]] = {}
         for half, copy, result in asked:
             told = half.properties
@@ -155,7 +156,7 @@ class TransactionHandlers:
         producers = self._parts.clients.producers(group)
         turn = next(self._turns)
         in_turn = (producers[(turn + number) % len(producers)].channel for number in range(len(producers)))
-        return next((channel for channel in in_turn if channel.unsent < MOST_UNSENT_BYTES), None)
+        return next((channel for channel in in_turn if channel.unsent < MAX_UNSENT_TO_ASK_BYTES), None)
 
     def _question(self, message: Message, unique_key: str | None, result: PutResult) -> Command:
         host = message.store_host or self._parts.endpoint.store_host
@@ -173,7 +174,7 @@ class TransactionHandlers:
         return Command.request(int(RequestCode.CHECK_TRANSACTION_STATE), fields, body, oneway=True)
 
     async def resume_check(self, command: Command, channel: Channel) -> Command:
-        """A half that was given up is asked about again from the beginning (mqadmin
+        """Check a half message again from the first attempt, after the broker had stopped asking (mqadmin
         resumeCheckHalfMessage)."""
         header = read_header(RequestCode.RESUME_CHECK_HALF_MESSAGE, command.fields)
         _, log_offset = message_id.decode_offset_id(header.msg_id)

@@ -1,4 +1,4 @@
-"""The unique key of a message: read from its properties, or made where its producer gave none."""
+"""Unique keys of messages: read from the properties, or created if the producer set none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker_store.server.parts import BrokerParts
 
 
 class UniqueIds:
-    """Unique keys for messages whose producer gave none, in the producer's own form."""
+    """Creates unique keys in the format of producers."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -28,7 +28,7 @@ class UniqueIds:
 
 
 def find_unique_key(text: str) -> str | None:
-    """The value of UNIQ_KEY in a properties string, None when there is none."""
+    """Return the value of UNIQ_KEY in an encoded properties text, None if it has none."""
     at = text.find("UNIQ_KEY\x01")
     while at > 0 and text[at - 1] != "\x02":
         at = text.find("UNIQ_KEY\x01", at + 1)

@@ -1,4 +1,4 @@
-"""Messages that wait for a delay level or for a time of delivery."""
+"""Messages that wait for a delay level or a time of delivery."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from broker_store.server.parts import BrokerParts
 
 
 def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) -> None:
-    """Have a message with these properties wait for its delay level or time of delivery, if it asks for one.
-    Refusal where that cannot be."""
+    """Change a message whose properties have a delay level or a time of delivery, so that it waits for that.
+    Raises Refusal if it cannot."""
     level = delay_level(pairs)
     if level > 0:
         parts.delay.schedule(message, level)
@@ -25,7 +25,7 @@ def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) ->
 
 
 def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
-    """Apache's answer to a message that the wheel does not take."""
+    """Return the refusal of a message that the timer wheel does not accept, with Apache's code and text."""
     settings = parts.settings
     if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
         code = ResponseCode.MESSAGE_ILLEGAL
@@ -51,7 +51,7 @@ def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
 
 
 def delay_level(pairs: Mapping[str, str]) -> int:
-    """The delay level that a message's properties ask for, 0 for none."""
+    """Return the delay level in a message's properties, 0 for none."""
     text = pairs.get(properties.DELAY)
     if text is None:
         return 0

@@ -1,4 +1,4 @@
-"""server.admin: what Apache's DefaultMQAdminExt asks."""
+"""server.admin: the requests of Apache's DefaultMQAdminExt."""
 
 import json
 from dataclasses import replace
@@ -34,8 +34,7 @@ TOPIC = dict(
 
 @pytest.fixture
 async def harness():
-    """A broker like the one the golden answers came from: TopicX with one message, a consumer of group CG on
-    c1."""
+    """A broker in the state of the golden answers: TopicX with one message, a consumer of group CG on c1."""
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     harness.store.appender.put(Message("TopicX", 1, b"hello", b"TAGS\x01TagA\x02UNIQ_KEY\x01U\x02"))
@@ -333,8 +332,8 @@ async def test_configuration_is_shown_and_never_changed_over_the_wire(harness):
         assert (await harness.ask(25, body)).code == 16
 
 
-# What Apache's broker 5.5.0 answered on a new store, and `brokerVersion` of 5.3.3, without the key that names
-# a directory.
+# The keys of Apache's broker 5.5.0 on a new store, with `brokerVersion` of 5.3.3, without the key that has a
+# directory in its name.
 APACHE_RUNTIME_KEYS = frozenset(
     """EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity ackThreadPoolQueueCapacity ackThreadPoolQueueHeadWaitTimeMills
     ackThreadPoolQueueSize bootTimestamp brokerActive brokerVersion brokerVersionDesc commitLogDirCapacity commitLogDiskRatio commitLogMaxOffset
@@ -369,7 +368,7 @@ async def test_the_runtime_table_has_every_key_of_apaches_broker(harness):
         for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
     )
     assert table["earliestMessageTimeStamp"] == str(harness.now_ms)
-    # As rocketmq-exporter reads it: words, each a range and a whole number.
+    # As rocketmq-exporter parses it: words, each a range and a whole number.
     ranges = [word.split(":") for word in table["putMessageDistributeTime"].split(" ") if word]
     assert [name for name, _ in ranges] == [f"[{name}]" for name in NAMES] and all(
         count.isdigit() for _, count in ranges
@@ -456,7 +455,7 @@ async def test_message_types_that_apache_takes(harness, kind):
 
 @pytest.mark.parametrize("kind", ["PRIORITY", "LITE"])
 async def test_message_types_that_are_not_served_are_refused(harness, kind):
-    """They were taken, and messages of such a topic treated as all others."""
+    """They were once accepted, and messages of such a topic were handled as any others."""
     answer = await harness.ask(17, attributes=f"+message.type={kind}", **TOPIC)
     assert answer.code == 29 and answer.remark.startswith(f"{kind} message type is not supported: ")
     assert harness.parts.topics.get("T2") is None
@@ -537,7 +536,7 @@ async def test_what_comes_later_says_so(harness, code):
 async def test_a_handler_that_fails_says_nothing_of_the_inside(harness, caplog):
     harness.store.max_offset = lambda topic, queue_id: 1 / 0
     answer = await harness.ask(30, topic="TopicX", queueId=0)
-    assert (answer.code, answer.remark) == (1, "error inside the broker; its log says more")
+    assert (answer.code, answer.remark) == (1, "error inside the broker; its log has the details")
     assert "failed" in caplog.text
 
 
@@ -549,7 +548,7 @@ async def test_a_store_that_fails_names_its_files_to_the_log_alone(harness, capl
     answer = await harness.ask(30, topic="TopicX", queueId=0)
     assert (answer.code, answer.remark) == (
         1,
-        "the store could not do it: damaged store; the broker's log says more",
+        "the store failed: damaged store; the broker's log has the details",
     )
     assert "/srv/broker/store/commitlog/0 at 7" in caplog.text
 

@@ -1,10 +1,11 @@
-"""Bad input to each request code: every field and every value of a body in turn missing, of a wrong kind,
+"""Bad input to each request code: each field, and each value of a body, is in turn missing, of a wrong kind,
 huge or hostile.
 
-The table says one good request a code. Each bad one differs from it in one place, so nothing else can be what
-it is refused for. It gets exactly one answer: INVALID_PARAMETER that names the field where a required field
-is missing or a number is none, and for the rest never "error inside the broker". Whatever is refused has
-changed nothing and is counted with what it was refused for; whatever only reads never changes anything.
+The table has one good request for each code. A bad request differs from it in one place, so that place must
+be the reason of the refusal. It gets exactly one answer. If a required field is missing or a number is
+malformed, that is INVALID_PARAMETER with the name of the field. No answer is "error inside the broker". A
+refused request changes nothing, and its refusal is counted by cause. A request that only reads never changes
+anything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.support.broker_harness import Harness
 
 INVALID = int(ResponseCode.INVALID_PARAMETER)
 SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
-# Answers by which a request was done, or nothing was found for it.
+# Answers to a request that was done, or that found nothing.
 DONE = {
     0,
     int(ResponseCode.PULL_NOT_FOUND),
@@ -189,8 +190,7 @@ BATCH_BODY = bytes.fromhex("0000001a00000000000000000000000000000004626f64790000
 RECALL_HANDLE = recall_handle.encode(RecallHandle("Orders", "broker-a", "1700000060001", "U"))
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
 
-# Code -> (fields, body: bytes, or a value for JSON). Codes whose request carries nothing to be wrong stand in
-# PLAIN.
+# Code -> (fields, body: bytes, or a value for JSON). PLAIN has the codes whose requests have no content.
 GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.SEND_MESSAGE: (SEND, b"body"),
     R.SEND_MESSAGE_V2: (SEND_V2, b"body"),
@@ -263,7 +263,7 @@ PLAIN = {
     R.GET_ALL_MESSAGE_REQUEST_MODE, R.GET_BROKER_HA_STATUS, R.GET_TIMER_CHECK_POINT, R.GET_TIMER_METRICS, R.CLEAN_EXPIRED_CONSUMEQUEUE,
     R.CLEAN_UNUSED_TOPIC, R.DELETE_EXPIRED_COMMITLOG,
 }  # fmt: skip
-# What may change something when it is right; everything else never does.
+# Codes whose good requests change something; the others never do.
 CHANGING = {
     R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.UPDATE_CONSUMER_OFFSET, R.UPDATE_AND_CREATE_TOPIC,
     R.UPDATE_AND_CREATE_TOPIC_LIST, R.HEART_BEAT, R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ,
@@ -271,7 +271,7 @@ CHANGING = {
     R.UPDATE_AND_GET_GROUP_FORBIDDEN, R.INVOKE_BROKER_TO_RESET_OFFSET, R.CLONE_GROUP_OFFSET, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE,
     R.RECALL_MESSAGE,
 }  # fmt: skip
-# Sends and pulls, whose fields are read by hand for speed.
+# Sends and pulls, whose fields have parsers of their own, for speed.
 HOT = {
     R.SEND_MESSAGE,
     R.SEND_MESSAGE_V2,
@@ -281,13 +281,13 @@ HOT = {
     R.PULL_MESSAGE,
     R.LITE_PULL_MESSAGE,
 }
-# All is in one answer, so where a client wants it to begin is not looked at.
+# The answer has everything, so the offset where it should begin is not read.
 UNREAD = {R.GET_ALL_TOPIC_CONFIG, R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG}
-# A pull of an unknown group makes that group, as Apache's does; it is seen in tests of its own.
+# A pull of an unknown group creates the group, as in Apache's; other tests cover that.
 
 
 async def made() -> Harness:
-    """A broker with a topic of one message, two groups, offsets and a client."""
+    """Return a broker with a topic of one message, two groups, offsets and a client."""
     harness = Harness(recall_message_enable=True)
     parts = harness.parts
     parts.topics.put(TopicConfig("Orders", 4, 4))
@@ -307,7 +307,7 @@ async def made() -> Harness:
 
 
 def snapshot(harness: Harness) -> dict:
-    """All that a request could change."""
+    """Return all that a request could change."""
     parts = harness.parts
     return {
         "topics": {config.name: dataclasses.replace(config) for config in parts.topics.all()},
@@ -328,8 +328,8 @@ def snapshot(harness: Harness) -> dict:
 
 
 async def answer_to(harness: Harness, code: int, fields: dict[str, str], body: bytes):
-    """Its one answer, which tells nothing of the inside; None when there is none, which is right for a oneway
-    request only."""
+    """Return the one answer, which has no internal details; None if there is none, which is right only for a
+    oneway request."""
     command = harness.request(code, body, **fields)
     for turn in range(300):
         if harness.channel.answers:
@@ -349,7 +349,7 @@ def body_of(value: object) -> bytes:
 
 
 class Cases:
-    """Sends bad requests of one code; each that is done, or changed something, has the next begin with a new
+    """Sends bad requests of one code. After one that was done or changed something, the next gets a new
     broker."""
 
     def __init__(self, code: R):
@@ -383,9 +383,10 @@ class Cases:
 
 
 def assert_counted(harness: Harness, before: dict[str, int], answer) -> None:
-    """A refusal is counted once, by one cause, with who it was and the number that decided or what was said.
+    """Check that a refusal is counted once, by one cause, with its sender and the number or the text of the
+    answer.
 
-    What the store refused is counted by its own word besides, where it is a part of the request that failed.
+    If the store refused a part of the request, that is counted in addition, by the store's cause.
     """
     refusals = harness.parts.statistics.refusals
     more = {
@@ -412,7 +413,7 @@ def test_the_table_has_every_code_that_is_served():
 
 
 def fields_of(code: R) -> tuple:
-    """The declared fields of a code; sends and pulls have readers of their own."""
+    """Return the declared fields of a code; sends and pulls have readers of their own."""
     if code in (R.PULL_MESSAGE, R.LITE_PULL_MESSAGE):
         return headers._PULL_FIELDS
     if code in (R.SEND_MESSAGE, R.SEND_REPLY_MESSAGE):
@@ -432,7 +433,7 @@ EACH = pytest.mark.parametrize("code", sorted(GOOD), ids=lambda code: code.name)
 
 @EACH
 async def test_the_good_request_is_not_refused_as_bad(code):
-    # A reply whose asker is gone is stored all the same and answered SYSTEM_ERROR, as Apache does.
+    # A reply is stored and answered SYSTEM_ERROR if the sender of the request is gone, as in Apache's.
     answer = await Cases(code).send()
     assert answer.code != INVALID and "field" not in (answer.remark or ""), answer
 
@@ -456,7 +457,7 @@ async def test_a_number_that_is_none_or_too_large_is_refused_by_its_name(code):
     for field in fields_of(code) if code not in UNREAD else ():
         for number in {"int": WRONG_INTS, "long": WRONG_LONGS}.get(field.kind, ()):
             if number == "" and not field.required and code in HOT:
-                continue  # sends and pulls take an empty optional number for an absent one
+                continue  # sends and pulls read an empty optional number as missing
             answer = await cases.send(cases.fields | {field.wire_name: number})
             assert (
                 answer.code == INVALID
@@ -487,13 +488,13 @@ async def test_a_name_that_is_a_path_is_refused_and_hostile_text_harms_nothing(c
 
 
 def places(value: object, path: tuple = ()) -> list[tuple]:
-    """The way to every value in a JSON document but its root."""
+    """Yield the path to each value in a JSON document, except its root."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [place for key, item in inside for place in [(*path, key), *places(item, (*path, key))]]
 
 
 def with_value(value, path: tuple, new: object, *, remove: bool = False):
-    """A copy with another value at a place, or without it."""
+    """Return a copy with another value at a path, or without it."""
     copy = json.loads(json.dumps(value))
     at = copy
     for key in path[:-1]:

@@ -1,4 +1,4 @@
-"""server.broker, keeper and registration: a broker's life over loopback."""
+"""server.broker, keeper and registration: the life of a broker over loopback."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def clock() -> int:
 
 @pytest.fixture
 async def brokers():
-    """A function that builds, loads and starts a broker on a free port; all are stopped at the end."""
+    """Return a function that builds, loads and starts a broker on a free port; all are stopped at the end."""
     started = []
 
     async def start(store=None, nameserver=None, now_ms=clock, **settings):
@@ -175,8 +175,8 @@ async def test_a_broken_config_file_stops_the_start(brokers):
 
 
 async def test_positions_beyond_the_end_of_their_queue_are_set_back_and_named(brokers, caplog):
-    """As after a power cut, which takes messages that were read: the next ones got their numbers, and the
-    group passed them over."""
+    """As after a power cut that removed messages which were read: the next ones get their offsets, and the
+    group would skip them."""
     store = MemoryStore(clock)
     broker = await brokers(store)
     producer = await dial(broker)
@@ -200,10 +200,7 @@ async def test_positions_beyond_the_end_of_their_queue_are_set_back_and_named(br
         found.query("behind", "Orders", 0),
     ] == [3, 0, 1]
     assert found.query("readers", "Gone", 0) == 9, "of a topic that is not there nothing is known"
-    what = (
-        "positions beyond the end of their queues were set back to it, so that the next messages are not "
-        "passed over: "
-    )
+    what = "offsets beyond the end of their queues were lowered to it, so that no later message is skipped: "
     assert store.notes == [
         (
             "consumerOffset.json",
@@ -274,7 +271,7 @@ async def test_silent_clients_are_closed(brokers):
     assert broker.parts.clients.all() == []
 
 
-# What the store notes
+# Flags of the store
 
 
 async def test_what_the_store_notes_is_logged_once_and_again_after_a_while(brokers, caplog):
@@ -293,7 +290,7 @@ async def test_what_the_store_notes_is_logged_once_and_again_after_a_while(broke
 
 
 async def test_a_step_that_a_file_of_the_store_fails_is_noted_and_tried_again(brokers, caplog, monkeypatch):
-    """Each second a traceback was logged, and nobody was told that messages with a time wait."""
+    """Once this only logged a traceback each second; no flag showed that timer messages wait."""
     monkeypatch.setattr("broker_store.server.repeated_work.STEP_RETRY_S", 0.01)
     broker = await brokers()
     failing, taken = [StoreError("timerlog/0: No such file or directory")] * 3, []
@@ -309,7 +306,7 @@ async def test_a_step_that_a_file_of_the_store_fails_is_noted_and_tried_again(br
     await until(lambda: broker.parts.store.flags)
     assert list(broker.parts.store.flags) == ["timer_failed"]
     assert (
-        broker.parts.store.flags["timer_failed"].startswith("messages with a time wait;")
+        broker.parts.store.flags["timer_failed"].startswith("timer messages wait;")
         and "timerlog/0" in broker.parts.store.flags["timer_failed"]
     )
     await until(lambda: not broker.parts.store.flags)
@@ -365,7 +362,7 @@ async def test_a_full_disk_is_tried_again(monkeypatch):
 
 
 async def test_a_file_is_under_way_until_it_is_written():
-    """A first write that takes long was taken for a file that somebody removed."""
+    """Once a long first write was reported as a file that was removed."""
     begun, goes_on = threading.Event(), threading.Event()
     one = keeper.Keeper(lambda name, data: (begun.set(), goes_on.wait(30)))
     assert not one.is_under_way("a.json")
@@ -444,7 +441,7 @@ def route_of(tables, topic):
     ids=["file", "FIFO", "link"],
 )
 async def test_a_record_of_the_start_that_is_not_kept_is_a_warning(tmp_path, caplog, make):
-    """The start was READY without a word, and what it found was in no record."""
+    """Once the start was READY, and its findings were in no record and no log."""
     make(tmp_path / "recoveries")
     settings = load_settings(
         None,
@@ -526,7 +523,7 @@ async def test_a_name_server_elsewhere_is_told_over_the_wire(brokers, nameserver
 
 async def test_another_process_cannot_take_the_name_of_the_broker_beside_its_name_server(brokers, nameserver):
     broker = await brokers(nameserver=nameserver.tables, namesrv_addr=nameserver.address)
-    # By its own connection it may register over TCP too
+    # Over its own TCP connection the broker may register too.
     await until(lambda: broker.registration.peers[0].error is None)
     host, port = nameserver.address.split(":")
     false = await connect(host, int(port), 5)
@@ -603,8 +600,7 @@ async def test_timer_messages_that_arrive_within_a_moment_are_put_on_the_wheel_t
 
 
 async def test_config_files_that_were_removed_are_written_by_a_stop(brokers):
-    """What had not changed since the start was not written: topics, groups and where they stood were gone
-    with the files."""
+    """Once only changed tables were written: topics, groups and offsets were lost with the removed files."""
     store = MemoryStore(clock)
     broker = await brokers(store)
     broker.parts.topics.put(TopicConfig("Orders"))
@@ -625,7 +621,7 @@ async def test_config_files_that_were_removed_are_written_by_a_stop(brokers):
 
 
 async def test_config_files_that_were_removed_are_written_again_while_the_broker_runs(brokers, caplog):
-    """A broker that was killed then had lost topics, groups and positions without a word."""
+    """Once a broker that was killed then lost topics, groups and offsets, without a log line."""
     store = MemoryStore(clock)
     broker = await brokers(store)
     broker.parts.offsets.commit("readers", "Orders", 0, 5)

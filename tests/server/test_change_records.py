@@ -1,5 +1,5 @@
-"""server.change_records and server.audited_requests: what is changed through the ports leaves a record, and a
-flood fills no disk."""
+"""server.change_records and server.audited_requests: changes through the ports are recorded, and a flood of
+them is bounded."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.protocol import registration_body, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
-from broker_store.server import audited_requests, change_records
+from broker_store.server import audited_requests, audited_state, audited_subject, change_records
 from broker_store.server.change_records import MAX_NAMES, MAX_TOKENS, TOKEN_MS, ChangeRecord, ChangeRecords
 from tests.server.test_bad_input import CHANGING, GOOD
 from tests.support.broker_harness import FakeChannel, Harness
@@ -29,7 +29,7 @@ TOPIC = dict(
     topicSysFlag=0,
     order=False,
 )
-# Changing requests that are no administration: what clients do with messages, and for themselves.
+# Requests that change something and are no administration: what clients do with messages, and for themselves.
 OF_CLIENTS = {
     R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.UPDATE_CONSUMER_OFFSET, R.HEART_BEAT,
     R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE, R.RECALL_MESSAGE,
@@ -51,7 +51,7 @@ def of(number, **more):
 
 @pytest.fixture
 async def harness():
-    """A broker with a topic, a group, and `written`, which has all records so far."""
+    """A broker with a topic and a group; `written` has all records so far."""
     harness = Harness()
     harness.parts.topics.put(TopicConfig("Orders", 4, 4))
     harness.parts.groups.find_or_create("CG")
@@ -136,8 +136,7 @@ async def test_a_refused_configuration_leaves_its_keys_and_no_value(harness, bod
 
 
 async def test_lines_of_a_configuration_that_are_no_keys_are_counted_and_not_kept(harness):
-    """A secret on a line of its own, as a value that was pasted with its line breaks, stood in the audit
-    trail."""
+    """Once a secret on a line of its own, pasted with line breaks, got into the audit trail."""
     await harness.ask(
         25, b"accessKey=admin\n-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq==\nsecret words = 1\n\n"
     )
@@ -152,10 +151,10 @@ async def test_a_list_that_repeats_a_group_reads_its_settings_twice_and_no_more(
     monkeypatch.setattr(harness.parts.groups, "get", lambda name: reads.append(name) or get(name))
     group = get("CG").to_json()
     asked = json.dumps({"groupConfigList": [group] * 50}).encode()
-    names, detail = audited_requests._subject(
+    names, detail = audited_subject.subject_of(
         audited_requests.BROKER[225], SimpleNamespace(fields={}, body=asked)
     )
-    look = audited_requests._look(
+    look = audited_state._reader_of(
         harness.parts, audited_requests.BROKER[225], SimpleNamespace(fields={}), names
     )
     look()
@@ -163,7 +162,7 @@ async def test_a_list_that_repeats_a_group_reads_its_settings_twice_and_no_more(
 
 
 async def test_of_a_long_list_as_many_are_compared_as_the_bound_allows(harness, monkeypatch):
-    monkeypatch.setattr(audited_requests, "MAX_COMPARED", 2)
+    monkeypatch.setattr(audited_state, "MAX_COMPARED", 2)
     topics = [TopicConfig(f"L{number}", 4, 4).to_json() for number in range(5)]
     await harness.ask(18, json.dumps({"topicConfigList": topics}).encode())
     (record,) = harness.records
@@ -182,8 +181,8 @@ async def test_a_refused_change_says_why(harness):
     ids=["30", "1000", "1000-long-names"],
 )
 async def test_a_list_names_all_that_it_changes_in_further_records(harness, count, prefix):
-    """A list of more than 64 KiB had only its length in its record, and one of more than 20 items the names
-    of 20."""
+    """Once the record of a list of more than 64 KiB had only its length, and that of more than 20 items only
+    20 names."""
 
     def body(perm):
         return json.dumps(
@@ -396,7 +395,7 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
 
 
 def _name_server() -> tuple[NameServer, list[ChangeRecord]]:
-    """A name server, and what it records."""
+    """Return a name server and its records."""
     records, server, changes = [], NameServer(lambda: 0), ChangeRecords(lambda: 0)
     changes.note = records.append
     server.answered = lambda *answered: audited_requests.note_name_server(changes, 5, *answered)
@@ -480,8 +479,8 @@ NO_EFFECT = [{"outcome": "no_permission"}, {"action": "delete", "detail": {"befo
 
 @pytest.mark.parametrize("of_flood", NO_EFFECT, ids=["refused", "nothing to delete"])
 async def test_a_flood_of_requests_that_change_nothing_keeps_no_change_out(of_flood):
-    """Both spent the same tokens, so what was deleted behind 1,000 refused requests was one of a sum's
-    unnamed."""
+    """Once both used the same tokens: a deletion after 1,000 refused requests was only counted in a sum,
+    without its name."""
     now, written = [0], []
     changes = ChangeRecords(lambda: now[0], written.extend)
     for second in range(3_600):
@@ -537,7 +536,7 @@ async def test_a_writer_that_fails_is_tried_again_and_what_is_dropped_is_counted
         pass
     for number in range(1, 6):
         changes.note(of(number))
-    changes.tick(0)  # the batch that failed is tried again, further records wait
+    changes.tick(0)  # writes the failed batch again; further records wait
     assert "it is tried again each second: no data base" in caplog.text
     fails[0] = False
     await changes.close()

@@ -1,4 +1,4 @@
-"""server.channel and server.listener: connections over loopback, and what a peer may cost."""
+"""server.channel and server.listener: connections over loopback, and the limits of a peer."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from broker_store.server.listener import bind, listen
 
 @pytest.fixture
 async def open_port():
-    """A function that opens a listener; all are closed at the end."""
+    """Return a function that opens a listener; all are closed at the end."""
     listeners = []
 
     async def open_one(handle, **options):
@@ -194,11 +194,11 @@ async def test_a_port_that_is_taken_is_refused(open_port):
         bind("127.0.0.1", listener.port)
 
 
-# Limits, with a transport that is none
+# Limits, without a socket
 
 
 class Pipe(asyncio.Transport):
-    """A transport that keeps what is written, and pretends to be full."""
+    """A transport that keeps what is written, and can be full."""
 
     def __init__(self):
         super().__init__({"peername": ("10.0.0.1", 5)})
@@ -348,8 +348,7 @@ async def test_a_peer_that_lets_everything_pile_up_is_ended():
 
 
 class Refusing:
-    """A listener that remembers what it was told, and finds every command with an opaque in `late` too
-    late."""
+    """A listener that keeps its calls. Its `late` answers each command whose opaque is listed."""
 
     def __init__(self, late=()):
         self.told, self._late, self.asked, self.kept_bytes = [], late, [], 0

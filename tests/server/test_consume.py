@@ -18,7 +18,7 @@ from tests.support.wire_samples import sample
 
 
 def stocked(*bodies: bytes, tags=(), **options) -> Harness:
-    """A harness with a topic TopicX of four queues and messages in queue 1."""
+    """Return a harness with a topic TopicX of four queues and messages in queue 1."""
     harness = Harness(**options)
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
     for number, body in enumerate(bodies):
@@ -301,14 +301,14 @@ async def test_what_it_passed_over_is_told_when_its_time_is_over():
 async def test_thousands_who_wait_are_served_in_pieces_between_which_senders_have_their_turn():
     harness = stocked()
     waiting, sender = FakeChannel(), FakeChannel()
-    for _ in range(consume.WAKES_A_TURN * 3):
+    for _ in range(consume.MAX_WAKES_PER_TURN * 3):
         harness.park("TopicX", 1, channel=waiting)
     await harness.send("TopicX", 1, b"new", channel=sender)
     served = len(waiting.answers)
     await harness.send("TopicX", 2, b"other", channel=sender)
-    assert served <= consume.WAKES_A_TURN and len(waiting.answers) < consume.WAKES_A_TURN * 3
+    assert served <= consume.MAX_WAKES_PER_TURN and len(waiting.answers) < consume.MAX_WAKES_PER_TURN * 3
     await turns()
-    assert len(waiting.answers) == consume.WAKES_A_TURN * 3 and harness.parts.parked.count == 0
+    assert len(waiting.answers) == consume.MAX_WAKES_PER_TURN * 3 and harness.parts.parked.count == 0
 
 
 async def test_a_client_that_is_gone_is_not_waited_for():
@@ -415,7 +415,7 @@ async def test_an_arrival_while_a_woken_pull_reads_is_not_missed():
     get = harness.store.reads.get
 
     def slow(request, done):
-        """The picture is taken now and comes back later."""
+        """Read now and deliver the result later."""
         result = get(request)
         reads.append(lambda: done(result))
 
@@ -637,8 +637,8 @@ async def test_tries_and_a_dead_letter_are_the_records_that_apaches_broker_wrote
     log = b"".join(
         path.read_bytes() for path in sorted((stores.unpack("broker-dir", tmp_path) / "commitlog").iterdir())
     )
-    # One message of the fixture, as it was sent, waits for its second try, is there again, and is given up by
-    # its consumer.
+    # One message of the fixture waits for its second try with its content, is delivered again, and becomes a
+    # dead letter.
     sent, waiting, again, dead = (
         record.decode(log[at : at + int.from_bytes(log[at : at + 4], "big")])
         for at in (15_621, 19_785, 21_327, 46_030)

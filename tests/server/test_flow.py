@@ -1,4 +1,4 @@
-"""Flow control at the handlers: Apache's codes and words, and each refusal counted with its numbers
+"""Flow control in the handlers: Apache's codes and texts, and each refusal counted with its numbers
 (docs/spec/store-behaviour.md section 15)."""
 
 import pytest
@@ -84,7 +84,7 @@ async def test_a_send_that_waited_longer_than_its_limit_is_answered_and_not_stor
         harness.request(310, b"body", **send_fields())
     harness.parts.sends.flush()
     harness.now_s += 0.201
-    # Came while the first group was stored, so as late as it can
+    # These arrived while the first group was stored, so they are as late.
     harness.request(310, b"body", **send_fields())
     await turns()
     answers = {answer.opaque: answer for answer in harness.channel.answers}

@@ -1,5 +1,5 @@
-"""Bad input to every request code: an answer, no trace of it in topics, groups, offsets or the store, and
-nothing of the inside told."""
+"""Bad input to each request code: it is answered without internal details, and leaves nothing in topics,
+groups, offsets or the store."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ def picture(harness: Harness) -> tuple:
 
 
 async def one_answer(harness: Harness, code: int, body: bytes, fields: dict):
-    """The only answer to a request, given within a few turns or after a thread's work."""
+    """Return the only answer to a request, which comes within a few turns or after a thread's work."""
     command = harness.request(code, body, **fields)
     for turn in range(100):
         if harness.channel.answers:
@@ -171,7 +171,7 @@ async def test_oneway_nonsense_is_never_answered(harness):
 
 
 MIB = (1 << 20) - 100
-# The most processor time of a request, in readings of 1 MiB of plain JSON (some 20 ms); the worst of these
+# The highest processor time of a request, in times of parsing 1 MiB of plain JSON (some 20 ms). The worst
 # once took 400 ms.
 MAX_READINGS = 2.0
 HEAVY = {

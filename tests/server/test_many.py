@@ -1,4 +1,4 @@
-"""What may be made is bounded, and with very many topics nothing that walks over them keeps the loop for
+"""The number of topics and groups is bounded, and with very many topics no scan of them stops the loop for
 long."""
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from tests.support.broker_harness import Harness
 from tests.support.loop_turns import in_short_turns, longest_turn, no_garbage_collection
 
 TOPICS = 20_000
-# Of processor time, on a machine on which the walks over so many that this is about take 10 to 200 ms. A turn
-# takes 2 to 3 ms.
+# In processor time. The scans that this is about take 10 to 200 ms here, a turn 2 to 3 ms.
 MAX_TURN_MS = 10.0
 INVALID = int(ResponseCode.INVALID_PARAMETER)
 
@@ -46,7 +45,7 @@ def topic(name: str, **more) -> dict:
 
 
 async def ask(harness: Harness, code: int, value: object = b"", **fields):
-    """The one answer, also to what is worked on in turns or in a thread."""
+    """Return the one answer, also of a request that is worked on in turns or in a thread."""
     harness.request(code, value if isinstance(value, bytes) else json.dumps(value).encode(), **fields)
     for _ in range(20_000):
         if harness.channel.answers:
@@ -58,7 +57,7 @@ async def ask(harness: Harness, code: int, value: object = b"", **fields):
 
 
 async def refused(harness: Harness, code: int, value: object, *numbers: int, **fields) -> None:
-    """The request is refused with these numbers, and nothing came into being."""
+    """Check that a request is refused with these numbers, and nothing was created."""
     before = len(harness.parts.topics), len(harness.parts.groups), len(harness.parts.offsets)
     answer = await ask(harness, code, value, **fields)
     assert answer.code == INVALID and all(str(number) in answer.remark for number in numbers), answer
@@ -215,8 +214,8 @@ async def test_a_pull_whose_offset_finds_no_room_goes_on(monkeypatch):
 
 @pytest.mark.slow
 def test_a_store_with_more_than_may_be_made_is_opened_with_all_of_them():
-    """With 100,000 topics the name server of the broker's process refused their registration, and with that
-    the start failed."""
+    """Once the name server in the broker's process refused the registration of 100,000 topics, and the start
+    failed."""
     count = 100_000
     table = {f"t{number}": TopicConfig(f"t{number}", 1, 1).to_json() for number in range(count)}
     text = json.dumps(
@@ -271,7 +270,7 @@ async def test_what_is_made_is_bounded_in_itself(code, value, numbers):
 
 @pytest.fixture(scope="module")
 def tables() -> tuple[str, str, str]:
-    """The files of a store with very many topics."""
+    """Return the config files of a store with very many topics."""
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
     topics = {
         f"t{number:05d}": topic(
@@ -294,7 +293,8 @@ async def loaded(tables) -> Harness:
 
 
 def is_short(longest) -> bool:
-    """Whether work was cut into turns: on a busy machine a turn takes longer, and so does the whole."""
+    """Return True if work was cut into turns. On a busy machine a turn takes longer, and so does the
+    whole."""
     return longest.ms < max(MAX_TURN_MS, longest.all_ms / 8)
 
 
@@ -302,7 +302,7 @@ def is_short(longest) -> bool:
 async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables, monkeypatch):
     harness = await loaded(tables)
     assert len(harness.parts.topics) > TOPICS
-    # No frame is made of them and read again
+    # No frame is encoded and parsed again.
     monkeypatch.setattr(harness.channel, "write", harness.channel.answers.append)
     asked = {
         R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {}, R.GET_ALL_TOPIC_CONFIG: {}, R.GET_ALL_CONSUMER_OFFSET: {}, R.QUERY_TOPIC_CONSUME_BY_WHO: {"topic": "t00001"},
@@ -377,7 +377,7 @@ async def test_registering_all_at_the_name_server_of_the_process_goes_in_turns(t
 
 
 def test_what_one_registration_costs_does_not_depend_on_how_many_topics_there_are():
-    """It walked over all of them: after a deletion, which registers all in pieces, nearly each send waited
+    """Once it scanned all topics: after a deletion, which registers all in pieces, nearly each send waited
     for 24 s."""
 
     def taken_ms(count: int) -> float:
@@ -467,7 +467,7 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
 
 
 async def test_an_answer_larger_than_a_frame_says_so():
-    """It ended the connection without a word."""
+    """Once the connection was closed, without an answer."""
     port = NameServerPort(NameServer(lambda: 1), lambda: 1)
     await port.start("127.0.0.1", 0)
     port.listener.handle = lambda command, channel: command.answer(body=bytes(MAX_FRAME_BYTES))

@@ -1,4 +1,4 @@
-"""First messages of many queues in one turn of the loop: the others are not kept waiting for all of their
+"""First messages of many queues in one turn of the loop: messages of other queues do not wait for all the new
 files."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.support.hand_store import HandStore, message, small_settings
 
 
 class Turns:
-    """A group before a real store, in which each look at the clock takes half of the time that a turn may
-    make files."""
+    """A group over a real store. Each reading of the clock takes half of the time that a turn may spend on
+    new files."""
 
     def __init__(self, root):
         settings = small_settings(root)

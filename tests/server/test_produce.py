@@ -1,4 +1,4 @@
-"""server.produce: what becomes of a send."""
+"""server.produce: sends."""
 
 import asyncio
 import struct

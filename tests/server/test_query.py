@@ -1,4 +1,4 @@
-"""server.query: questions about what is stored."""
+"""server.query: queries of stored messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""server.replies: answers to requests."""
+"""server.replies: replies to requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Timer messages over the wire: sends, recall, check point and metrics."""
+"""server.timer: timer messages over the wire, recall, check point and metrics."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""server.transactions: sends of halves, the producer's word, the question to it."""
+"""server.transactions: half messages, their end, and the check at the producer."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPI
 from broker_store.formats import record
 from broker_store.messages import PutStatus
 from broker_store.protocol import client_bodies
-from broker_store.server.transactions import MOST_UNSENT_BYTES
+from broker_store.server.transactions import MAX_UNSENT_TO_ASK_BYTES
 from tests.support.broker_harness import FakeChannel, Harness, turns
 
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01U1\x02TAGS\x01TagB\x02"
@@ -205,7 +205,7 @@ async def test_a_producer_that_does_not_read_is_asked_nothing_more_and_another_i
     for number in range(4):
         await harness.half(HALF.replace("U1", f"U{number}"))
     deaf.answers.clear()
-    deaf.unsent = MOST_UNSENT_BYTES
+    deaf.unsent = MAX_UNSENT_TO_ASK_BYTES
     for _ in range(2):
         harness.pass_ms(30_000)
     assert deaf.answers == [] and len(harness.store.messages(HALF_TOPIC)) == 8, (

@@ -1,4 +1,4 @@
-"""The broker over the real store: a message's whole way, restarts, and a store that Apache's broker wrote."""
+"""The broker over the real store: the whole way of a message, restarts, and a store of Apache's broker."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from broker_store.server.channel import connect
 from broker_store.server.parts import build_parts
 from tests.support import stores
 
-# A slow machine is not to be taken for a busy broker.
+# A slow machine must not look like a busy broker.
 PATIENT = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
 SMALL = PATIENT | {
     "mappedFileSizeCommitLog": "65536",
@@ -35,7 +35,7 @@ def clock() -> int:
 
 
 class Running:
-    """A broker over a store directory, and a client's connection to it."""
+    """A broker over a store directory, with one client connection."""
 
     def __init__(self, root, **overrides):
         self.root = root
@@ -273,10 +273,10 @@ async def test_what_apaches_broker_knew_is_known(tmp_path):
 
 
 async def test_a_header_that_json_makes_long_is_taken_and_what_is_beyond_a_message_is_answered(tmp_path):
-    """3,900 short properties are 31 kB in a record and 70 kB in a header, where each separator is written as
+    """3,900 short properties have 31 kB in a record and 70 kB in a header, which has each separator as
     \\u0001."""
     most = "".join(f"{number}\x01v\x02" for number in range(3_900))
-    # The broker adds its own and the unique key.
+    # The broker adds its own properties and the unique key.
     nearly = "UNIQ_KEY\x01U\x02" + "\x01\x02" * 16_000
     async with Running(tmp_path / "store", mappedFileSizeCommitLog=str(1 << 20)) as running:
         assert (await running.send(b"many", properties=f"UNIQ_KEY\x01U\x02{most}")).code == 0

@@ -1,4 +1,4 @@
-"""Answers with large tables, and requests with lists."""
+"""Large answers, and requests with lists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.server.handler import Refusal
 
-MAX_MADE_AT_ONCE = 1_000  # topics or groups by one request; a list of so many topics has 0.3 MB
-# Of a table; a larger one is written in a thread. So many take the loop a millisecond.
+MAX_MADE_AT_ONCE = 1_000  # topics or groups in one request; a list of 1,000 topics has 0.3 MB
+# Entries of a table. A larger one is encoded in a thread; 200 entries take the loop a millisecond.
 MAX_ENTRIES_AT_ONCE = 200
 
 
@@ -25,7 +25,7 @@ def table_answer(
     entries: Iterable[tuple[str, object]],
     count: int,
 ) -> Command | Coroutine[None, None, Command]:
-    """An answer with a table of `count` entries, which a thread writes where they are many."""
+    """Return an answer with a table of `count` entries. A thread encodes a large one."""
 
     def written() -> Command:
         return command.answer(0, None, fields, fastjson.dumps_table(head, name, entries))
@@ -42,9 +42,9 @@ async def dumps(value: object, count: int) -> bytes:
 
 
 def check_fits(size: int) -> None:
-    """Refuse an answer as soon as it is known to be larger than a frame."""
+    """Raise Refusal if an answer has already more bytes than a frame may have."""
     if size > MAX_FRAME_BYTES:
-        remark = f"the answer takes more than {MAX_FRAME_BYTES} bytes, which is the most of a frame"
+        remark = f"the answer has more than {MAX_FRAME_BYTES} bytes, the limit of a frame"
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, remark, "answer too large", value=size, limit=MAX_FRAME_BYTES
         )

@@ -1,4 +1,4 @@
-"""The broker itself: settings, state, statistics, cleaning."""
+"""Requests about the broker itself: settings, state, statistics, cleaning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BrokerAdmin:
     """The handlers of the broker's settings, state, statistics and cleaning."""
 
     def __init__(self, parts: BrokerParts, waiting: Callable[[], int], max_waiting: int):
-        """`waiting()` is the number of requests that wait for other clients or for a cold read, of at most
+        """`waiting()` returns the number of requests that wait for other clients or for a cold read, at most
         `max_waiting`."""
         self._parts = parts
         self._waiting, self._max_waiting = waiting, max_waiting
@@ -40,7 +40,7 @@ class BrokerAdmin:
         }
 
     def broker_config(self, command: Command, channel: Channel) -> Command:
-        """The settings that act, by Apache's names, one a line."""
+        """Return the effective settings by Apache's names, one on each line."""
         version = fastjson.dumps(DataVersion().to_json()).decode()
         return command.answer(
             0, None, {"version": version}, table_bodies.encode_properties(self._parts.properties())
@@ -63,23 +63,23 @@ class BrokerAdmin:
         )
 
     def clean_expired_queues(self, command: Command, channel: Channel) -> Command:
-        """Nothing is left to do: what pointed to deleted log files went with them."""
+        """Do nothing: queue and index files are deleted together with the log files they refer to."""
         return command.answer()
 
     def clean_unused_topics(self, command: Command, channel: Channel) -> Command:
-        """Nothing is left to do: queues without a topic are given one at the start, and deleting a topic
-        takes its queues along."""
+        """Do nothing: a queue without a topic gets one at the start, and deleting a topic deletes its
+        queues."""
         return command.answer()
 
     def delete_expired_log(self, command: Command, channel: Channel) -> Command:
-        """Delete the log files that are older than fileReservedTime, as retention would at the hour of
+        """Delete the log files that are older than fileReservedTime now; retention does it at the hour of
         deleteWhen."""
         self._parts.store.cleaning.clean_expired()
         return command.answer()
 
     def stats_data(self, command: Command, channel: Channel) -> Command:
-        """What came in or went out within a minute, an hour and a day; `avgpt`, per call, is not measured and
-        left out."""
+        """Return the messages or bytes of the last minute, hour and day. `avgpt`, the average per call, is
+        not measured and is left out."""
         header = read_header(R.VIEW_BROKER_STATS_DATA, command.fields)
         meter, unit = self._meter(header.stats_name, header.stats_key)
         if meter is None:
@@ -95,12 +95,12 @@ class BrokerAdmin:
         return command.answer(0, None, None, fastjson.dumps(value))
 
     def _meter(self, name: str, key: str) -> tuple[Meter | None, str]:
-        """The meter behind one of Apache's names, and whether it is its messages or its bytes; None for what
-        is not measured."""
+        """Return the meter for a name of Apache's, and its unit: NUMS for messages, SIZE for bytes. None if
+        that is not measured."""
         statistics = self._parts.statistics
         what, _, unit = name.rpartition("_")
         topic, _, group = key.partition("@")
-        if name == "TOPIC_PUT_NUMS":  # ours counts bodies, Apache's TOPIC_PUT_SIZE whole records
+        if name == "TOPIC_PUT_NUMS":  # Apache's TOPIC_PUT_SIZE counts whole records, this meter bodies
             return statistics.topic(key), unit
         if what == "GROUP_GET" and unit in ("NUMS", "SIZE"):
             return statistics.group_topic(group, topic), unit
@@ -131,5 +131,5 @@ class BrokerAdmin:
         return command.answer(0, None, None, fastjson.dumps(value))
 
     def request_modes(self, command: Command, channel: Channel) -> Command:
-        """Every group pulls; consuming by pop is not there."""
+        """Return no modes: every group pulls, and pop is not supported."""
         return command.answer(0, None, None, fastjson.dumps({"messageRequestModeMap": {}}))

@@ -1,4 +1,4 @@
-"""Who is connected, and which groups read which topics."""
+"""Connected clients, and which groups consume which topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that the broker passes on to a consumer, for an administrator."""
+"""Requests of an administrator that the broker forwards to consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATUS_TIMEOUT_S = 5.0
 
 
 class ConsumerAdmin:
-    """The handlers of what a consumer answers."""
+    """The handlers of forwarded requests."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -69,7 +69,8 @@ class ConsumerAdmin:
         return command.answer(answer.code, answer.remark, answer.fields, answer.body)
 
     async def consumer_status(self, command: Command, channel: Channel) -> Command:
-        """The offsets that the consumers of a group hold themselves, asked of each that is online."""
+        """Return the offsets that the connected consumers of a group have in memory, each asked for its
+        own."""
         header = read_header(R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, command.fields)
         group = self._parts.clients.consumer_group(header.group)
         if group is None:

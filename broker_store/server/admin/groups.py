@@ -1,4 +1,4 @@
-"""Consumer groups, as administrators make, change, read and delete them."""
+"""Consumer groups: create, change, read, delete."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from broker_store.turns import in_turns
 
 
 def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
-    """Delete a group. Return False when there was none. Its retry and dead letter topics are deleted by the
-    caller that wants that (mqadmin does)."""
+    """Delete a group. Return False if it did not exist. Its retry and dead letter topics stay."""
     known = parts.groups.delete(group)
     if clean_offset:
         parts.offsets.forget_group(group)
@@ -60,7 +59,8 @@ class GroupAdmin:
 
     @staticmethod
     def _read_group(value: object) -> SubscriptionGroup:
-        """A group from Apache's object, when it may be; Refusal, FieldError or NameError_ when it may not."""
+        """Return a group from Apache's JSON object. Raises Refusal, FieldError or NameError_ if it is not
+        valid."""
         try:
             group = SubscriptionGroup.from_json(value)
         except FormatError as error:
@@ -97,7 +97,7 @@ class GroupAdmin:
         return command.answer(0, None, None, fastjson.dumps(group.to_json()))
 
     def group_forbidden(self, command: Command, channel: Channel) -> Command:
-        """Whether a group may read a topic, after it was changed where the request says how."""
+        """Return whether a group may read a topic, after a change if the request has one."""
         header = read_header(R.UPDATE_AND_GET_GROUP_FORBIDDEN, command.fields)
         groups = self._parts.groups
         if header.readable is not None:

@@ -1,4 +1,4 @@
-"""Offsets of groups: read, reset, copied and compared."""
+"""Offsets of groups: read, reset, copy, compare."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class OffsetAdmin:
     def _new_offsets(
         self, topic: str, time_ms: int, queue_id: int = -1, offset: int | None = None
     ) -> dict[MessageQueue, int]:
-        """Where a group would stand after a reset: a given offset, else by time; -1 is the end, as Apache has
-        it."""
+        """Return the offset of each queue after a reset: `offset` if it is given, else the one by time. A
+        time of -1 is the end, as in Apache's."""
         config, store = known_topic(self._parts, topic), self._parts.store
         if queue_id >= config.read_queues:
             raise FieldError("queueId", queue_id, f"less than {config.read_queues}")
@@ -101,7 +101,8 @@ class OffsetAdmin:
         return command.answer()
 
     def correction_offset(self, command: Command, channel: Channel) -> Command:
-        """The lowest offset that other groups have in each queue, where it is below the compared group's."""
+        """Return the lowest offset that other groups have in each queue, where it is below that of the
+        compared group."""
         header = read_header(R.QUERY_CORRECTION_OFFSET, command.fields)
         offsets = self._parts.offsets
         left_out = {name for name in (header.filter_groups or "").split(",") if name} | {header.compare_group}

@@ -1,4 +1,4 @@
-"""How far groups are in their topics, in messages and in time."""
+"""Progress of groups in their topics, in messages and in time."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class ProgressAdmin:
         return command.answer(0, None, None, offset_bodies.encode_consume_stats(offsets, rate))
 
     def _topics_consumed(self, group: str) -> list[str]:
-        """Topics the group has offsets of or subscribes to now."""
+        """Return the topics that the group has offsets in or subscribes to."""
         online = self._parts.clients.consumer_group(group)
         names = dict.fromkeys(self._parts.offsets.topics_of(group))
         names.update(dict.fromkeys(online.subscriptions if online else ()))
         return list(names)
 
     def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffsets]:
-        """How far a group is in each queue of a topic; empty for an unknown topic."""
+        """Return the progress of a group in each queue of a topic; empty for an unknown topic."""
         parts, store = self._parts, self._parts.store
         config = parts.topics.get(topic)
         found = {}
@@ -87,7 +87,8 @@ class ProgressAdmin:
                         )
                     )
                     behind += sum(item.broker_offset - item.consumer_offset for item in progress.values())
-            # As text at once: as values the statistics of 100,000 topics would take a hundred times the room.
+            # Encoded at once: as Python values the statistics of 100,000 topics would take a hundred times
+            # the memory.
             pieces.append(await dumps({groups[0].name: stats}, len(stats)))
             size += len(pieces[-1])
             check_fits(size)

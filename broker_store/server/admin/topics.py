@@ -1,4 +1,4 @@
-"""Topics, as administrators make, change, read and delete them."""
+"""Topics: create, change, read, delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from broker_store.turns import in_turns, steps_in_turns
 
 
 def forget_topic(parts: BrokerParts, topic: str) -> bool:
-    """Delete a topic with its queues and all that is known of it. Return False when there was none."""
+    """Delete a topic with its queues, offsets and statistics. Return False if it did not exist."""
     known = parts.topics.delete(topic)
     parts.store.delete_topic(topic)
     parts.offsets.forget_topic(topic)
@@ -92,14 +92,14 @@ class TopicAdmin:
         steps = self._parts.topics.put_in_steps(configs)
         try:
             await steps_in_turns(steps)
-        finally:  # a list is put as a whole, also where the broker stops meanwhile
+        finally:  # a list is applied as a whole, also if the broker stops meanwhile
             for _ in steps:
                 pass
         return command.answer()
 
     def _from_item(self, config: TopicConfig) -> TopicConfig:
-        """An item of a list: its attributes are changes where their names begin with + or -, as Apache's
-        tools write them."""
+        """Return the settings of an item of a list. Attributes whose names begin with + or - are changes, as
+        Apache's tools write them."""
         old = self._parts.topics.get(config.name)
         changes = {name: value for name, value in config.attributes.items() if name[:1] in ("+", "-")}
         if not changes:
