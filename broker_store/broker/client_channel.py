@@ -1,5 +1,5 @@
-"""What the broker needs of a client's connection. Its tables use a connection as a key, and give it back to
-the server, which writes to it (`server.channel.Channel`)."""
+"""The part of a client's connection that the broker uses. Its tables have connections as keys, and return
+them to the server, which writes to them (`server.channel.Channel`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the name server needs of a connection that its port has accepted (`server.channel.Channel`)."""
+"""The part of a connection that the name server uses (`server.channel.Channel`)."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""The tables of a name server: brokers, their topics, who is alive (docs/spec/namesrv.md sections 1 to 4).
+"""The tables of a name server: brokers, their topics, and when each broker was last heard
+(docs/spec/namesrv.md sections 1 to 4).
 
     topics    topic -> broker name -> QueueData
     brokers   broker name -> addresses by id, cluster
     clusters  cluster -> broker names
-    live      (cluster, address) -> when it was last heard, its data version, its channel
+    live      (cluster, address) -> time of the last request, data version, channel
 
-What is here is only what brokers said lately: each registers again every 30 s, so nothing is ever stored, and
-a broker that is silent for its timeout, or whose connection ends, disappears from all tables.
+The tables have only recent registrations. Each broker registers again every 30 s, so nothing is stored on
+disk. A broker that is silent for its timeout, or whose connection ends, is removed from all tables.
 
-Pure: no socket, no clock. Times are milliseconds and are passed in; a channel is any object, compared by
-identity, or None for a broker in the same process. A registration that is refused changes nothing (in
-Apache's it leaves an empty entry).
+No socket and no clock: times are milliseconds and are passed in. A channel is compared by identity; None is a
+broker in the same process. A registration that is refused changes nothing (in Apache's it leaves an empty
+entry).
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def _in_steps(entries: list) -> Iterator[list]:
 
 
 class RegistrationRefused(PeerError):
-    """This registration may not be; nothing was changed."""
+    """The registration is not allowed; nothing was changed."""
 
     cause = "registration refused"
 
 
 class Registrant(NamedTuple):
-    """The broker that registers. `enable_acting_master` None is a broker from before version 5."""
+    """The broker that registers. `enable_acting_master` is None for a broker from before version 5."""
 
     cluster: str
     broker_name: str
@@ -79,7 +80,7 @@ class Registrant(NamedTuple):
 
 
 class RegistrationAnswer(NamedTuple):
-    """For a slave: where its master is. None for a master, or when there is no master."""
+    """The address of a slave's master. None for a master, or if there is no master."""
 
     ha_address: str | None = None
     master_address: str | None = None
@@ -87,7 +88,7 @@ class RegistrationAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class LiveBroker:
-    """One broker process as it was last heard."""
+    """One broker process, and when it was last heard."""
 
     registrant: Registrant
     last_update_ms: int
@@ -97,7 +98,7 @@ class LiveBroker:
 
 
 class Routes:
-    """The tables and what changes them."""
+    """The tables and their changes."""
 
     def __init__(self, delete_missing_topics: bool = False, acting_masters: bool = False) -> None:
         """With `delete_missing_topics` a changed registration is the whole of what its broker serves; with
@@ -115,13 +116,13 @@ class Routes:
     def register(
         self, who: Registrant, registration: Registration, channel: object | None, now_ms: int
     ) -> RegistrationAnswer:
-        """Take in what a broker serves. Raises RegistrationRefused."""
+        """Add the topics of a broker. Raises RegistrationRefused."""
         return finish(self.register_in_steps(who, registration, channel, now_ms))
 
     def register_in_steps(
         self, who: Registrant, registration: Registration, channel: object | None, now_ms: int
     ) -> Generator[None, None, RegistrationAnswer]:
-        """`register`, with a step after each STEP topics."""
+        """Do as `register`, with a step after each STEP topics."""
         _check_registrant(who)
         known = self.brokers.get(who.broker_name)
         addresses = dict(known.addresses) if known else {}
@@ -210,12 +211,12 @@ class Routes:
         return RegistrationAnswer(live.registrant.ha_address, master) if live else RegistrationAnswer()
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
-        """Remove a broker and what only it served."""
+        """Remove a broker and the topics that only it serves."""
         finish(self.unregister_in_steps(cluster, address, broker_name, broker_id))
 
     def unregister_in_steps(self, cluster: str, address: str, broker_name: str, broker_id: int) -> Steps:
-        """`unregister`, with a step after each STEP topics; no route names the broker from the first step
-        on."""
+        """Do as `unregister`, with a step after each STEP topics. From the first step on no route has the
+        broker."""
         self.live.pop((cluster, address), None)
         broker = self.brokers.get(broker_name)
         if broker is None:
@@ -249,7 +250,7 @@ class Routes:
             yield
 
     def heard(self, cluster: str, address: str, now_ms: int) -> None:
-        """A sign of life; one of an unknown broker changes nothing."""
+        """Note that a broker was heard; nothing for an unknown broker."""
         live = self.live.get((cluster, address))
         if live is not None:
             live.last_update_ms = now_ms
@@ -260,15 +261,15 @@ class Routes:
         return live.data_version if live else None
 
     def silent(self, now_ms: int) -> list[LiveBroker]:
-        """The brokers that were silent for their timeout."""
+        """Return the brokers that were silent for their timeout."""
         return [live for live in self.live.values() if live.last_update_ms + live.timeout_ms < now_ms]
 
     def of_channel(self, channel: object) -> list[LiveBroker]:
-        """The brokers that registered last over this channel."""
+        """Return the brokers whose last registration came over this channel."""
         return [live for live in self.live.values() if live.channel is channel]
 
     def remove_in_steps(self, gone: list[LiveBroker]) -> Steps:
-        """Unregister brokers that went without a word; one that registered again meanwhile stays."""
+        """Unregister brokers that are gone. One that registered again meanwhile stays."""
         for live in gone:
             who = live.registrant
             if self.live.get((who.cluster, who.address)) is live:
@@ -281,7 +282,7 @@ class Routes:
         return gone
 
     def channel_closed(self, channel: object) -> list[LiveBroker]:
-        """Unregister the brokers that registered last over this channel, and return them."""
+        """Unregister the brokers whose last registration came over this channel, and return them."""
         gone = self.of_channel(channel)
         finish(self.remove_in_steps(gone))
         return gone
@@ -310,7 +311,7 @@ class Routes:
         return ClusterInfo(dict(self.brokers), {name: list(names) for name, names in self.clusters.items()})
 
     def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
-        """In steps: the topics that any broker of the cluster has."""
+        """Return the topics that any broker of the cluster has, in steps."""
         names, chosen = self.clusters.get(cluster, {}), []
         for piece in _in_steps(list(self.topics)):
             chosen += [topic for topic in piece if not names.keys().isdisjoint(self.topics.get(topic, ()))]
@@ -318,7 +319,7 @@ class Routes:
         return chosen
 
     def topics_by_flag(self, wanted: int, unwanted: int = 0) -> Generator[None, None, list[str]]:
-        """In steps: the topics whose flag has all bits of `wanted` and none of `unwanted`."""
+        """Return the topics whose flag has all bits of `wanted` and none of `unwanted`, in steps."""
         chosen = []
         for piece in _in_steps(list(self.topics)):
             for topic in piece:
@@ -329,7 +330,7 @@ class Routes:
         return chosen
 
     def system_names(self) -> tuple[list[str], str | None]:
-        """The topics named after clusters and brokers, and the address of some broker."""
+        """Return the topics that have the names of clusters and brokers, and the address of one broker."""
         names = list(self.clusters) + [name for names in self.clusters.values() for name in names]
         addresses = [address for broker in self.brokers.values() for address in broker.addresses.values()]
         return names, addresses[0] if addresses else None
@@ -337,11 +338,11 @@ class Routes:
     # What administrators change; a registration with a changed data version sets it back
 
     def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """In steps: no more sends to this broker; how many topics it has."""
+        """Forbid sends to a broker, in steps. Return the number of its topics."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """In steps: sends to this broker again; how many topics it has."""
+        """Allow sends to a broker again, in steps. Return the number of its topics."""
         return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
 
     def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> Generator[None, None, int]:
@@ -356,14 +357,14 @@ class Routes:
         return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget where a topic is: everywhere, or on the brokers of one cluster."""
+        """Delete a topic from the routes of all brokers, or of those of one cluster."""
         if cluster is None:
             self.topics.pop(topic, None)
         else:
             finish(self._drop_queues([topic], self.clusters.get(cluster, {})))
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Add a topic on brokers that are known. Raises RegistrationRefused."""
+        """Add a topic to known brokers. Raises RegistrationRefused."""
         _check_name("topic", topic)
         if topic not in self.topics and len(self.topics) >= MAX_TOPICS:
             raise RegistrationRefused(f"{MAX_TOPICS} topics are registered, no more are taken")

@@ -1,2 +1,2 @@
-"""The remoting protocol without I/O: bytes in, commands out, and back. One core for server, client, tests and
-tools."""
+"""The remoting protocol without I/O: from bytes to commands and back. Server, client, tests and tools use
+it."""

@@ -1,4 +1,4 @@
-"""JSON bodies by which clients take part: heartbeats (34), members (38), locks (41, 42) and checks of a
+"""JSON bodies of clients and groups: heartbeats (34), members (38), locks (41, 42) and checks of a
 subscription (46) (docs/spec/remoting.md sections 3 to 5).
 
 Decoding raises FieldError with the member's name. Missing optional members have Java's defaults.
@@ -149,8 +149,8 @@ MAX_TAGS_AND_CODES = 20_000
 
 
 def decode_heartbeat(body: bytes) -> Heartbeat:
-    """Return the heartbeat in a body. Its groups, subscriptions and tags are counted before any of them is
-    made."""
+    """Return the heartbeat in a body. Its groups, subscriptions and tags are counted before objects are
+    created."""
     members = loads_object(body)
     producers, consumers = read_objects(members, "producerDataSet"), read_objects(members, "consumerDataSet")
     if len(producers) + len(consumers) > MAX_GROUPS:
@@ -183,7 +183,7 @@ def decode_consumer_list(body: bytes) -> list[str]:
 
 @dataclass(slots=True, frozen=True)
 class LockRequest:
-    """A client asks for queues of its group for itself, or gives them back."""
+    """A request of a client to lock or unlock queues for its group."""
 
     client_id: str
     consumer_group: str
@@ -222,7 +222,7 @@ def decode_locked(body: bytes) -> set[MessageQueue]:
 
 @dataclass(slots=True, frozen=True)
 class ClientCheck:
-    """CHECK_CLIENT_CONFIG: can the broker serve this subscription?"""
+    """CHECK_CLIENT_CONFIG: asks if the broker supports this subscription."""
 
     client_id: str
     group: str

@@ -1,11 +1,11 @@
 """Request and response codes of the remoting protocol (docs/COMPATIBILITY.md).
 
-All codes that Apache RocketMQ knows stand here, also those this broker answers with
-REQUEST_CODE_NOT_SUPPORTED: logs and statistics name what a client asked for. A command carries its code as a
-plain int, because an unknown one must pass; the enumerations compare equal to it.
+All codes of Apache RocketMQ are listed, also those that this broker answers with REQUEST_CODE_NOT_SUPPORTED,
+because logs and statistics show the name of the requested code. A command has its code as a plain int, since
+unknown codes must be possible; the enumerations compare equal to it.
 
-The ROCKETMQ header has 16 bits for the code, the pop requests need 18: Java truncates them. What is left over
-is no other request's code, so `WIDE_CODES` brings them back (docs/spec/remoting.md section 1.2).
+The ROCKETMQ header has 16 bits for the code, and the pop requests need 18: Java truncates them. The truncated
+number is no other request's code, so `WIDE_CODES` restores it (docs/spec/remoting.md section 1.2).
 """
 
 from enum import IntEnum
@@ -191,7 +191,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Codes of answers. The negative ones are made by clients and never travel."""
+    """Codes of answers. Negative ones are set by clients and never sent."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

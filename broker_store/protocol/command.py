@@ -1,4 +1,4 @@
-"""A command: one request or answer of the remoting protocol, free of how it was written
+"""A command: one request or answer of the remoting protocol, independent of its encoding
 (docs/spec/remoting.md section 1)."""
 
 from __future__ import annotations
@@ -39,12 +39,7 @@ MAX_REMARK_CHARACTERS = 200
 
 
 class Command:
-    """A frame's content.
-
-    `fields` are the header's extFields (text to text), None when there are none at all. `opaque` is chosen by
-    who asks and comes back in the answer. `serialization` is how the header was written (JSON or ROCKETMQ);
-    an answer is written the same way.
-    """
+    """The content of a frame."""
 
     __slots__ = ("code", "language", "version", "opaque", "flag", "remark", "fields", "body", "serialization")
 
@@ -83,7 +78,7 @@ class Command:
         language: str = LANGUAGE,
         serialization: int = JSON,
     ) -> Command:
-        """A request; a oneway one must not be answered."""
+        """Return a request. A oneway one must not be answered."""
         return cls(
             code, language, version, opaque, ONEWAY if oneway else 0, None, fields, body, serialization
         )
@@ -95,8 +90,7 @@ class Command:
         fields: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """The answer to this request: same opaque, same serialisation; a remark is cut, whatever a name or an
-        error put into it."""
+        """Return the answer to this request, with the same opaque and serialisation. A long remark is cut."""
         if remark is not None:
             remark = remark[:MAX_REMARK_CHARACTERS]
         return Command(

@@ -1,14 +1,13 @@
-"""One side of one connection, without I/O: received bytes in, commands out (docs/spec/remoting.md section 1).
+"""One side of a connection, without I/O: received bytes in, commands out (docs/spec/remoting.md section 1).
 
-The commands depend only on the bytes, never on how they were cut into pieces. The buffer grows with what has
-been received, not with what a length announces, and lengths are judged as soon as they are there: a peer that
+The commands depend only on the bytes, not on how they were split into reads. The buffer grows with the
+received bytes, not with an announced length, and a length is checked as soon as it is received: a peer that
 announces 16 MiB costs nothing until it sends them.
 
-The data after a malformed frame cannot be trusted: `receive` raises ProtocolError, and again for
-every further call. Frames of the same piece before the malformed one are not returned; they have not
-been acknowledged.
+The data after a malformed frame cannot be trusted: `receive` raises ProtocolError, and again for every
+further call. Frames before the malformed one in the same read are not returned; they were not acknowledged.
 
-Timeouts are the caller's: `awaiting_header` and `buffered` say what a time limit needs to know.
+The caller handles timeouts, for which it reads `awaiting_header` and `buffered`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TLS = b"\x16\x03"
 
 
 class Connection:
-    """Cuts a byte stream into commands."""
+    """Splits a byte stream into commands."""
 
     __slots__ = ("_buffer", "_has_begun", "_max_frame_bytes", "_max_header_bytes", "_wanted", "error")
 
@@ -46,19 +45,19 @@ class Connection:
 
     @property
     def buffered(self) -> int:
-        """Bytes of the unfinished frame that are kept."""
+        """Return the number of bytes of the unfinished frame."""
         return len(self._buffer)
 
     @property
     def awaiting_header(self) -> bool:
-        """A frame has begun and its header is not complete."""
+        """Return True if a frame has begun and its header is not complete."""
         buffer = self._buffer
         if not buffer:
             return False
         return len(buffer) < 8 or len(buffer) < 8 + (int.from_bytes(buffer[4:8], "big") & 0xFFFFFF)
 
     def receive(self, data: bytes) -> list[Command]:
-        """The commands that are complete with these bytes. Raises ProtocolError, from then on always."""
+        """Return the commands that these bytes complete. Raises ProtocolError, and then always."""
         if self.error is not None:
             raise self.error
         buffer = self._buffer

@@ -1,14 +1,14 @@
-"""The JSON dialect of Java's fastjson, read and written (docs/spec/remoting.md section 2).
+"""The JSON dialect of Java's fastjson, reading and writing (docs/spec/remoting.md section 2).
 
-Beyond JSON it has numbers without quotes as keys (`{0:"a"}`), whole objects as keys
-(`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`) and references to a value that was written before
-(`{"$ref":"$.a.b[0]"}`). Reading takes all three, and plain JSON at full speed; writing gives the form that
-every known client reads: number keys unquoted, object keys as objects, names sorted, no blanks, null members
-left out.
+Beyond JSON it has numbers without quotes as keys (`{0:"a"}`), objects as keys
+(`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`) and references to an earlier value (`{"$ref":"$.a.b[0]"}`).
+All three are read, and plain JSON at full speed. Written is the form that every known client reads: number
+keys without quotes, object keys as objects, names sorted, no blanks, null members left out.
 
-What cannot be read raises FieldError("body", ...): the frame was sound, so its sender gets an answer. Depth
-is bounded because both directions recurse. References share the value they point to, they do not copy it.
-What all of them stand for is bounded, and a reference to a value that contains it is refused.
+A body that cannot be parsed raises FieldError("body", ...): the frame was valid, so its sender gets an
+answer. Depth is bounded because reading and writing recurse. References share their value without a copy. The
+number of values that all references stand for is bounded, and a reference to a value that contains it is
+refused.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _escape = json.encoder.encode_basestring
 
 
 def loads(data: bytes) -> object:
-    """The value in a body: dict, list, str, int, float, bool or None. Raises FieldError."""
+    """Return the value in a body: dict, list, str, int, float, bool or None. Raises FieldError."""
     return _read(data, follows=True)
 
 
 def loads_without_references(data: bytes) -> object:
-    """Return what `loads` gives, but each reference stays the object `{"$ref": path}`. Raises FieldError."""
+    """Do as `loads`, but leave each reference as the object `{"$ref": path}`. Raises FieldError."""
     return _read(data, follows=False)
 
 
@@ -64,12 +64,8 @@ _DIALECT_KEY = re.compile(rb"[{,]\s*+(?:-?\d{1,19}+\s*+:|\{)")
 
 
 def too_many(data: bytes) -> str:
-    """What of a body is too much to be read at once, as a sentence; else nothing. A bound from above: marks
-    in texts count too.
-
-    Each value costs the reader far more than its bytes do: half a million empty lists are one megabyte and
-    take 0.1 s, keys that are numbers 0.4 s.
-    """
+    """Return why a body has too many values to be parsed in one call, or an empty text. The count is an
+    upper bound: marks inside of texts count, too."""
     if len(data) <= _SHORT:
         return ""
     marks = sum(map(data.count, (b"{", b"[", b",", b":")))
@@ -84,12 +80,8 @@ def too_many(data: bytes) -> str:
 
 
 def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
-    """What `loads` gives, read for a thread: no call into compiled code takes long, so the other threads go
-    on.
-
-    Of the members named in `tables`, and of the value itself, each member is read at once where it is short;
-    what else is large is read letter by letter. Raises FieldError.
-    """
+    """Do as `loads` for use in a thread: no single call into compiled code is long, so other threads run
+    between."""
     try:
         value = PieceReader(data.decode(), tables).read()
         return References(value).resolved() if b'"$ref"' in data else value
@@ -158,7 +150,7 @@ def _wrong(data: bytes, want: str) -> FieldError:
 
 
 def dumps(value: object) -> bytes:
-    """The value as fastjson would write it; keys may be text, int or ObjectKey."""
+    """Return the value as fastjson would write it; keys may be text, int or ObjectKey."""
     if orjson:
         try:
             data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -176,8 +168,8 @@ _ENTRIES_PER_CALL = 128
 
 
 def dumps_table(head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]]) -> bytes:
-    """An object with the members `head` and a table `name`, as `dumps` writes it but for the order, for a
-    thread: piece by piece."""
+    """Return an object with the members `head` and a table `name` as `dumps` writes it, except for the order.
+    It is encoded in pieces, for use in a thread."""
     pieces = []
     entries = iter(entries)
     while some := dict(islice(entries, _ENTRIES_PER_CALL)):
@@ -187,8 +179,8 @@ def dumps_table(head: Mapping[str, object], name: str, entries: Iterable[tuple[s
 
 
 def dumps_strict(value: object) -> bytes:
-    """JSON that every parser takes: keys quoted, all beyond ASCII as \\uXXXX (the route of name servers >=
-    4.9.4)."""
+    """Return JSON that every parser reads: keys quoted, characters beyond ASCII as \\uXXXX (the route of name
+    servers >= 4.9.4)."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 

@@ -1,4 +1,5 @@
-"""Readers of fastjson's dialect by recursive descent: of a whole text, and of a text in short calls."""
+"""Recursive-descent readers of fastjson's dialect: one for a whole text, and one that works in short
+calls."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ class Reader:
 
 
 class PieceReader(Reader):
-    """Reads the members of tables, and of the outermost object, each by one call where they are short."""
+    """Reads the members of tables, and of the outermost object, each in one call if they are short."""
 
     def __init__(self, text: str, tables: frozenset[str]):
         super().__init__(text)

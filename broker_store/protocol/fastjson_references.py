@@ -20,11 +20,7 @@ MIN_NODES = 10_000
 
 
 class References:
-    """Replaces each `{"$ref": path}` in a value by what the path leads to.
-
-    Each path is followed once, and what all references bring is counted: a small body cannot stand for a
-    large value.
-    """
+    """Replaces each `{"$ref": path}` in a value by the value at its path."""
 
     def __init__(self, root: Any):
         self.root = root
@@ -124,7 +120,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def read_steps(path: str) -> list[str | int]:
-    """`$.a.b[0]` as ["a", "b", 0]; a backslash takes the next letter as it is."""
+    """Return the steps of a path: `$.a.b[0]` as ["a", "b", 0]. A backslash escapes the next letter."""
     if not path.startswith("$") or len(path) > 4096:
         raise ValueError(f"an unknown reference {path:.60}")
     steps: list[str | int] = []

@@ -12,10 +12,7 @@ Container: TypeAlias = dict[Any, Any] | list[Any]
 
 
 class ObjectKey:
-    """An object that stands as a key: immutable, hashable, equal by content.
-
-    `key["queueId"]` and `key.get("queueId")` read a member.
-    """
+    """An object as a key: immutable, hashable, equal by content."""
 
     __slots__ = ("_hash", "members")
 
@@ -43,7 +40,7 @@ class ObjectKey:
 
 
 def containers(value: object) -> list[tuple[Any, Container]]:
-    """(place, member) of each member that is an object or an array."""
+    """Yield (place, member) of each member that is an object or an array."""
     if isinstance(value, dict):
         return [pair for pair in value.items() if type(pair[1]) is dict or type(pair[1]) is list]
     if isinstance(value, list):

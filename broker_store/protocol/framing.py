@@ -1,13 +1,13 @@
-"""Frames: bytes to commands and back, in both header serialisations (docs/spec/remoting.md section 1).
+"""Frames: from bytes to commands and back, in both header serialisations (docs/spec/remoting.md section 1).
 
     | int32 length of the rest | byte serialisation, 3 bytes header length | header | body |
 
-Every length is bounded before anything is allocated for it, and whatever cannot be a frame raises
-ProtocolError: no other exception leaves `decode_frame`. What Java tolerates is tolerated: unknown keys,
-missing optional keys, numbers and booleans where a field should be text, an unknown language.
+Every length is checked before memory is allocated for it. Bytes that are not a frame raise ProtocolError;
+`decode_frame` raises no other exception. What Java tolerates is tolerated: unknown keys, missing optional
+keys, numbers and booleans in place of text, an unknown language.
 
-The two answers that make up nearly all traffic, to a send and to a pull, have functions of their own that
-format the bytes directly, without a Command in between.
+The answers to sends and pulls are nearly all of the traffic. They have functions of their own that format the
+bytes directly, without a Command.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _EMPTY: dict[str, str] = {}
 
 
 def decode_frame(frame: bytes) -> Command:
-    """The command in a frame given without its 4 length bytes."""
+    """Return the command in a frame, which is given without its 4 length bytes."""
     if not MIN_FRAME_BYTES <= len(frame) <= MAX_FRAME_BYTES:
         raise ProtocolError(f"a frame of {len(frame)} bytes, want {MIN_FRAME_BYTES} to {MAX_FRAME_BYTES}")
     marked = int.from_bytes(frame[:4], "big")
@@ -62,13 +62,13 @@ def decode_frame(frame: bytes) -> Command:
 
 
 def check_header_length(header_bytes: int, frame_bytes: int, most: int = MAX_HEADER_BYTES) -> None:
-    """Raise ProtocolError unless a header of that length may stand in a frame of that length."""
+    """Raise ProtocolError if a header of that length cannot be in a frame of that length."""
     if header_bytes > most or header_bytes > frame_bytes - 4:
         raise ProtocolError(f"a header of {header_bytes} bytes in a frame of {frame_bytes}, most is {most}")
 
 
 def decode_parts(serialization: int, header: bytes, body: bytes) -> Command:
-    """The command whose header and body were cut out of a frame already."""
+    """Return the command of a header and body that were already split."""
     if serialization == JSON:
         return _decode_json(header, body)
     if serialization == ROCKETMQ:
@@ -77,12 +77,12 @@ def decode_parts(serialization: int, header: bytes, body: bytes) -> Command:
 
 
 def encode_frame(command: Command) -> bytes:
-    """The whole frame, length bytes included. Raises ProtocolError when it would exceed a bound."""
+    """Return the whole frame with its length bytes. Raises ProtocolError if it exceeds a bound."""
     return frame_head(command) + command.body
 
 
 def frame_head(command: Command) -> bytes:
-    """Everything in front of the body, so that a large body can be written without copying it."""
+    """Return all bytes before the body, so that a large body is written without a copy."""
     if command.serialization == ROCKETMQ:
         return _head(_encode_binary(command), len(command.body), ROCKETMQ)
     return _head(_encode_json(command), len(command.body), JSON)
@@ -156,8 +156,8 @@ def _text_fields(fields: object) -> dict[str, str]:
 
 
 def strict_loads(data: bytes) -> object:
-    """What orjson does, by the standard library: no NaN, no lone surrogates, ValueError for all that is
-    wrong."""
+    """Parse JSON as orjson does, with the standard library: no NaN, no lone surrogates, ValueError for all
+    errors."""
     text = data.decode("utf-8")
     if text.startswith("\ufeff"):
         raise ValueError("a byte order mark in front")
@@ -273,11 +273,7 @@ def encode_send_answer(
     remark: str | None = None,
     recall_handle: str | None = None,
 ) -> bytes:
-    """The whole frame that answers a send which was stored (codes 0, 10, 11, 12).
-
-    `message_id` is the offset id, comma-joined for a batch; `transaction_id` the message's unique key.
-    `region` comes from the settings and must need no escapes; nor does a `recall_handle`, which is base64.
-    """
+    """Return the whole frame of an answer to a stored send (codes 0, 10, 11, 12)."""
     if request.serialization != JSON or remark is not None:
         fields = {"queueId": str(queue_id), "msgId": message_id, "queueOffset": str(queue_offset)}
         fields |= {"MSG_REGION": region, "TRACE_ON": "true"}
@@ -313,11 +309,8 @@ def pull_answer_head(
     topic_sys_flag: int = 0,
     group_sys_flag: int = 0,
 ) -> bytes:
-    """What stands in front of the records in the answer to a pull; the caller writes the `body_bytes` after
-    it.
-
-    `status` is the name of the GetStatus and becomes the remark.
-    """
+    """Return the bytes before the records in the answer to a pull. The caller writes the `body_bytes` after
+    it."""
     if request.serialization != JSON:
         fields = {"suggestWhichBrokerId": str(suggested_broker_id), "nextBeginOffset": str(next_offset)}
         fields |= {

@@ -1,17 +1,17 @@
-"""The typed fields of each request's header (docs/spec/remoting.md sections 3 to 5, docs/spec/namesrv.md).
+"""The typed fields of request headers (docs/spec/remoting.md sections 3 to 5, docs/spec/namesrv.md).
 
-A header is declared once, as a line of the table below: wire names with their types, `!` for required. From
-it come a named tuple in snake_case, the reader and the writer:
+A header is declared once, as a line of the table below: wire names with their types, `!` for required. The
+line makes a named tuple in snake_case, the reader and the writer:
 
     header = read_header(RequestCode.QUERY_CONSUMER_OFFSET, command.fields)
     header.consumer_group, header.queue_id
     fields = write_header(RequestCode.QUERY_CONSUMER_OFFSET, consumer_group="g", topic="t", queue_id=0)
 
-A missing optional field is None. Fields that are not in the table are ignored, as Java does. Integers are
-bounded by their Java type; a boolean is true for `true` in any case, as Boolean.parseBoolean has it.
+A missing optional field is None. Fields that are not in the table are ignored, as in Java. Integers are
+bounded by their Java type; a boolean is true for `true` in any case, as in Boolean.parseBoolean.
 
-Sends and pulls have readers of their own, for speed and because three codes share one shape. The one-letter
-names of SEND_MESSAGE_V2 are known here and nowhere else.
+Sends and pulls have readers of their own, for speed and because three codes share one format. Only this
+module knows the one-letter names of SEND_MESSAGE_V2.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ _TYPES: dict[int, Any] = {  # named tuples, whose fields are those of the table
 
 
 def read_header(code: int, fields: Mapping[str, str] | None) -> Any:
-    """The header of a request as a named tuple. Raises FieldError naming the first field that is missing or
-    wrong."""
+    """Return the header of a request as a named tuple. Raises FieldError for the first field that is missing
+    or wrong."""
     fields = fields or {}
     return _TYPES[code]._make([_read_field(field, fields) for field in _FIELDS[code]])
 
@@ -191,7 +191,8 @@ def _read_field(field: _Field, fields: Mapping[str, str]) -> object:
 
 
 def write_header(code: int, **values: object) -> dict[str, str]:
-    """The fields of a request. None leaves a field out; a missing required one raises FieldError."""
+    """Return the fields of a request, without those that are None. Raises FieldError if a required one is
+    None."""
     fields = {}
     for field in _FIELDS[code]:
         value = values.pop(field.name, None)
@@ -211,12 +212,12 @@ def _write_value(value: object) -> str:
 
 
 def read_int(name: str, text: str | None) -> int:
-    """A Java int. Raises FieldError."""
+    """Return a Java int. Raises FieldError."""
     return _read_number(name, text, _INT_END, "a 32-bit integer")
 
 
 def read_long(name: str, text: str | None) -> int:
-    """A Java long. Raises FieldError."""
+    """Return a Java long. Raises FieldError."""
     return _read_number(name, text, _LONG_END, "a 64-bit integer")
 
 
@@ -237,11 +238,7 @@ def _read_number(name: str, text: str | None, end: int, want: str) -> int:
 
 
 class SendHeader(NamedTuple):
-    """The header of a message, or about a batch whose body is a chain of them.
-
-    Times are milliseconds since 1970. `properties` is the encoded string (docs/spec/store-format.md section
-    2.3).
-    """
+    """The header of a send: of one message, or of a batch whose body is a chain of messages."""
 
     producer_group: str
     topic: str
@@ -284,7 +281,8 @@ _new_tuple = tuple.__new__
 
 
 def read_send(command: Command) -> SendHeader:
-    """The header of a send (10, 310, 320, 324, 325). Raises FieldError, which names the field by its word."""
+    """Return the header of a send (10, 310, 320, 324, 325). Raises FieldError, which has the long name of the
+    field."""
     fields = command.fields or _EMPTY
     short = command.code in _SHORT_SEND_CODES
     try:
@@ -365,7 +363,7 @@ def _wrong_send(get: Any, short: bool) -> FieldError:
 def write_send(
     header: SendHeader, code: int = R.SEND_MESSAGE_V2, broker_name: str | None = None
 ) -> dict[str, str]:
-    """The fields of a send with the names that belong to the code."""
+    """Return the fields of a send with the names of the code."""
     names = _SHORT_SEND_NAMES if code in _SHORT_SEND_CODES else _LONG_SEND_NAMES
     pairs = zip(names, header, strict=True)
     fields = {name: _write_value(value) for name, value in pairs if value is not None}
@@ -386,7 +384,7 @@ PROXY_FOR_BROADCAST = 1
 
 
 class PullHeader(NamedTuple):
-    """A pull (11, 361). `sys_flag` holds the PULL_ bits; `suspend_timeout_ms` counts only with
+    """The header of a pull (11, 361). `sys_flag` has the PULL_ bits; `suspend_timeout_ms` applies only with
     PULL_SUSPEND."""
 
     consumer_group: str
@@ -406,7 +404,7 @@ class PullHeader(NamedTuple):
 
 
 def read_pull(command: Command) -> PullHeader:
-    """The header of a pull. Raises FieldError."""
+    """Return the header of a pull. Raises FieldError."""
     fields = command.fields or _EMPTY
     get = fields.get
     try:
@@ -450,6 +448,6 @@ def _check_pull(fields: Mapping[str, str]) -> None:
 
 
 def write_pull(header: PullHeader) -> dict[str, str]:
-    """The fields of a pull."""
+    """Return the fields of a pull."""
     pairs = zip(_PULL_FIELDS, header, strict=True)
     return {field.wire_name: _write_value(value) for field, value in pairs if value is not None}

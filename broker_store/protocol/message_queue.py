@@ -10,7 +10,7 @@ from broker_store.protocol.members import Members, read_int, read_text
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on a broker. Its order is the one by which Java's clients share queues out."""
+    """One queue of a topic on a broker. Its order is that in which Java's clients distribute queues."""
 
     topic: str
     broker_name: str

@@ -1,7 +1,6 @@
-"""The body by which a broker registers (103), plain and compressed (docs/spec/namesrv.md section 2).
+"""The body of a broker's registration (103), plain and compressed (docs/spec/namesrv.md section 2).
 
-Decoding raises FieldError. It is done in steps, because a broker with 5,000 topics registers with half a
-megabyte.
+Decoding raises FieldError. It is done in steps, because the registration of 5,000 topics has half a megabyte.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _loads_tables(body: bytes) -> dict[Any, Any]:
 
 
 def body_crc(body: bytes) -> int:
-    """The `bodyCrc32` of a registration; 0 there means that it was not computed."""
+    """Return the `bodyCrc32` of a registration; 0 means that it was not computed."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 

@@ -105,7 +105,7 @@ class TopicRoute:
 
 
 def encode_route(route: TopicRoute, strict: bool = True) -> bytes:
-    """Strict JSON, which all clients take, or fastjson's form, which old ones ask for."""
+    """Return strict JSON, which all clients read, or fastjson's form, which old ones request."""
     members: dict[str, object] = {
         "brokerDatas": [_without_none(broker.to_json()) for broker in route.brokers],
         "filterServerTable": {},

@@ -1,7 +1,7 @@
-"""Long work cut into steps, as a generator, so that an event loop can take a few at a time.
+"""Long work as a generator of steps, of which an event loop takes a few in each turn.
 
-Between two steps the loop handles what came meanwhile. A step yields None, or a function that takes long:
-the loop calls it in a thread and sends what it returns into the generator.
+Between two steps the loop handles other requests. A step yields None, or a function that takes long: the loop
+calls it in a thread and sends its result to the generator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def finish(steps: Generator[object, Any, Result]) -> Result:
-    """Take all steps at once, and return what the generator returns. A function that a step yields is called
+    """Take all steps now, and return the result of the generator. Functions that a step yields are called
     here."""
     answer = None
     while True:

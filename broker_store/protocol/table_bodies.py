@@ -9,7 +9,7 @@ from broker_store.protocol.members import loads_object, read_object, read_text
 
 
 def encode_properties(values: Mapping[str, object]) -> bytes:
-    """Settings in Java's properties format, one a line and sorted by key."""
+    """Return settings in Java's properties format, one on each line, sorted by key."""
     texts = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }

@@ -26,7 +26,7 @@ from broker_store.protocol.steps import finish
 
 @dataclass(slots=True, frozen=True)
 class TopicConfig:
-    """A topic as a broker holds it. `perm`: 4 read, 2 write, 1 inherit."""
+    """The settings of a topic. `perm`: 4 read, 2 write, 1 inherit."""
 
     name: str
     read_queue_nums: int = 16

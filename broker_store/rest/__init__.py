@@ -1,1 +1,1 @@
-"""Problems, documents of messages, callers, repeated requests, hot routes: values and routes of REST."""
+"""Values and routes of REST: problems, documents of messages, callers, repeated requests, hot routes."""

@@ -22,20 +22,16 @@ class Caller:
 
 
 class TokenTable:
-    """The tokens that are good now, by the SHA-256 of their text; replaced as a whole, so a reader sees one
-    picture.
-
-    A token is 256 random bits, so a plain hash of it cannot be searched, and the time of a look-up by its
-    hash reveals nothing.
-    """
+    """The valid tokens, by the SHA-256 of their text. The table is replaced as a whole, so a reader sees one
+    state."""
 
     def __init__(self) -> None:
         self._callers: Mapping[bytes, tuple[Caller, int]] = {}
         self._used: set[bytes] = set()
 
     def replace(self, callers: Mapping[bytes, tuple[Caller, int]]) -> None:
-        """Take over `{digest: (caller, expires_ms)}`; `expires_ms` 0 is never. What is not in it is refused
-        from now on."""
+        """Replace the table by `{digest: (caller, expires_ms)}`; an `expires_ms` of 0 means never. Other
+        tokens are refused from now on."""
         self._callers = dict(callers)
 
     def caller(self, token: str, now_ms: int) -> Caller | None:
@@ -47,6 +43,7 @@ class TokenTable:
         return entry[0]
 
     def take_used(self) -> set[bytes]:
-        """Digests that were used since the last call; for the list of tokens, which shows when."""
+        """Return the digests that were used since the last call; the list of tokens shows when each was
+        used."""
         used, self._used = self._used, set()
         return used

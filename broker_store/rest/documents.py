@@ -1,10 +1,9 @@
-"""Stored messages as JSON values, for the REST routes, hot or not.
+"""Stored messages as JSON, for all REST routes.
 
-64-bit numbers are strings: a JavaScript client would round them. A body is text when it is UTF-8, else
-base64, and `body_encoding` says which. Compressed bodies are inflated when they are zlib's and stay small
-(clients compress by themselves from 4 KiB on); what does not, or would burst a bound, is given as it is
-stored, with `body_compressed` true. Bounds as in docs/durability.md S10: a small compressed body must not
-become a large answer.
+64-bit numbers are strings, because JavaScript would round them. A body is text if it is UTF-8, else base64;
+`body_encoding` has which. A compressed body is inflated if it is zlib's and stays within a bound (clients
+compress bodies from 4 KiB on). Otherwise it is given as it is stored, with `body_compressed` true. The bounds
+(docs/durability.md S10) keep a small compressed body from becoming a large answer.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ JOINED_BYTES = 256 << 10  # small pieces of an answer are joined up to this size
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """RFC 3339 in UTC; None for an unknown time and for one that no calendar has."""
+    """Return a time in UTC as RFC 3339; None for an unknown time, and for one beyond the calendar."""
     if time_ms is None or not 0 < time_ms < 253_402_300_800_000:
         return None
     return (
@@ -39,7 +38,7 @@ def time_text(time_ms: int | None) -> str | None:
 
 
 def body_fields(body: bytes) -> dict:
-    """`body` and `body_encoding` of these bytes."""
+    """Return `body` and `body_encoding` of these bytes."""
     try:
         return {"body": body.decode(), "body_encoding": "utf-8"}
     except UnicodeDecodeError:
@@ -86,7 +85,7 @@ def _fields_after_body(message: StoredMessage, is_compressed: bool) -> dict:
 
 
 async def message_json(message: StoredMessage, facts: dict) -> list[bytes]:
-    """A JSON object of `facts` and of a message, in pieces."""
+    """Return a JSON object of `facts` and of a message, in pieces."""
 
     def pieces() -> Iterator[bytes]:
         of_message = _pieces_of([message])
@@ -97,11 +96,8 @@ async def message_json(message: StoredMessage, facts: dict) -> list[bytes]:
 
 
 async def messages_json(facts: dict, messages: Sequence[StoredMessage]) -> list[bytes]:
-    """A JSON object of `facts` and `messages`, in pieces. One bound holds for all that is inflated.
-
-    Large messages become JSON in a thread, and never one string: 4 MiB of control characters are 24 MiB of
-    JSON, and to copy those once on the loop takes 20 ms.
-    """
+    """Return a JSON object of `facts` and `messages`, in pieces. One bound applies to all inflated bodies
+    together."""
 
     def pieces() -> Iterator[bytes]:
         yield (orjson.dumps(facts)[:-1] + b"," if facts else b"{") + b'"messages":['

@@ -1,19 +1,19 @@
-"""The two hot REST routes, as plain ASGI in front of everything else.
+"""The two hot REST routes, as plain ASGI before all other routes.
 
     POST /api/v1/topics/{topic}/messages                     one message, or a list of them
     GET  /api/v1/topics/{topic}/queues/{queue}/messages      ?offset=&limit=&wait_ms=
 
-A request through Django's middleware and a token row in the database costs 2 ms of the loop's time, here 0.03
-to 0.1; sends share that loop with every client of the broker. What is here is only what these two need: who
-is it (a token from a table in memory, or the local socket), is the body small enough (known before it is
-read), is it JSON of the right shape. The rest is the gateway's, and every other request goes on to `app`,
-untouched.
+A request through Django's middleware with a token from the database takes 2 ms of the loop, here 0.03 to 0.1
+ms; the sends of all clients share that loop. This module does only what these two routes need. It
+authenticates the caller (a token from a table in memory, or the local socket), checks the size of the body
+before it is read, and parses and checks the JSON. The gateway does the rest. All other requests go to `app`
+unchanged.
 
-A request without a token and not from the local socket goes on too: the same two routes exist in Django for a
-browser's session, where the CSRF check is. So cookies are not read here, and a header that names a
-wrong token is refused here, whatever cookie comes with it.
+A request without a token that does not come from the local socket goes to `app`, too: Django has the same two
+routes for sessions of browsers, with the CSRF check. So cookies are not read here, and a wrong token in a
+header is refused here, even if there is a cookie.
 
-Everything is bounded before it is held: one body, all bodies together, the time to send one, messages in a
+All is bounded before it is held in memory: one body, all bodies together, the time to send one, messages in a
 list.
 """
 
@@ -65,17 +65,17 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Gateway(Protocol):
-    """The broker, as these routes need it. `mqadmin.gateway.ClusterGateway` is one."""
+    """The broker, as these routes need it. `mqadmin.web.gateway.ClusterGateway` is one."""
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored.
-        Raises for a refused topic."""
+        """Return a receipt for each message in order, or {"problem": document} for one that was not stored.
+        Raises an error for a topic that is refused."""
 
     async def pull(
         self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int
     ) -> Sequence[bytes]:
-        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first: JSON
-        in pieces."""
+        """Return messages of one queue from `offset` (None: its lowest) as JSON in pieces; wait up to
+        `wait_ms` for the first."""
 
     def refuse(self, cause: str, **case) -> None:
         """Count a request that was refused or failed: `value`, `limit`, `who` and `said` as
@@ -83,11 +83,7 @@ class Gateway(Protocol):
 
 
 class HotRoutes:
-    """`app` with the hot routes in front.
-
-    `gateway()` is the broker or None while there is none yet; `local_caller(scope)` names who is on the other
-    end of the local socket, None for every other connection.
-    """
+    """The hot routes, before `app`."""
 
     def __init__(
         self,
@@ -229,8 +225,8 @@ def _route(scope: Scope) -> tuple[str, int | None] | None:
 
 
 def most_body_bytes(method: str, path: str) -> int:
-    """Bytes that the body of a request to `path` (without escapes) may have: more for messages than for all
-    else."""
+    """Return the highest number of bytes of a body for `path` (without escapes), which is larger for
+    messages."""
     return (
         MAX_BODY_BYTES
         if _route({"type": "http", "method": method, "path": path}) is not None
@@ -270,8 +266,7 @@ def _body_too_large(length: int) -> Problem:
 
 
 def announced_length(header: bytes | None) -> int:
-    """Bytes that Content-Length announces, 0 when it is absent; a Problem when that is no number or too
-    much."""
+    """Return the number in Content-Length, 0 without one. Raises Problem if it is malformed or too large."""
     if header is None:
         return 0
     if not header.isdigit() or len(header) > 18:
@@ -284,7 +279,8 @@ def announced_length(header: bytes | None) -> int:
 def query_int(
     asked: dict[str, str], name: str, default: Default, most: int, *, least: int = 0
 ) -> int | Default:
-    """Take parameter `name` out of `asked` as an integer of least..most; a Problem when it is not one."""
+    """Remove the parameter `name` from `asked` and return it, an integer from `least` to `most`. Raises
+    Problem for another value."""
     text = asked.pop(name, None)
     if text is None:
         return default
@@ -296,7 +292,7 @@ def query_int(
 async def send_body(
     gateway: Gateway, repeats: Repeats, caller: Caller, topic: str, body: bytes, key: str | None
 ) -> dict:
-    """Store what a request body holds and answer it; with an Idempotency-Key, once."""
+    """Store the messages of a body and return the answer; with an Idempotency-Key only once."""
 
     async def send() -> dict:
         messages, is_list = (
@@ -310,8 +306,7 @@ async def send_body(
 
 
 def send_answer(receipts: list[dict], is_list: bool) -> dict:
-    """The answer to a send: the receipt, or for a list all of them; a Problem when nothing at all was
-    stored."""
+    """Return the receipt of a message, or all receipts of a list. Raises Problem if nothing was stored."""
     refused = [receipt["problem"] for receipt in receipts if "problem" in receipt]
     if len(refused) == len(receipts):
         raise Problem(refused[0]["code"], refused[0]["detail"], refused[0].get("hint"))

@@ -1,7 +1,7 @@
-"""Messages of a REST request, read from JSON and checked as far as the request alone allows.
+"""Messages of a REST request: read from JSON, and checked as far as the request alone allows.
 
-A Problem names each wrong field. Values are counted before JSON is read: one call reads the whole body, and
-no other thread runs during it.
+A Problem names each wrong field. Values are counted before the JSON is parsed, because it is parsed in one
+call, during which no other thread runs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_TAG_CHARACTERS = 255
 
 @dataclass(slots=True)
 class NewMessage:
-    """One message of a REST request, checked as far as the request alone allows. `queue_id` None: the broker
-    chooses."""
+    """One message of a REST request, checked as far as the request alone allows. With a `queue_id` of None
+    the broker chooses the queue."""
 
     body: bytes
     tag: str = ""
@@ -48,8 +48,8 @@ _COUNTED_BYTES_PER_CALL = 1 << 20
 
 
 def check_values(body: bytes) -> None:
-    """A Problem when a body has more values than MAX_VALUES: JSON is read in one call, which keeps all
-    threads from running, and five million empty lists take two seconds."""
+    """Raise Problem if a body has more values than MAX_VALUES: JSON is parsed in one call, during which no
+    other thread runs. Five million empty lists take two seconds."""
     if (
         _count_with_texts(body, b",", b"[", b"{") > MAX_VALUES
         and _count_outside_texts(body, _TEXT_OR_VALUE, MAX_VALUES) > MAX_VALUES
@@ -105,7 +105,7 @@ def _count_outside_texts(body: bytes, text_or_mark: re.Pattern[bytes], most: int
 
 
 def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
-    """The messages of a request body, and whether they came as a list."""
+    """Return the messages of a body, and True if they came as a list."""
     check_values(body)
     try:
         value = orjson.loads(body)
@@ -128,7 +128,7 @@ _FIELDS = frozenset({"body", "body_encoding", "tag", "keys", "properties", "queu
 
 
 def read_message(value: object, place: str) -> NewMessage:
-    """One message out of JSON; a Problem that names each field that is wrong."""
+    """Return one message from JSON. Raises Problem, which names each wrong field."""
     if not isinstance(value, dict):
         raise Problem("invalid_fields", f"message{place} is not an object")
     wrong = [

@@ -1,11 +1,11 @@
-"""Problem documents (RFC 9457): the one shape of an error in every REST answer, hot or not.
+"""Problem documents (RFC 9457): the format of every error in REST.
 
     {"type": "urn:headpond:problem:topic_not_found", "title": "Topic not found", "status": 404,
      "detail": "topic Orders does not exist", "code": "topic_not_found", "hint": "create it with POST
      /api/v1/topics"}
 
-`code` is for programs and never changes its meaning; `detail` has the facts of this case; `hint` says what to
-do. Neither ever carries a path of the file system or a stack trace.
+`code` is for programs, and its meaning never changes. `detail` has the facts of the case, `hint` what to do.
+None has a path of the file system or a stack trace.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ CODES: dict[str, tuple[int, str, str]] = {
 
 @dataclass
 class Problem(Exception):
-    """An error that is to be answered; `code` is a key of CODES."""
+    """An error for the caller; `code` is a key of CODES."""
 
     code: str
     detail: str = ""
@@ -125,7 +125,7 @@ class Problem(Exception):
         return CODES[self.code][0]
 
     def document(self) -> dict:
-        """The value to be written as JSON."""
+        """Return the value for the JSON of the answer."""
         status, title, hint = CODES[self.code]
         document = {
             "type": f"urn:headpond:problem:{self.code}",
@@ -144,14 +144,15 @@ class Problem(Exception):
 
 
 def unknown_parameters(names: Iterable[str], known: Iterable[str]) -> Problem:
-    """The problem for query parameters that a route does not have; it names them and those that it has."""
+    """Return the problem for query parameters that a route does not have; it has their names and those of the
+    route."""
     named = ", ".join(excerpt(name) for name in sorted(names)[:MAX_NAMED])
     has = ", ".join(sorted(known))
     return Problem("invalid", f"unknown query parameter {named}; this route takes {has or 'none'}")
 
 
 def repeated_parameters(names: Iterable[str]) -> Problem:
-    """The problem for query parameters that take one value and were given several times."""
+    """Return the problem for query parameters that were repeated and may be given once."""
     return Problem(
         "invalid",
         f"query parameter {', '.join(excerpt(name) for name in sorted(names)[:MAX_NAMED])} is given "
@@ -169,7 +170,7 @@ PUT_PROBLEMS = {
 
 
 def problem_of_put(status: PutStatus, message: Message, max_body_bytes: int) -> Problem:
-    """The problem for a message that was not stored; of one that is too large it has the size and the
+    """Return the problem for a message that was not stored; for one that is too large, with its size and the
     limit."""
     code, detail, hint = PUT_PROBLEMS.get(status, "internal"), f"the store answered {status.name}", None
     if status is PutStatus.MESSAGE_ILLEGAL and len(message.body) > max_body_bytes:
@@ -189,7 +190,8 @@ def problem_of_put(status: PutStatus, message: Message, max_body_bytes: int) -> 
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The problem for an error of the tree; anything else is ours and says nothing about the inside."""
+    """Return the problem for an error of broker_store.errors. For any other error it has no internal
+    details."""
     if isinstance(error, Problem):
         return error
     for kind, code in _CODE_OF_ERROR:

@@ -1,12 +1,12 @@
-"""Sends that carry an Idempotency-Key, and what they were answered, for a caller who asks the same again.
+"""Sends with an Idempotency-Key, and their answers for a caller that repeats one.
 
-A caller whose answer was lost repeats its request with the key of the first one: it gets the first one's
-answer and nothing is stored again. While the first is still under way, the repeat waits for it. What was
-refused as a whole is forgotten, since nothing was stored and a repeat may succeed.
+A caller that lost an answer repeats its request with the same key. It gets the first answer, and nothing is
+stored again. If the first request is still in progress, the repeat waits for it. A request that was refused
+as a whole is forgotten, because nothing was stored and a repeat may succeed.
 
-Kept in memory only, for ten minutes and up to MAX_RECEIPTS receipts, the oldest going first: a repeat after
-that, or after a restart, is a new send. That is the promise of every client of this broker (at least once),
-made narrower.
+Keys are kept in memory for ten minutes, up to MAX_RECEIPTS receipts; the oldest are dropped first. A repeat
+after that, or after a restart, is a new send. All clients of this broker have at-least-once delivery; this
+makes duplicates rarer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Place = tuple[str, str, str]
 
 
 def read_key(header: bytes | None) -> str | None:
-    """The value of an Idempotency-Key header; a Problem when it is no short visible text."""
+    """Return the value of an Idempotency-Key header. Raises Problem if it is not a short visible text."""
     if header is None:
         return None
     key = header.decode("latin-1").strip()
@@ -45,7 +45,7 @@ class _Sent:
 
 
 class Repeats:
-    """The keys that were used lately, by caller and topic."""
+    """The recently used keys, by caller and topic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -56,8 +56,8 @@ class Repeats:
     async def once(
         self, caller: str, topic: str, key: str, body: bytes, send: Callable[[], Awaitable[dict]]
     ) -> dict:
-        """The answer of `send`, or that of the same request before. Problem when the key went with another
-        body."""
+        """Return the answer of `send`, or that of an earlier equal request. Raises Problem if the key came
+        with another body."""
         now = self._clock()
         self._forget(lambda sent: sent.until <= now)
         place, digest = (caller, topic, key), hashlib.sha256(body).digest()
