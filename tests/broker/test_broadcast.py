@@ -1,4 +1,4 @@
-"""broker.broadcast: how far each client of a broadcasting group has pulled."""
+"""broker.broadcast: the progress of each client of a broadcasting group."""
 
 from broker_store.broker import broadcast
 from broker_store.broker.broadcast import BroadcastOffsets

@@ -1,4 +1,4 @@
-"""broker.clients: who is connected."""
+"""broker.clients: connected clients."""
 
 import pytest
 

@@ -42,10 +42,10 @@ def test_a_message_waits_in_the_queue_of_its_level(world):
 
 @pytest.mark.parametrize("position", [5, 100_000, (1 << 63) - 1])
 def test_a_position_beyond_the_end_keeps_back_no_message_that_waits(world, position):
-    """It was lowered to the end without a word: what waited never came."""
+    """Once it was lowered to the end, without a log line, and the waiting messages never came."""
     for _ in range(4):
         world.send(2)
-        # The level waits 5 s: of four messages the last three are not due when the last is stored
+        # The level waits 5 s: when the last of four messages is stored, three are not due yet.
         world.now_ms += 2_000
     world.delay.load(f'{{"offsetTable":{{2:{position}}}}}')
     told = world.delay.start()

@@ -1,4 +1,4 @@
-"""broker.filters: what a consumer wants of a topic."""
+"""broker.filters: subscriptions of a consumer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""broker.flow: how long requests may wait, and what is remembered of a refusal."""
+"""broker.flow: how long requests may wait, and the record of refusals."""
 
 from broker_store.broker.flow import Refusals, WaitLimits
 from broker_store.config.broker import BrokerSettings

@@ -1,4 +1,4 @@
-"""broker.half_message: a message as a half, and the copies of a half."""
+"""broker.half_message: a message as a half message, and its copies."""
 
 from broker_store.broker import half_message
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC

@@ -1,4 +1,4 @@
-"""What the broker remembers: where groups stood, who came and went, what was reset."""
+"""broker.history: samples of groups, members that joined or left, resets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.hand_store import Clock, message, opened
 
 @pytest.fixture
 def world(tmp_path):
-    """A store of two queues, and a history whose steps the test takes."""
+    """A store of two queues, and a history whose steps the test makes."""
     clock = Clock()
     with opened(tmp_path / "store", clock) as store:
         for number in range(10):
@@ -83,7 +83,7 @@ def test_the_last_minutes_are_finer_and_what_is_older_is_by_the_minute(world):
     fine = FINE_MS // SAMPLE_MS
     assert set(gaps[-fine:]) == {SAMPLE_MS} and set(gaps[: -fine - 1]) == {WRITE_MS}
     assert {sample.step_ms for sample in found} == {SAMPLE_MS, WRITE_MS}
-    # After a restart what was in memory only is gone, and nothing else.
+    # After a restart only the samples in memory are gone.
     assert [sample.at_ms for sample in world.files.read(every)] == [
         found[0].at_ms + number * WRITE_MS for number in range(steps * SAMPLE_MS // WRITE_MS)
     ]

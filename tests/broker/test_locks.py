@@ -1,4 +1,4 @@
-"""broker.locks: which client of a group holds a queue."""
+"""broker.locks: the client of a group that holds a queue."""
 
 from broker_store.broker.locks import LOCK_LIFE_MS, QueueLocks
 

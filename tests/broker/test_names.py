@@ -1,4 +1,4 @@
-"""broker.names: pages of many names without a walk over all."""
+"""broker.names: pages of many names, without a scan of all."""
 
 import random
 

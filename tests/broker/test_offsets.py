@@ -1,4 +1,4 @@
-"""broker.offsets: what each group has consumed."""
+"""broker.offsets: the progress of each group."""
 
 import pytest
 

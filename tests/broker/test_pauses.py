@@ -1,4 +1,4 @@
-"""The longest time that the event loop did not turn."""
+"""broker.pauses: the longest pause of the event loop."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_what_comes_after_a_long_quiet_is_counted_from_its_first_message():
 
 
 def test_a_tick_samples_what_moved_and_nothing_else():
-    """100,000 topics to which something came once must not cost every tick of the next minutes."""
+    """100,000 topics with one message each must not cost time in each tick of the next minutes."""
     statistics = Statistics(clock=lambda: 0)
     for number in range(1_000):
         statistics.stored(f"t{number}", 1, 10)

@@ -32,7 +32,7 @@ class World:
         self.timer.start(["Orders"])
 
     def restart(self, saved=True):
-        """As after a stop in order, or a kill."""
+        """Restart as after a stop in order, or after a kill."""
         if saved:
             self.timer.capture(ending=True)
             self.store.timer_files.step(0)
@@ -50,7 +50,7 @@ class World:
         return status
 
     def run(self, until_ms: int | None = None) -> None:
-        """Take every step at the time it asked for, up to a time."""
+        """Make each step at the time that the one before returned, up to a time."""
         until_ms = self.now_ms if until_ms is None else until_ms
         for _ in range(20_000):
             due_ms = self.timer.step(self.now_ms)
@@ -197,7 +197,8 @@ def test_many_of_a_second_come_in_the_order_of_their_times_and_in_pieces(world):
         b"%d" % number for number in sorted(range(300), key=lambda number: ((number * 7) % 900, number))
     ]
     assert max(world.store.put_calls[before:]) <= MAX_DELIVERED_PER_STEP
-    # Who has delivered rests for a moment, so that what becomes due meanwhile goes together.
+    # After a delivery there is a short pause, so that messages that become due meanwhile are delivered
+    # together.
     assert world.timer.facts()["late_ms"] < PAUSE_MS
 
 
@@ -285,7 +286,8 @@ def test_an_arrival_is_told_only_when_all_before_it_are_on_the_wheel(world):
     for _ in range(4):
         world.send(TIMER_DELAY_SEC=50)
         assert arrived == [(TIMER_TOPIC, 0)]
-        # One step reads all there is and asks to come again much later: it must be notified of the next.
+        # One step reads all messages and returns a much later time, so it must be notified of the next
+        # message.
         assert world.timer.step(world.now_ms) > world.now_ms
         arrived.clear()
     assert world.timer.facts()["waiting"] == 4
@@ -395,7 +397,8 @@ def test_a_message_beyond_the_window_is_stored_once_more_and_comes_at_its_time()
     world.run(START_MS + 199_999)
     assert world.delivered() == []
     waiting = world.delivered(TIMER_TOPIC, 0)
-    # After 60 s 140 are left and after 120 s 80: too short a rest for a whole window, so half of one.
+    # After 60 s 140 are left and after 120 s 80. The rest is too short for a whole window, so the window is
+    # half.
     assert [message.properties.get("TIMER_ROLL_TIMES") for message in waiting] == [None, "1", "2", "3"]
     assert {message.properties["TIMER_OUT_MS"] for message in waiting} == {str(START_MS + 200_000 - 300)}
     assert world.timer.facts()["waiting"] == 1
@@ -523,7 +526,7 @@ def test_an_idle_timer_notes_nothing(world):
 
 
 def lose_timer_log_at(world, now_ms):
-    """Run to `now_ms`, note how far all is, and remove the files of the timer log."""
+    """Run to `now_ms`, save the progress, and remove the files of the timer log."""
     world.run(now_ms)
     world.timer.capture()
     world.store.timer_files.step(0)
@@ -541,8 +544,8 @@ def test_a_lost_timer_log_is_made_again_without_what_was_delivered(world):
 
 
 def test_what_became_due_while_the_broker_was_down_comes_also_where_the_timer_log_is_lost(world):
-    """The wheel was at the time of the start before the queue was read again, so all that was late counted as
-    delivered."""
+    """Once the wheel was set to the time of the start before the queue was read again, so all late messages
+    counted as delivered."""
     for second in (1, 20, 30, 400):
         world.send(b"%d" % second, TIMER_DELAY_SEC=second)
     lose_timer_log_at(world, START_MS + 5_000)

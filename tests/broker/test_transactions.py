@@ -1,4 +1,4 @@
-"""broker.transactions: halves, words and questions over a store in memory."""
+"""broker.transactions: half messages, their ends and checks, over a store in memory."""
 
 import pytest
 
@@ -30,7 +30,7 @@ class World:
             reserved_ms=72 * 60 * MINUTE,
         )
         self.asked = []
-        self.reads = True  # whether the producers of the group read what they are sent
+        self.reads = True  # True if the producers of the group read what they are sent
         self.transactions.can_ask = lambda group: self.reads or group != "PG"
         self.transactions.ask = lambda asked: self.asked.extend((copy, result) for _, copy, result in asked)
         self.transactions.start()
@@ -60,7 +60,7 @@ class World:
         self.transactions.end(half, committed=False)
 
     def run(self) -> None:
-        """Every step that is due at this moment."""
+        """Make every step that is due now."""
         while (again := self.transactions.step(self.now_ms)) is not None and again <= self.now_ms:
             pass
 
@@ -70,16 +70,16 @@ class World:
         self.run()
 
     def rest(self, milliseconds: int = 1_000) -> None:
-        """Let a round over many halves go on."""
+        """Let a round over many half messages continue."""
         for _ in range(milliseconds // PAUSE_MS):
             self.later(PAUSE_MS)
 
     def keys(self) -> list[str]:
-        """Of the halves that were asked about, in order."""
+        """Return the keys of the half messages that were checked, in order."""
         return [properties.get(copy.properties, properties.UNIQUE_KEY) for copy, _ in self.asked]
 
     def restarted(self) -> "World":
-        """Another broker on the same store, with the offsets that were saved."""
+        """Return another broker on the same store, with the saved offsets."""
         self.transactions.settle(self.store.confirmed)
         return World(self.store, self.offsets)
 
