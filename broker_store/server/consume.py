@@ -67,7 +67,7 @@ BroadcastingClient = tuple[str, str, int, str]
 
 
 class Consume:
-    """The handler of pulls, and the table of parked pulls at work."""
+    """The handler of pulls. It also parks, wakes and ends those that wait."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -86,7 +86,7 @@ class Consume:
         self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
 
     def stop(self) -> None:
-        """Answer all parked pulls: there is no new message."""
+        """Answer all parked pulls, because the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -162,7 +162,7 @@ class Produce:
                 message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True
             )
         elif message.topic == HALF_TOPIC:
-            topic = properties.get(message.properties, properties.REAL_TOPIC)
+            topic = properties.get(message.properties, properties.REAL_TOPIC) or header.topic
             self._group.add(
                 message, self._half_stored, (command, channel, unique_key, queue_id, topic), expires=True
             )

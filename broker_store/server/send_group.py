@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_store.broker import flow
 from broker_store.broker.statistics import Statistics
@@ -38,10 +38,10 @@ MAX_GROUP_MESSAGES = 2_000
 # turns.
 MAX_FILES_S = 0.01
 
-Done = Callable[[Any, PutResult], None]
+Context = TypeVar("Context")  # what a caller of `add` gets back with the result
 # (message, True if its body is a chain of messages, function for the result, its first argument, time of the
 # turn of its arrival or None if it may wait for any time)
-_Entry = tuple[Message, bool, Done, Any, float | None]
+_Entry = tuple[Message, bool, Callable[[Any, PutResult], None], Any, float | None]
 
 # status -> (response code, remark). The four statuses that count as sent have no remark.
 ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
@@ -123,7 +123,13 @@ class SendGroup:
         return len(self._waiting) + self._unanswered
 
     def add(
-        self, message: Message, done: Done, context: Any = None, *, batch: bool = False, expires: bool = False
+        self,
+        message: Message,
+        done: Callable[[Context, PutResult], None],
+        context: Context,
+        *,
+        batch: bool = False,
+        expires: bool = False,
     ) -> None:
         """Store `message` at the end of this turn, then call `done(context, result)`. For a batch its body is
         a chain of messages.

@@ -411,7 +411,7 @@ async def test_reads_with_and_without_messages_and_messages_are_told_apart(harne
 async def test_puts_are_counted_by_how_long_they_took(harness):
     sends = harness.parts.sends
     for took_s in (0.0, 0.004, 0.04, 11.0):
-        sends.add(Message("TopicX", 0, b"x", b"UNIQ_KEY\x01W\x02"), lambda context, result: None)
+        sends.add(Message("TopicX", 0, b"x", b"UNIQ_KEY\x01W\x02"), lambda context, result: None, None)
         harness.now_s += took_s
         sends.flush()
     table = await runtime(harness)

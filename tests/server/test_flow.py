@@ -47,7 +47,7 @@ async def test_sends_that_wait_when_the_page_cache_becomes_busy_are_dropped_and_
     harness.request(310, b"body", **send_fields())
     results = []
     harness.parts.sends.add(
-        produce.Message("Orders", 0, b"patient"), lambda context, result: results.append(result.status)
+        produce.Message("Orders", 0, b"patient"), lambda context, result: results.append(result.status), None
     )
     harness.now_s += 0.02
     harness.store.rejects_sends, harness.store.appender.busy_took_ms = "page_cache_busy", 1_001
