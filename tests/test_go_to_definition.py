@@ -24,6 +24,7 @@ A_SENT_MESSAGE = [
 ]
 A_PULL = [
     ("server/router.py", "self.consume.pull", "server/consume.py"),
+    ("server/consume.py", "pull = check_pull", "server/pull_checks.py"),
     ("server/consume.py", "self._store.reads.get", "engine/read/reads.py"),
     ("engine/read/reads.py", "= read_queue", "kernels/read.py"),
 ]
