@@ -209,7 +209,7 @@ async def test_what_waits_and_a_groups_retries_are_streams():
     sampler._watchers.add(watcher)
     for key in (("waiting", ""), ("group.retries", "billing")):
         sampler.subscribe(watcher, key)
-    await asyncio.gather(*sampler._looks)
+    await asyncio.gather(*sampler._measurements)
     frames = {frame["stream"]: frame["data"] for frame in live.orjson.loads(await watcher.take())}
     assert frames["waiting"]["prepared"]["waiting"] == 3 and frames["group.retries"]["delayed"] == 29
 
