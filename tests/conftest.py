@@ -77,10 +77,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
-    _mark_other_cases_slow(items)
+    # Before most cases are marked: a file with many cheap cases is none of the long ones.
+    long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
+    mark_other_cases_slow(items)
     if not hasattr(config, "workerinput"):
         return  # one process: the order of the command, in which `make watch` has the nearest files first
-    long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
     items.sort(
         key=lambda item: (
             0
@@ -92,7 +93,7 @@ def pytest_collection_modifyitems(config, items):
     )
 
 
-def _mark_other_cases_slow(items):
+def mark_other_cases_slow(items):
     """Mark as slow all cases of a test with the mark `quick(n)`, except `n` that are spread evenly over those
     that are not slow by themselves."""
     cases: dict[str, list[pytest.Item]] = {}
@@ -101,8 +102,8 @@ def _mark_other_cases_slow(items):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for of_test in cases.values():
         (number,) = of_test[0].get_closest_marker("quick").args
-        last = len(of_test) - 1
-        kept = {round(n * last / max(number - 1, 1)) for n in range(min(number, last + 1))}
+        number, last = min(number, len(of_test)), len(of_test) - 1
+        kept = {round(n * last / max(number - 1, 1)) for n in range(number)}
         for place, item in enumerate(of_test):
             if place not in kept:
                 item.add_marker(pytest.mark.slow)

@@ -13,7 +13,7 @@ def kind_of(name: str) -> str:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("block", [2, 5, 512])
+@pytest.mark.parametrize("block", [512, 5, 2])
 def test_names_are_in_order_by_kind_whatever_comes_and_goes(block, monkeypatch):
     monkeypatch.setattr(names_module, "BLOCK", block)
     monkeypatch.setattr(names_module, "MAX_ONE_BY_ONE", 3)

@@ -24,6 +24,7 @@ def tree(directory):
     }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("variant", stores.variants())
 def test_a_dry_run_says_what_a_start_then_does(variant, tmp_path):
     root = stores.unpack_variant(variant, tmp_path)

@@ -33,6 +33,7 @@ def pages() -> list[str]:
     return [route for route in routes() if not route.startswith(REST_OF_PAGES)]
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("route", pages())
 async def test_each_page_refuses_what_it_does_not_take(route, world):  # noqa: F811
     address = world.address(route)

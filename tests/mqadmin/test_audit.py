@@ -72,6 +72,7 @@ def ask(client: Client, door: str, method: str, address: str, fields: dict | Non
     return getattr(client, method)(address, json.dumps(fields or {}), content_type="application/json")
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     "case", DANGEROUS, ids=lambda case: f"{case[1]} {case[2].partition('?')[0]} {case[5]}"
 )

@@ -130,6 +130,7 @@ def test_what_is_not_known_is_called_unknown_and_never_zero(fake_cluster, client
     assert not re.search(r'data-path="queues.0.lag" data-format="count">0<', text)
 
 
+@pytest.mark.quick(15)
 @pytest.mark.parametrize("state", ["starting", "recovering", "failed"])
 @pytest.mark.parametrize("page", STARTING_PAGES)
 def test_until_the_broker_is_up_every_page_says_so(client_of_role, page, state):

@@ -17,6 +17,7 @@ def operations():
     ]
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize(("method", "path"), operations())
 def test_each_route_refuses_what_it_does_not_take(method, path, client_of_role, fake_cluster):
     address = path

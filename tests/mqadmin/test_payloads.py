@@ -190,6 +190,7 @@ def test_no_payload_becomes_markup_on_any_page(client_of_role, monkeypatch):
         assert "49" not in text.partition("{{ 7 * 7 }}")[0][-3:], "a template was rendered"
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("payload", PAYLOADS[:: len(PAYLOADS) // 20])
 def test_what_is_asked_for_comes_back_as_text(fake_cluster, client_of_role, payload):
     client = client_of_role("viewer")

@@ -106,6 +106,7 @@ def test_key_queries_answer_as_the_real_store(with_facts):
         ), fact
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("variant", stores.variants())
 def test_the_log_of_a_crash_variant_ends_where_the_real_store_ended(variant, tmp_path):
     store = ReferenceStore(stores.unpack_variant(variant, tmp_path), stores.SIZES["crash"])
