@@ -4,7 +4,8 @@ A fact is what was measured: a frozen dataclass with slots, declared in the room
 are the names of its JSON, in their order, and None is "not known". A unit stands in a field's name (`_ms`,
 `_bytes`, `_per_s`) or in a comment beside it. A text in its annotation is its description in REST's contract.
 
-A whole number may need 64 bits, so REST gives it as a string; one that is `Small` is a number there.
+A whole number may need 64 bits, so REST gives it as a string; one that is `Small` is a number there. A name
+that Python keeps for itself has an underscore after it, which JSON does not have: `from_` is `from`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 Fact = TypeVar("Fact")
@@ -26,6 +28,11 @@ def fields_of(fact: Any) -> dict[str, Any]:
     """The fields of a fact and their values, which are not copied."""
     fields = small_by_field(type(fact))  # type: ignore[arg-type]  # mypy sees the hash of an object of it
     return {name: getattr(fact, name) for name in fields}
+
+
+def json_name(field: str) -> str:
+    """The name in JSON of a field of facts."""
+    return field.removesuffix("_")
 
 
 @functools.cache
@@ -42,7 +49,7 @@ def _is_small(hint: Any) -> bool:
 def document_of(value: Any) -> Any:
     """Facts as JSON has them: those in a value as dicts, the rest as it is."""
     if dataclasses.is_dataclass(value):
-        return {name: document_of(item) for name, item in fields_of(value).items()}
+        return {json_name(name): document_of(item) for name, item in fields_of(value).items()}
     if isinstance(value, dict):
         return {key: document_of(item) for key, item in value.items()}
     return [document_of(item) for item in value] if isinstance(value, list | tuple) else value
@@ -51,7 +58,8 @@ def document_of(value: Any) -> Any:
 def fact_of(kind: type[Fact], document: dict[str, Any]) -> Fact:
     """The fact whose JSON is `document`, as REST gives it; what the type does not have is left out.
 
-    Raises ValueError when something is missing or of another type.
+    A field that is missing has its default, or is None where it may be. Raises ValueError when another is
+    missing, or one is of another type.
     """
     try:
         return typing.cast(Fact, _read(kind, document))
@@ -79,6 +87,29 @@ def _read(hint: Any, value: Any) -> Any:
         return {key: _read(arguments[1], item) for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint, include_extras=True)
-        fields = [field.name for field in dataclasses.fields(hint)]
-        return hint(**{name: _read(hints[name], value[name]) for name in fields})  # type: ignore[operator]  # a class of facts
+        found = {}
+        for field in dataclasses.fields(hint):
+            name = json_name(field.name)
+            if name in value or not _may_be_missing(field, hints[field.name]):
+                found[field.name] = _read(hints[field.name], value[name])
+            elif field.default is field.default_factory is dataclasses.MISSING:
+                found[field.name] = None
+        return hint(**found)  # type: ignore[operator]  # it is a class
     return int(value) if hint is int else float(value) if hint is float else value
+
+
+def _may_be_missing(field: dataclasses.Field[Any], hint: Any) -> bool:
+    has_default = not (field.default is field.default_factory is dataclasses.MISSING)
+    return has_default or types.NoneType in typing.get_args(hint)
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value with each text in it changed; facts, dicts and lists are copied."""
+    if isinstance(value, str):
+        return change(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {name: with_texts(item, change) for name, item in fields_of(value).items()}
+        return dataclasses.replace(value, **changed)
+    if isinstance(value, dict):
+        return {key: with_texts(item, change) for key, item in value.items()}
+    return [with_texts(item, change) for item in value] if isinstance(value, list) else value

@@ -16,6 +16,7 @@ from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
 from broker_store.engine.status import samples
 from broker_store.engine.status.samples import Sample
 from broker_store.errors import BrokerStoreError
+from broker_store.facts.disk import DiskFacts
 from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.rest.problems import Problem
 from mqadmin import write_routes
@@ -163,11 +164,11 @@ def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
     return fmean(last) < fmean(second) or min(last) == max(last)
 
 
-def refusal_of(disk: dict) -> Refusal | None:
+def refusal_of(disk: DiskFacts) -> Refusal | None:
     """The mark from which sends are refused, of the facts of facts/disk.py."""
-    for mark in disk["marks"]:
-        if mark["what"] == "refused":
-            return Refusal(mark["percent"], mark["is_reached"], mark["at_ms"])
+    for mark in disk.marks:
+        if mark.what == "refused":
+            return Refusal(mark.percent, mark.is_reached, mark.at_ms)
     return None
 
 

@@ -23,11 +23,18 @@ DONE = (
     "broker_store/engine/status/store_facts.py",
     "broker_store/facts/body_view.py",
     "broker_store/facts/bytes",
+    "broker_store/facts/deletion.py",
+    "broker_store/facts/disk.py",
     "broker_store/facts/explain.py",
+    "broker_store/facts/growth.py",
     "broker_store/facts/journey",
     "broker_store/facts/knowing.py",
+    "broker_store/facts/marks.py",
     "broker_store/facts/pointers.py",
+    "broker_store/facts/recoveries.py",
     "broker_store/facts/references.py",
+    "broker_store/facts/starts.py",
+    "broker_store/facts/status.py",
     "broker_store/facts/timeline.py",
     "broker_store/facts/write_path.py",
     "mqadmin/api/groups.py",
@@ -48,15 +55,21 @@ DONE = (
     "mqadmin/views/pipeline/api.py",
     "mqadmin/views/store/bytes",
     "mqadmin/views/store/cache/facts.py",
+    "mqadmin/views/store/disk/api.py",
+    "mqadmin/views/store/disk/facts.py",
+    "mqadmin/views/store/disk/verb.py",
     "mqadmin/views/store/index/slot_watch.py",
     "mqadmin/views/store/journey",
     "mqadmin/views/store/layout/facts.py",
+    "mqadmin/views/store/layout/verb.py",
+    "mqadmin/views/store/recoveries/facts.py",
+    "mqadmin/views/store/recoveries/stream.py",
     "mqadmin/views/store/write/api.py",
     "mqadmin/views/topics.py",
 )
 # What is left in ROOMS. A change that types facts lowers both.
-MAX_DICT_FUNCTIONS = 146
-MAX_STRING_SUBSCRIPTS = 726
+MAX_DICT_FUNCTIONS = 111
+MAX_STRING_SUBSCRIPTS = 467
 # What is asked for by a name that is no fact's: headers, forms, sessions, the environment, settings, schemas.
 NAMED = {
     "GET", "POST", "META", "headers", "environ", "session", "cleaned_data", "options", "DATABASES", "fields",

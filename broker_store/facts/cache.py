@@ -1,12 +1,12 @@
-"""Page cache: which pages of the store's files are in memory, and how far behind the end of the log each
+"""Page cache: which pages of the store's files are in memory, and how far from the end of the log each
 group reads.
 
 A page that is in memory is read at once; one that is not waits for the disk. The system is asked about every
 page of every file (Disk.pages_in_memory) and its answers are folded into cells: the end of the log, where
-writers and most readers are, is in memory, and what nobody touched for long is a hole. Where the system does
-not say, everything of the file is None.
+writers and most readers are, is in memory, and what no process touched for long is a hole. Where the system
+does not say, everything of the file is None.
 
-Nothing of the log is read. A look at 10 GiB takes the system 0.2 s of work, which two threads share unless it
+Nothing of the log is read. A scan of 10 GiB takes the system 0.2 s of work, which two threads share unless it
 is gentle (throttle.py): it is for a thread, and seldom.
 """
 
@@ -33,8 +33,8 @@ from broker_store.units import Moment, Small, fields_of
 
 CELLS = {"commitlog": 128, "index": 128, "consumequeue": 32}  # of a file, at most one a page
 THREADS = 2
-LEAST_SHARED = 4 << 30  # bytes; at less one thread looks, and gently at any size
-MOST_QUEUE_FILES = 5_000  # looked at; what is left out is said
+MIN_SHARED = 4 << 30  # bytes; at less one thread scans; a throttled scan has one at any size
+MAX_QUEUE_FILES = 5_000  # scanned; the answer says how many are left out
 MOST_QUEUES = 4_000  # of groups, whose read position is looked up
 MEMINFO = Path("/proc/meminfo")
 SOURCE = "mincore of a private map of each file; /proc/meminfo"
@@ -93,7 +93,7 @@ class LogEnds:
 
 @dataclass(frozen=True, kw_only=True)  # without slots: classes are made of it and others
 class Residency:
-    """One look at the page cache."""
+    """One scan of the page cache."""
 
     at_ms: Moment
     took_ms: float
@@ -108,7 +108,7 @@ class Residency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a group is the furthest behind. It stands where its next message lies: at the end of the log when
+    """Where a group lags most. It stands where its next message lies: at the end of the log when
     it has read everything."""
 
     group: str
@@ -117,6 +117,10 @@ class Place:
     topic: str  # the queue with that place
     queue_id: Small
     behind_bytes: int
+
+
+# kind, topic, queue id, number of the first byte, size, path
+_Listed = tuple[str, str, int | None, int | None, int, Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,21 +142,21 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> Residency:
     """A scan of all files. `wrote` is the end of the log where it is known; else it is searched for."""
     at_ms, began = int(time.time() * 1000), time.perf_counter()
     log = store.log_files()
-    listed = [("commitlog", "", None, base, size, path) for base, size, path in log]
+    listed: list[_Listed] = [("commitlog", "", None, base, size, path) for base, size, path in log]
     listed += [("index", "", None, None, size, path) for size, path in store.index_paths()]
-    queue_files = [
+    queue_files: list[_Listed] = [
         ("consumequeue", topic, queue_id, base, size, path)
         for topic, queue_id, base, size, path in store.queue_paths()
     ]
-    left_out = max(0, len(queue_files) - MOST_QUEUE_FILES)
-    listed += queue_files[:MOST_QUEUE_FILES]
-    if throttle.current() is not None or sum(size for *_, size, _ in listed) < LEAST_SHARED:
+    left_out = max(0, len(queue_files) - MAX_QUEUE_FILES)
+    listed += queue_files[:MAX_QUEUE_FILES]
+    if throttle.current() is not None or sum(size for *_, size, _ in listed) < MIN_SHARED:
         looked = [_look(store.disk, *each) for each in listed]
     else:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:
             looked = list(threads.map(lambda each: _look(store.disk, *each), listed))
     files = [file for file in looked if file is not None]
-    reason = f"{left_out:,} files of queues were left out; {MOST_QUEUE_FILES:,} are looked at"
+    reason = f"{left_out:,} files of queues were left out; {MAX_QUEUE_FILES:,} are scanned"
     return Residency(
         at_ms=at_ms,
         took_ms=(time.perf_counter() - began) * 1000,
@@ -222,18 +226,18 @@ def shown(picture: Residency, queue_files: int, topic: str | None = None) -> dic
 
 
 def of_files(store: StoreDirectory, queue_files: int, topic: str | None = None) -> ResidencyOfFiles:
-    """A look at a store without its broker, shown as `shown` says."""
+    """A scan of a store without its broker, shown as `shown` says."""
     picture = residency(store)
     places, _ = read_positions(store, store.group_offsets(), picture.log.wrote)
     return ResidencyOfFiles(**shown(picture, queue_files, topic), groups=places)
 
 
 def _total(files: list[CachedFile]) -> CachedTotal:
-    resident = [file.resident_bytes for file in files]
+    resident = [file.resident_bytes for file in files if file.resident_bytes is not None]
     return CachedTotal(
         files=len(files),
         bytes=sum(file.size for file in files),
-        resident_bytes=None if None in resident else sum(resident),
+        resident_bytes=sum(resident) if len(resident) == len(files) else None,
     )
 
 
@@ -254,7 +258,7 @@ def memory(disk: Disk) -> Memory:
 
 
 def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> tuple[list[Place], bool]:
-    """The place of each group, the furthest behind first, and whether all queues were looked at."""
+    """The place of each group, the one that lags most first, and whether all queues were read."""
     found: dict[str, Place] = {}
     queues: dict[tuple[str, int], QueueUnits] = {}
     looked = 0

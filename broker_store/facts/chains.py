@@ -25,7 +25,7 @@ from broker_store.kernels import slots as kernels
 from broker_store.throttle import pause
 from broker_store.units import Moment, Small
 
-LONGEST = 10  # chains that are looked at one by one
+LONGEST = 10  # chains that are read one by one
 LOOKED_AT = 1_000  # entries of such a chain, the newest
 HASHES = 3  # of a chain, the commonest, whose key is looked up in the log
 BROKEN = 1_000  # chains that are not whole and are followed
@@ -52,9 +52,19 @@ class LongChain:
     entries: int
     looked_at: int  # of these, the newest
     foreign: int  # entries with another hash than the commonest
-    foreign_share: float | None  # 0 to 1: of those looked at
+    foreign_share: float | None  # 0 to 1: of those read
     hashes: int
     keys: list[ChainKey]  # the commonest hashes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainLengths:
+    """The chains of some lengths, in entries."""
+
+    from_: int
+    to: int
+    slots: Small  # that have such a chain
+    expected: float  # that would with an even hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +87,7 @@ class Chains:
     touched_by_hit: float | None
     even_touched_by_hit: float | None
     touched_by_miss: float
-    # {"from", "to", "slots", "expected"}: chains of these lengths. `from` can be no field of a class.
-    lengths: list[dict[str, float]]
+    lengths: list[ChainLengths]
     longest: list[LongChain]
     broken: int  # chains that are not whole
     unreachable: int  # entries that no lookup reaches
@@ -91,16 +100,16 @@ def chains(directory: StoreDirectory, name: str) -> Chains:
     began = time.perf_counter()
     with directory.open_index(name) as (reader, geometry):
         header = index_file.decode_header(reader.read(0, HEADER.size))
-        behind = bounded_count(header, geometry)
-        walk = _Walk(reader, geometry, behind)
+        end = bounded_count(header, geometry)
+        walk = _Walk(reader, geometry, end)
         newer = walk.compare(newer_below=geometry.entries)
         now = index_file.decode_header(reader.read(0, HEADER.size))
         moving = now.count != header.count
         if newer and not moving:
-            walk.compare(newer_below=behind)  # nobody fills the file, so these are wrong
+            walk.compare(newer_below=end)  # nothing fills the file, so these are wrong
         walk.gather()
         unreachable, looped, followed = walk.follow_broken()
-        longest = [_chain(directory, reader, geometry, behind, slot, length) for length, slot in walk.longest]
+        longest = [_chain(directory, reader, geometry, end, slot, length) for length, slot in walk.longest]
     entries, squares = walk.sums[kernels.G_ENTRIES], walk.sums[kernels.G_SQUARES]
     slots, broken = geometry.slots, walk.sums[kernels.G_BROKEN]
     return Chains(
@@ -108,7 +117,7 @@ def chains(directory: StoreDirectory, name: str) -> Chains:
         at_ms=int(time.time() * 1000),
         took_ms=(time.perf_counter() - began) * 1e3,
         slots=slots,
-        entries=behind - FIRST_ENTRY,
+        entries=end - FIRST_ENTRY,
         max_entries=geometry.entries - FIRST_ENTRY,
         moving=moving,
         used=walk.sums[kernels.G_USED],
@@ -118,7 +127,7 @@ def chains(directory: StoreDirectory, name: str) -> Chains:
         touched_by_hit=squares / entries if entries else None,
         even_touched_by_hit=1 + (entries - 1) / slots if entries else None,
         touched_by_miss=entries / slots,
-        lengths=list(_lengths(walk.buckets, entries, slots)),
+        lengths=_lengths(walk.buckets, entries, slots),
         longest=longest,
         broken=broken,
         unreachable=unreachable,
@@ -130,12 +139,12 @@ def chains(directory: StoreDirectory, name: str) -> Chains:
 class _Walk:
     """One pass over the entries, one over the slots, and what the table says then."""
 
-    def __init__(self, reader: Reader, geometry: IndexGeometry, behind: int):
-        self._reader, self._geometry, self._behind = reader, geometry, behind
+    def __init__(self, reader: Reader, geometry: IndexGeometry, end: int):
+        self._reader, self._geometry, self._end = reader, geometry, end
         self._table = np.zeros(geometry.slots, dtype=np.int64)
         self._piece = np.empty(PIECE_BYTES, dtype=np.uint8)
         words = np.zeros(3, dtype=np.int64)
-        for first, count in self._pieces(FIRST_ENTRY, behind, ENTRY.size, geometry.entry_at):
+        for first, count in self._pieces(FIRST_ENTRY, end, ENTRY.size, geometry.entry_at):
             kernels.add_to_chains(
                 self._piece.ctypes.data,
                 first,
@@ -164,7 +173,7 @@ class _Walk:
         for first, count in self._pieces(0, self._geometry.slots, SLOT.size, self._geometry.slot_at):
             table = self._table.ctypes.data
             kernels.compare_slots(
-                self._piece.ctypes.data, first, count, self._behind, newer_below, table, words.ctypes.data
+                self._piece.ctypes.data, first, count, self._end, newer_below, table, words.ctypes.data
             )
         return int(words[kernels.W_NEWER])
 
@@ -193,7 +202,7 @@ class _Walk:
             length = int(self._table[slot]) & 0x7FFFFFFF
             reached = 0
             previous = None
-            for number, entry in follow(self._reader, self._geometry, slot, self._behind):
+            for number, entry in follow(self._reader, self._geometry, slot, self._end):
                 steps += 1
                 reached += entry.key_hash >= 0 and entry.key_hash % self._geometry.slots == slot
                 previous = (number, entry.previous)
@@ -204,23 +213,21 @@ class _Walk:
         return unreachable, looped, len(self._broken) == self.sums[kernels.G_BROKEN]
 
 
-def follow(
-    reader: Reader, geometry: IndexGeometry, slot: int, behind: int
-) -> Iterator[tuple[int, IndexEntry]]:
-    """(number, entry) of a slot's chain below `behind`, newest first, as long as it descends.
+def follow(reader: Reader, geometry: IndexGeometry, slot: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
+    """(number, entry) of a slot's chain below `end`, newest first, as long as it descends.
 
     While a writer adds to the file its slots name newer entries: those are passed over. Where no writer runs,
     a slot that names an entry which the header does not count leads nowhere, as for a lookup.
     """
     number = index_file.decode_slot(reader.read(geometry.slot_at(slot), SLOT.size))
-    if number >= behind:
+    if number >= end:
         now = bounded_count(index_file.decode_header(reader.read(0, HEADER.size)), geometry)
-        top = geometry.entries if now > behind else behind
+        top = geometry.entries if now > end else end
     else:
-        top = behind
+        top = end
     while 0 < number < top:
         entry = index_file.decode_entry(reader.read(geometry.entry_at(number), ENTRY.size))
-        if number < behind:
+        if number < end:
             yield number, entry
         if entry.previous >= number:
             return
@@ -228,13 +235,13 @@ def follow(
 
 
 def _chain(
-    directory: StoreDirectory, reader: Reader, geometry: IndexGeometry, behind: int, slot: int, length: int
+    directory: StoreDirectory, reader: Reader, geometry: IndexGeometry, end: int, slot: int, length: int
 ) -> LongChain:
     """One long chain: whose entries it holds. Foreign ones have another hash than most of what was looked
     at."""
     hashes: Counter[int] = Counter()
     newest: dict[int, int] = {}
-    for number, (_, entry) in enumerate(follow(reader, geometry, slot, behind)):
+    for number, (_, entry) in enumerate(follow(reader, geometry, slot, end)):
         if number == LOOKED_AT:
             break
         hashes[entry.key_hash] += 1
@@ -268,7 +275,7 @@ def _key_of(directory: StoreDirectory, log_offset: int, hashed: int, entries: in
     return found
 
 
-def _lengths(buckets: list[int], entries: int, slots: int) -> Iterator[dict[str, float]]:
+def _lengths(buckets: list[int], entries: int, slots: int) -> list[ChainLengths]:
     """Slots by the length of their chain, and how many an even hash would give: one by one to somewhat beyond
     the mean, then in ranges that double."""
     mean = entries / slots
@@ -287,12 +294,11 @@ def _lengths(buckets: list[int], entries: int, slots: int) -> Iterator[dict[str,
             if high < kernels.EXACT
             else buckets[kernels.EXACT + (low // kernels.EXACT).bit_length() - 1]
         )
-        found.append(
-            {"from": low, "to": high, "slots": have, "expected": _expected(low, high, entries, slots)}
-        )
-    while len(found) > 1 and not found[-1]["slots"] and found[-1]["expected"] < SMALL:
+        expected = _expected(low, high, entries, slots)
+        found.append(ChainLengths(from_=low, to=high, slots=have, expected=expected))
+    while len(found) > 1 and not found[-1].slots and found[-1].expected < SMALL:
         found.pop()
-    yield from found
+    return found
 
 
 def _expected(low: int, high: int, entries: int, slots: int) -> float:
@@ -321,7 +327,7 @@ def _findings(
     if count > geometry.entries:
         yield (
             f"The header counts {count - FIRST_ENTRY:,} entries, the file has room for "
-            f"{geometry.entries - FIRST_ENTRY:,}; those were looked at."
+            f"{geometry.entries - FIRST_ENTRY:,}; those were read."
         )
     if wrong:
         yield f"{wrong:,} {'entry has' if wrong == 1 else 'entries have'} a negative hash, which no key has."

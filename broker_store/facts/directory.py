@@ -1,4 +1,4 @@
-"""A store directory looked at from outside: its files, positions, index and bytes.
+"""A store directory read from outside: its files, positions, index and bytes.
 
 For `manage.py store --store DIR`, also on a store that Apache's broker made, and for pages of the store of
 this process: everything is positional reading through the engine's disk, nothing is locked or written. What a
@@ -17,13 +17,12 @@ from typing import TypeVar
 from broker_store.engine.config_files import read_sound
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.status.file_facts import kept_facts
+from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.status.store_facts import IndexFileHeader, StoreFile
 from broker_store.errors import DamagedStoreError, FormatError, NotFoundError, StoreError
 from broker_store.facts.queue_units import QueueUnits
 from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record, timer_log
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.units import fields_of
 
 # A StoreFile, or one with more fields
 File = TypeVar("File", bound=StoreFile)
@@ -58,52 +57,23 @@ class StoreDirectory:
         if not self._is_directory(self.log_directory):
             raise StoreError(f"{self.root} is no store: it has no directory commitlog")
 
-    def status(self) -> dict:
-        """What `store status` shows."""
-        log = list(self._log_files())
-        end = self.log_end()
-        stamps = self.checkpoint()
-        return {
-            "store": str(self.root),
-            "state": "not closed orderly, or in use" if self.disk.exists(self.root / "abort") else "closed",
-            "positions": {
-                "min": log[0][0] if log else 0,
-                "wrote": end,
-                "checkpoint": stamps
-                and {
-                    "physic_ms": stamps.physic_msg_timestamp,
-                    "logics_ms": stamps.logics_msg_timestamp,
-                    "index_ms": stamps.index_msg_timestamp,
-                },
-            },
-            "commit_log_files": len(log),
-            "queues": len(list(self._queues())),
-            "index_files": len(self._index_names()),
-            "lost_and_found": fields_of(kept_facts(self.disk, self.root)),
-            "sizes": {
-                "mapped_file_size_commit_log": log[0][1] if log else None,
-                "allocated_bytes": sum(file.allocated for file in self.files()),
-            },
-        }
-
-    def sizes(self) -> dict[str, int]:
-        """The settings that say how long the files are, as the files themselves have it; what has no file is
-        left out."""
-        found = {}
+    def sizes(self) -> FileSizes:
+        """The settings for the length of files, as the files themselves have it; None of what has no file."""
         logs = [size for _, size, _ in self._log_files() if size]
         queues = [
             self.disk.size_of(directory / name)
             for _, _, directory in self._queues()
             for name in self._numbered(directory)[:1]
         ]
-        if logs:
-            found["mapped_file_size_commit_log"] = _commonest(logs)
-        if queues := [size for size in queues if size]:
-            found["mapped_file_size_consume_queue"] = _commonest(queues)
+        newest = None
         for _, _, shape in self._index_files():
-            if shape is not None:
-                found |= {"max_hash_slot_num": shape.slots, "max_index_num": shape.entries}
-        return found
+            newest = shape or newest
+        return FileSizes(
+            mapped_file_size_commit_log=_commonest(logs),
+            mapped_file_size_consume_queue=_commonest([size for size in queues if size]),
+            max_hash_slot_num=None if newest is None else newest.slots,
+            max_index_num=None if newest is None else newest.entries,
+        )
 
     def files(self) -> list[StoreFile]:
         """Every mapped file: the shape of the engine's, in which what only the process knows that writes them
@@ -124,13 +94,17 @@ class StoreDirectory:
                 wrote = 0 if queue_end is None else min(max(queue_end - base, 0), size)
                 files.append(self._file("consumequeue", path, base, size, wrote, topic, queue_id))
         for path, header, shape in self._index_files():
-            count = None if shape is None else min(max(header.count, index_file.FIRST_ENTRY), shape.entries)
-            wrote = None if shape is None else shape.entry_at(count)
-            found = self._file("index", path, header.begin_offset, self.disk.size_of(path), wrote)
-            if shape is not None:
-                found = replace(found, state="full" if count >= shape.entries else "writing")
-            times = {"first_ms": header.begin_timestamp or None, "last_ms": header.end_timestamp or None}
-            files.append(replace(found, **times))
+            size, base = self.disk.size_of(path), header.begin_offset
+            if shape is None:
+                found = self._file("index", path, base, size, None)
+            else:
+                count = min(max(header.count, index_file.FIRST_ENTRY), shape.entries)
+                found = replace(
+                    self._file("index", path, base, size, shape.entry_at(count)),
+                    state="full" if count >= shape.entries else "writing",
+                )
+            times = header.begin_timestamp or None, header.end_timestamp or None
+            files.append(replace(found, first_ms=times[0], last_ms=times[1]))
         return sorted(
             files,
             key=lambda file: (
@@ -158,7 +132,7 @@ class StoreDirectory:
         )
 
     def _units_in(self, path: Path, size: int) -> int:
-        """How many units a file begins with, by halving: behind the last there is nothing but zeros."""
+        """How many units a file begins with, by binary search: after the last there are only zeros."""
         with self.disk.open_reader(path) as reader:
             low, high = 0, size // queue_unit.SIZE
             while low < high:
@@ -187,7 +161,7 @@ class StoreDirectory:
         timed = []
         for file in files:
             first_ms, last_ms = file.first_ms, file.last_ms
-            if file.kind == "commitlog" and file.wrote:
+            if file.kind == "commitlog" and file.wrote and file.base is not None:
                 first_ms, last_ms = first_of(file.base), first_of(file.base + file.size) or last_ms
             elif file.kind == "consumequeue" and file.wrote:
                 first_ms, last_ms = (
@@ -198,7 +172,7 @@ class StoreDirectory:
         return timed
 
     def _unit_ms(self, file: StoreFile, at: int) -> int | None:
-        path = self.root / "consumequeue" / file.topic / str(file.queue_id) / file.name
+        path = self.root / "consumequeue" / (file.topic or "") / str(file.queue_id) / file.name
         try:
             with self.disk.open_reader(path) as reader:
                 raw = reader.read(at, queue_unit.SIZE)
@@ -229,10 +203,10 @@ class StoreDirectory:
             found.append(
                 IndexFileHeader(
                     name=path.name,
-                    slots=shape and shape.slots,
+                    slots=None if shape is None else shape.slots,
                     slots_used=header.slots_used,
                     entries=header.count - 1,
-                    max_entries=shape and shape.entries,
+                    max_entries=None if shape is None else shape.entries,
                     begin_ms=header.begin_timestamp or None,
                     end_ms=header.end_timestamp or None,
                     begin_offset=header.begin_offset,
@@ -242,7 +216,7 @@ class StoreDirectory:
         return found
 
     def log_end(self) -> int:
-        """Where the first place is at which no record or blank begins, looked for from the last file that
+        """Where the first place is at which no record or blank begins, searched from the last file that
         begins with one."""
         files = list(self._log_files())
         for base, size, path in reversed(files):
@@ -399,7 +373,10 @@ class StoreDirectory:
             _, table, _ = config_json.read_table(text, "offsetTable")
             for key, queues in table.items():
                 topic, _, group = str(key).partition("@")
-                found.setdefault(group, {})[topic] = config_json.int_keys(queues, str(key))
+                offsets = config_json.int_keys(queues, str(key))
+                found.setdefault(group, {})[topic] = {
+                    queue: at for queue, at in offsets.items() if type(at) is int
+                }
         except FormatError as error:
             raise DamagedStoreError(str(error), file=f"config/{OFFSETS_FILE}") from error
         return found
@@ -452,13 +429,13 @@ class StoreDirectory:
             return self.disk.is_directory(path)
         except StoreError as error:
             raise StoreError(
-                f"{error}; look at the store as the user that owns it, or let this user read and "
+                f"{error}; read the store as the user that owns it, or let this user read and "
                 f"enter {path.parent}"
             ) from error
 
 
-def _commonest(sizes: list[int]) -> int:
-    return max(set(sizes), key=sizes.count)
+def _commonest(sizes: list[int]) -> int | None:
+    return max(set(sizes), key=sizes.count, default=None)
 
 
 def _usual_geometry(size: int) -> IndexGeometry | None:

@@ -1,4 +1,4 @@
-"""The race behind the end of the log: how far each step has come, in bytes and in the age of the first record
+"""The steps after the end of the log: how far each step has come, in bytes and in the age of the first record
 it lacks.
 
 The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one
@@ -27,15 +27,15 @@ SINKS = {
     "flushed": "Flushed",
     "checkpoint_position": "Checkpoint",
 }
-# What the files alone tell apart; how far the log was confirmed and synced only the process knew that wrote
+# What the files alone show; how far the log was confirmed and synced only the process knew that wrote
 # it.
 FILE_SINKS = {"queues": "Queues", "index": "Index", "checkpoint_position": "Checkpoint"}
-# What is named when it is the slowest. The checkpoint is behind by its nature: it is set twice a minute.
+# What is named when it is the slowest. The checkpoint lags by its nature: it is set twice a minute.
 _RUNNERS = ("confirmed", "dispatched", "flushed")
 _WHY = {
     "confirmed": "records are shown and acknowledged only when they are on the disk",
     "dispatched": "until then a message is stored but can be neither pulled nor found by its key",
-    "flushed": "a power cut could take what lies behind it",
+    "flushed": "a power cut could take what lies after it",
 }
 
 
@@ -54,7 +54,7 @@ class Race:
 
     end: int | None  # a log offset
     sinks: dict[str, Sink]  # by their names in SINKS, or in FILE_SINKS
-    slowest: str | None  # the name of one of _RUNNERS; None when none is behind
+    slowest: str | None  # the name of one of _RUNNERS; None when none lags
     sentence: str
     index_rebuild: dict[str, Any] | None  # MessageStore.rebuild_state() while it runs
 
@@ -118,7 +118,7 @@ def of(store: MessageStore) -> Race:
 
 
 def of_files(directory: StoreDirectory) -> Race:
-    """The race as a store's files have it, before any start has mended them.
+    """The race as a store's files have it, before any start has repaired them.
 
     Queues and index stand at the end of the newest record that they name, the checkpoint at the first record
     that is younger than its oldest stamp. `behind_ms` is the time from the first record that a sink lacks to
@@ -230,7 +230,7 @@ def flushing(snapshot: Snapshot, *, interval_ms: int, sync_us: Histogram, round:
 
 
 def _slowest(sinks: dict[str, Sink]) -> str | None:
-    """The one of the runners that is furthest behind; None when none is, or nothing is known."""
+    """The runner that lags most; None when none does, or nothing is known."""
     behind = [name for name in _RUNNERS if sinks[name].behind_bytes]
     return (
         max(behind, key=lambda name: (sinks[name].behind_ms or 0, sinks[name].behind_bytes))

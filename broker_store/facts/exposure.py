@@ -22,7 +22,7 @@ from broker_store.formats import record
 from broker_store.units import Moment, fields_of
 
 REPORTS_LOOKED_AT = 5
-LEAST_SCANNED_BYTES = 1 << 20  # less is over too soon to tell a rate
+LEAST_SCANNED_BYTES = 1 << 20  # less is over too soon to give a rate
 _RUNS = "What a crash at this moment would take, and what the start after it would do."
 _CLOSED = (
     "The store was closed in order: everything is on the disk, and a start reads only the end of its log."
@@ -31,7 +31,7 @@ _CRASHED = (
     "The store was not closed in order, or its broker runs: this is what a start would do with the files "
     "as they are."
 )
-_UNKNOWN_RATE = "no start that is remembered has read enough of a log to tell how fast this machine does"
+_UNKNOWN_RATE = "no start that is remembered has read enough of a log to show how fast this machine does"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,13 +218,15 @@ def _first_stored_ms(directory: StoreDirectory, base: int) -> int | None:
 
 
 def restart(start: Start | None, log_end: int | None, rate: ScanRate) -> Restart:
-    """How much such a start reads, and how long it takes as far as earlier ones tell."""
+    """How much such a start reads, and how long it takes as far as earlier ones show."""
     rescan = None if start is None or log_end is None else max(0, log_end - start.position)
-    known = rescan is not None and rate.bytes_per_s is not None
+    estimated_ms = None
+    if rescan is not None and rate.bytes_per_s is not None and rate.other_ms is not None:
+        estimated_ms = round(rescan / rate.bytes_per_s * 1000 + rate.other_ms)
     return Restart(
         rescan_bytes=rescan,
         log_end=log_end,
-        estimated_ms=round(rescan / rate.bytes_per_s * 1000 + rate.other_ms) if known else None,
+        estimated_ms=estimated_ms,
         **fields_of(rate),
     )
 
@@ -233,7 +235,7 @@ def scan_rate(found: Iterable[dict]) -> ScanRate:
     """How fast the last starts read their logs, and what the other steps of the newest of them took."""
     scans, other_ms = [], None
     for report in found:
-        # A dry run reads what is in memory by then, and a start to look at copies what it changes.
+        # A dry run reads what is in memory by then, and a start for inspection copies what it changes.
         if report.get("purpose") != "start" or report["state"] != "done":
             continue
         steps = [step for step in report["steps"] if step["name"] == SCAN and step["duration_ms"]]

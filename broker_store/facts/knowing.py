@@ -19,6 +19,7 @@ runs, or of which nothing else is known; the dashboard has one that asks its bro
 from __future__ import annotations
 
 import bisect
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -129,20 +130,19 @@ class FromFiles:
         used = [file for file in files if self._unit(file[2], 0).size > 0]
         if not used:
             return files[0][0] // UNIT, files[0][0] // UNIT
-        base, size, path = used[-1]
-        end = base // UNIT + bisect.bisect_left(
-            range(size // UNIT), True, key=lambda unit: self._unit(path, unit).size <= 0
+        last_base, last_size, last = used[-1]
+        end = last_base // UNIT + bisect.bisect_left(
+            range(last_size // UNIT), True, key=lambda unit: self._unit(last, unit).size <= 0
         )
         for base, size, path in used:
             units = min(size // UNIT, end - base // UNIT)
-            first = bisect.bisect_left(
-                range(units), True, key=lambda unit, path=path: self._is_alive(path, unit, low_offset)
-            )
+            is_alive = functools.partial(self._is_alive, path, low_offset)
+            first = bisect.bisect_left(range(units), True, key=is_alive)
             if first < units:
                 return base // UNIT + first, end
         return end, end
 
-    def _is_alive(self, path: Path, unit: int, low_offset: int) -> bool:
+    def _is_alive(self, path: Path, low_offset: int, unit: int) -> bool:
         found = self._unit(path, unit)
         return not found.is_pre_blank and found.log_offset >= low_offset
 

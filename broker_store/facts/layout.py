@@ -1,6 +1,6 @@
 """Interleaving: how the messages of a topic lie in the commit log, and what it costs to read them again.
 
-All topics are written into one log, each message behind the one that came before it. Who reads one queue
+All topics are written into one log, each message after the one that came before it. Who reads one queue
 jumps over what the others wrote, and the disk and the page cache move whole pages: so a replay may read many
 bytes for each that it delivers.
 
@@ -11,13 +11,14 @@ time of a few records when a time is asked for. What a replay would cost is coun
 * read-ahead: each block of 128 KiB, as Linux reads ahead by default, that has such a page is read once.
 
 A jump is what lies in the log between the end of a message and the beginning of the next of its queue; 0 are
-neighbours. Queues are looked at whole up to a number of units, then the beginning of each. Any thread;
+neighbours. Queues are scanned whole up to a number of units, then the beginning of each. Any thread;
 `stopped` is asked between pieces.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import heapq
 import time
 from collections import Counter
@@ -35,15 +36,15 @@ from broker_store.formats import queue_unit, record
 from broker_store.formats.queue_unit import QueueUnit
 from broker_store.kernels import layout as k
 from broker_store.throttle import pause
-from broker_store.units import Moment, Small
+from broker_store.units import Moment, Small, fields_of
 
 CELLS = 240  # of a picture of one topic
 CELLS_OF_EACH = 96  # of a picture in a table
 READ_AHEAD = 128 << 10
 MOST_UNITS = 4_000_000  # of a look: about a second
 MOST_SECONDS = 5.0
-MOST_TOPICS = 2_000  # of which each is looked at by itself
-MOST_LOG_BYTES = 256 << 30  # looked at: a byte a page of it is held
+MOST_TOPICS = 2_000  # of which each is scanned by itself
+MOST_LOG_BYTES = 256 << 30  # scanned: a byte a page of it is held
 MODEL = (
     "each page of 4 KiB is read once; with read-ahead each block of 128 KiB; pages that are in memory "
     "cost nothing"
@@ -77,7 +78,7 @@ class StartFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpan:
-    """The part of the log that was looked at."""
+    """The part of the log that was scanned."""
 
     begin: int  # log offsets
     end: int
@@ -221,7 +222,7 @@ class Layout:
         self._asked = time.perf_counter() - self._began
 
     def beginning(self, start: Start) -> Layout:
-        """Another look at the same moment, with another start and time of its own: what is in memory is not
+        """Another scan at the same moment, with another start and time of its own: what is in memory is not
         asked again."""
         other = copy.copy(self)
         other._start, other._began = start, time.perf_counter() - self._asked
@@ -246,7 +247,7 @@ class Layout:
         if not queues:
             raise NotFoundError(f"there is no queue of {', '.join(topics)[:200] or 'any topic'} in the store")
         laid = self._look(queues, CELLS, MOST_UNITS)
-        return LayoutOfTopics(**self._facts(), topics=topics, **laid)
+        return LayoutOfTopics(**fields_of(self._facts()), topics=topics, **fields_of(laid))
 
     def of_each(self) -> LayoutOfEach:
         """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than
@@ -264,15 +265,15 @@ class Layout:
                 gone += 1  # the topic was deleted since
                 continue
             queues = [(topic, queue_id) for queue_id in sorted(topics[topic])]
-            each.append(TopicLayout(topic=topic, **self._look(queues, CELLS_OF_EACH, most)))
+            each.append(TopicLayout(topic=topic, **fields_of(self._look(queues, CELLS_OF_EACH, most))))
         each.sort(key=lambda one: (-one.pages.bytes, one.topic))
         lacking, left_out = sum(not one.complete for one in each), len(topics) - gone - len(each)
-        reasons = [f"{lacking:,} of {len(each):,} topics were not looked at whole"] * (lacking > 0) + [
+        reasons = [f"{lacking:,} of {len(each):,} topics were not scanned whole"] * (lacking > 0) + [
             f"{left_out:,} topics were left out; those with most "
-            f"{'files' if self._messages_in is None else 'messages'} are looked at"
+            f"{'files' if self._messages_in is None else 'messages'} are scanned"
         ] * (left_out > 0)
         return LayoutOfEach(
-            **self._facts(), items=each, complete=not reasons, reason="; ".join(reasons) or None
+            **fields_of(self._facts()), items=each, complete=not reasons, reason="; ".join(reasons) or None
         )
 
     def _largest(self, topics: dict[str, Counter[int]]) -> list[str]:
@@ -286,20 +287,18 @@ class Layout:
             }
         return heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-size[topic], topic))
 
-    def _facts(self) -> dict[str, object]:
-        """The fields of LookFacts."""
-        return {
-            "at_ms": self._at_ms,
-            "took_ms": (time.perf_counter() - self._began) * 1000,
-            "source": SOURCE,
-            "model": MODEL,
-            "log": LogSpan(begin=self._begin, end=self._end, file_bytes=self._file_bytes, cut=self._cut),
-            "start": self._start.describe(),
-            "cold_rate": self._cold_rate,
-        }
+    def _facts(self) -> LookFacts:
+        return LookFacts(
+            at_ms=self._at_ms,
+            took_ms=(time.perf_counter() - self._began) * 1000,
+            source=SOURCE,
+            model=MODEL,
+            log=LogSpan(begin=self._begin, end=self._end, file_bytes=self._file_bytes, cut=self._cut),
+            start=self._start.describe(),
+            cold_rate=self._cold_rate,
+        )
 
-    def _look(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> dict[str, object]:
-        """The fields of Laid."""
+    def _look(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> Laid:
         words = Words(k.Y_WORDS)
         span = max(1, self._end - self._begin)
         cells = Words(min(cell_count, span))
@@ -315,7 +314,7 @@ class Layout:
             len(cells.array),
         )
         words[k.Y_BLOCK_PAGES] = READ_AHEAD // PAGE
-        jumps, reason = [], "the log is longer than is looked at" if self._cut else None
+        jumps, reason = [], "the log is longer than what is scanned" if self._cut else None
         share = max(1, most // len(queues))
         for topic, queue_id in queues:
             units = self._store.queue_units(topic, queue_id)
@@ -333,10 +332,10 @@ class Layout:
         if start.log_offset is not None:
             return units.first_at(start.log_offset)
         if start.time_ms is not None:
-            return units.search(lambda unit: self._is_from(unit, start.time_ms))
+            return units.search(functools.partial(self._is_from, start.time_ms))
         return units.first
 
-    def _is_from(self, unit: QueueUnit, time_ms: int) -> bool:
+    def _is_from(self, time_ms: int, unit: QueueUnit) -> bool:
         """Whether the unit's message was stored at a time or later. One whose record is gone was stored
         earlier."""
         if unit.is_pre_blank or not self._begin <= unit.log_offset < self._end:
@@ -371,46 +370,45 @@ class Layout:
             if done < count:
                 return jumps, None
             left -= count
-            if count < len(piece) // UNIT and queue_unit.decode(piece, count * UNIT).is_data:
-                return jumps, f"of each queue the first {most:,} messages are looked at"
+            if count < len(piece) // UNIT and queue_unit.decode(piece.data, count * UNIT).is_data:
+                return jumps, f"of each queue the first {most:,} messages are scanned"
         return jumps, None
 
-    def _told(
-        self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None
-    ) -> dict[str, object]:
+    def _told(self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None) -> Laid:
         size, touched, ahead = words[k.Y_BYTES], words[k.Y_TOUCHED], words[k.Y_AHEAD]
         cold = self._knows_memory
         cold_bytes = words[k.Y_COLD_BYTES] if cold else None
-        return {
-            "queues": queues,
-            "messages": words[k.Y_MESSAGES],
-            "bytes": size,
-            "gone": words[k.Y_GONE],
-            "share": size / (self._end - self._begin) if self._end > self._begin else None,
-            "cell_bytes": [int(count) for count in cells.array],
-            "jumps": _describe(jumps),
-            "pages": Pages(
+        estimate_ms = None
+        if cold_bytes == 0:
+            estimate_ms = 0.0
+        elif cold_bytes and self._cold_rate:
+            estimate_ms = cold_bytes / self._cold_rate * 1000
+        return Laid(
+            queues=queues,
+            messages=words[k.Y_MESSAGES],
+            bytes=size,
+            gone=words[k.Y_GONE],
+            share=size / (self._end - self._begin) if self._end > self._begin else None,
+            cell_bytes=[int(count) for count in cells.array],
+            jumps=_describe(jumps),
+            pages=Pages(
                 touched=touched,
                 bytes=touched * PAGE,
                 per_byte=touched * PAGE / size if size else None,
                 cold_bytes=words[k.Y_TOUCHED_COLD] * PAGE if cold else None,
             ),
-            "ahead": ReadAhead(
+            ahead=ReadAhead(
                 bytes=ahead * PAGE,
                 per_byte=ahead * PAGE / size if size else None,
                 cold_bytes=words[k.Y_AHEAD_COLD] * PAGE if cold else None,
             ),
-            "resident_share": 1 - words[k.Y_TOUCHED_COLD] / touched if cold and touched else None,
-            "cold_messages": words[k.Y_COLD_MESSAGES] if cold else None,
-            "cold_bytes": cold_bytes,
-            "estimate_ms": 0
-            if cold_bytes == 0
-            else cold_bytes / self._cold_rate * 1000
-            if cold_bytes and self._cold_rate
-            else None,
-            "complete": reason is None,
-            "reason": reason,
-        }
+            resident_share=1 - words[k.Y_TOUCHED_COLD] / touched if cold and touched else None,
+            cold_messages=words[k.Y_COLD_MESSAGES] if cold else None,
+            cold_bytes=cold_bytes,
+            estimate_ms=estimate_ms,
+            complete=reason is None,
+            reason=reason,
+        )
 
 
 def _describe(jumps: np.ndarray) -> Jumps:

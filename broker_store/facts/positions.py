@@ -1,12 +1,12 @@
-"""Which message of which queue lies where in the log, and when it was stored: one look at a store's files, by
+"""Which message of which queue lies where in the log, and when it was stored: one scan of a store's files, by
 position.
 
-    units     of a queue are in the order of their places in the log, so that a place is found by halving
+    units     of a queue are in the order of their places in the log, so a place is found by binary search
     records   begin where a unit says; their store times go up along the log, but where a clock was set back
               (engine/log/store_times.py)
 
 A running broker knows the ends of its queues and of its log better than its files do, and gives them along. A
-look keeps files open for reading until it is closed; what cannot be read (it was deleted meanwhile, or is
+scan keeps files open for reading until it is closed; what cannot be read (it was deleted meanwhile, or is
 damaged) is None.
 """
 
@@ -54,8 +54,8 @@ class LogFile(NamedTuple):
 
 
 class Positions:
-    """`ends` are the lowest and the next offset of queues, `log_end` the end of the log, where somebody knows
-    them.
+    """`ends` are the lowest and the next offset of queues, `log_end` the end of the log; None where
+    the caller does not know them.
 
     `hints` remember from look to look where a queue passes the end of a log file; None for a single look.
     """
@@ -117,8 +117,8 @@ class Positions:
         return known
 
     def _walk(self, file: LogFile, at: int, until_ms: int | None = None) -> int:
-        """Behind the last record from `at` on, or of those the last that was stored by `until_ms`; the file's
-        end behind its blank."""
+        """The end of the last record from `at` on, or of the last that was stored by `until_ms`; or the end
+        of the file, where a blank follows."""
         chunk, chunk_at = b"", at
         needs = record.HEAD.size if until_ms is None else _HEAD_BYTES
         while at + record.HEAD.size <= file.end:
@@ -211,7 +211,7 @@ class Positions:
         )
 
     def first_from(self, queue: Queue, log_offset: int) -> int:
-        """The first message of a queue that lies at or behind a place of the log; the offset after the last
+        """The first message of a queue that lies at or after a place of the log; the offset after the last
         when none does."""
         found = self._found.get((queue, log_offset))
         if found is None:
@@ -221,7 +221,7 @@ class Positions:
     def _find_first_from(self, queue: Queue, log_offset: int) -> int:
         low, high = self.ends(queue)
         hint = self.hints.get((queue, log_offset))
-        # What was found before is believed when the units around it still say so: the topic may be another of
+        # What was found before is used when the units around it still say so: the topic may be another of
         # that name.
         if (
             hint is not None
@@ -263,10 +263,10 @@ class Positions:
         before_ms, after_ms = self.stored_ms(queue, number - 1), self.stored_ms(queue, number + 1)
         return own_ms if before_ms is None or after_ms is None else sorted((before_ms, own_ms, after_ms))[1]
 
-    def _halve(self, low: int, high: int, is_behind) -> int:
+    def _halve(self, low: int, high: int, is_past) -> int:
         while low < high:
             middle = (low + high) // 2
-            if is_behind(middle):
+            if is_past(middle):
                 high = middle
             else:
                 low = middle + 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from broker_store.engine.status.samples import Sample
 
 SPEED_MS = 5 * 60_000  # the stretch before now that counts as "at present"
-LEAST_MS = 15_000  # two samples closer together tell no speed
+LEAST_MS = 15_000  # two samples closer together give no speed
 
 ReadSamples = Callable[[Callable[[str], bool], int], list[Sample]]
 

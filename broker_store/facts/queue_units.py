@@ -2,7 +2,7 @@
 for a kernel.
 
 Where a queue begins and ends stands nowhere: units in front that were filled in when the queue did not start
-at 0 lead nowhere, and the first that is no data is behind the end. What a start would cut off, or write anew,
+at 0 lead nowhere, and the first that is no data is after the end. What a start would cut off, or write again,
 is taken as it stands in the files.
 """
 
@@ -34,7 +34,7 @@ class QueueUnits:
 
     @property
     def end(self) -> int:
-        """The number behind the last unit."""
+        """The number after the last unit."""
         if self._end is None:
             self._end = self._find_end()
         return self._end
@@ -80,17 +80,17 @@ class QueueUnits:
             yield reader
 
     def first_at(self, log_offset: int) -> int:
-        """The number of the first unit that leads to `log_offset` or behind it."""
+        """The number of the first unit that leads to `log_offset` or after it."""
         return self.search(lambda unit: unit.log_offset >= log_offset and not unit.is_pre_blank)
 
-    def search(self, is_behind: Callable[[QueueUnit], bool]) -> int:
-        """The first number whose unit is behind, in a queue in which all that follow one such are; `end` when
-        there is none."""
+    def search(self, is_after: Callable[[QueueUnit], bool]) -> int:
+        """The first number whose unit is after what is searched, in a queue in which all that follow one such
+        are, too; `end` when there is none."""
         low, high = self.first, self.end
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
-            if unit is not None and not is_behind(unit):
+            if unit is not None and not is_after(unit):
                 low = middle + 1
             else:
                 high = middle
@@ -98,7 +98,7 @@ class QueueUnits:
 
     def pieces(self, start: int) -> Iterator[np.ndarray]:
         """The bytes of the units from `start` on, up to PIECE_UNITS at a time; whatever a file holds, also
-        behind the end."""
+        after the end."""
         room = np.empty(PIECE_UNITS * UNIT, dtype=np.uint8)
         for base, size, path in self._files:
             at = max(start * UNIT - base, 0)

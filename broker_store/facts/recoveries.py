@@ -1,17 +1,19 @@
 """Starts of the store: their records, and what a start would do (a dry run).
 
 A dry run is recovery itself on a disk on which nothing is changed (`InspectDisk`). On the store of a running
-broker it tells what a start would do if the process died now: from the files as they are, while they are
-written. What comes in meanwhile shows as dispatched again and as taken out of the index; behind the log's end
+broker it shows what a start would do if the process died now: from the files as they are, while they are
+written. What comes in meanwhile shows as dispatched again and as taken out of the index; after the log's end
 it counts as `came_meanwhile`, not as cut.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
@@ -20,73 +22,62 @@ from broker_store.engine.start.start_records import ID, StartRecords, names, par
 from broker_store.engine.store import MessageStore
 from broker_store.errors import DamagedStoreError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.starts import StartBrief, StartRecord, StartReport, brief_of, record_of, report_of
+from broker_store.units import fields_of
 
 DRY_RUN_SECONDS = 600.0
-_MOST_BYTES = 4 << 20  # of one record; it has far less
-_BRIEF = (
-    "id",
-    "purpose",
-    "kind",
-    "state",
-    "started_ms",
-    "finished_ms",
-    "took_ms",
-    "scanned_bytes",
-    "messages",
-    "cut_bytes",
-    "redispatched",
-    "log_end",
-    "error",
-    "store",
-)
+MAX_RECORD_BYTES = 4 << 20  # of one record; it has far less
 
 
 class DryRunStopped(Exception):
-    """It was told to stop, or took too long."""
+    """It was stopped, or took too long."""
 
 
-def listing(directory: Path, disk: Disk | None = None) -> list[dict]:
+def listing(directory: Path, disk: Disk | None = None) -> list[StartBrief]:
     """Each record in brief, newest first; what cannot be read as one is left out."""
     disk = disk or Disk()
     found = []
     for name in reversed(names(disk, directory)):
-        raw = disk.read_file(directory / name, _MOST_BYTES)
+        raw = disk.read_file(directory / name, MAX_RECORD_BYTES)
         record = None if raw is None else parsed(raw)
         if record is not None:
-            found.append(
-                {key: record.get(key) for key in _BRIEF} | {"findings": len(record.get("findings") or [])}
-            )
+            with contextlib.suppress(ValueError):
+                found.append(brief_of(record))
     return found
 
 
-def one(directory: Path, id: str, disk: Disk | None = None) -> dict:
+def one(directory: Path, id: str, disk: Disk | None = None) -> StartRecord:
     """The record of one start. Raises NotFoundError."""
     disk = disk or Disk()
-    raw = disk.read_file(directory / f"recovery-{id}.json", _MOST_BYTES) if ID.fullmatch(id) else None
+    raw = disk.read_file(directory / f"recovery-{id}.json", MAX_RECORD_BYTES) if ID.fullmatch(id) else None
     record = None if raw is None else parsed(raw)
-    if record is None:
-        raise NotFoundError(f"no start has a record {id[:40]!r}; the newest 200 are kept")
-    return {key: value for key, value in record.items() if key != "pid"}
+    if record is not None:
+        with contextlib.suppress(ValueError):
+            return record_of(record)
+    raise NotFoundError(f"no start has a record {id[:40]!r}; the newest 200 are kept")
 
 
 def settings_for(directory: StoreDirectory, given: StoreSettings | None = None) -> StoreSettings:
-    """Settings to look at a store with: file sizes are those of its files, everything else as `given`, or as
+    """Settings to inspect a store with: file sizes are those of its files, everything else as `given`, or as
     it is by default."""
     settings = given or StoreSettings()
     log = directory.log_directory if directory.log_directory != directory.root / "commitlog" else None
-    return replace(
-        settings, store_path_root_dir=directory.root, store_path_commit_log=log, **directory.sizes()
-    )
+    changes: dict[str, Any] = {
+        "store_path_root_dir": directory.root,
+        "store_path_commit_log": log,
+        **{name: size for name, size in fields_of(directory.sizes()).items() if size is not None},
+    }
+    return replace(settings, **changes)
 
 
 def dry_run(
     settings: StoreSettings,
     *,
     should_stop: Callable[[], bool] = lambda: False,
-    on_change: Callable[[dict], None] | None = None,
+    on_change: Callable[[StartReport], None] | None = None,
     records: StartRecords | None = None,
     limit_s: float = DRY_RUN_SECONDS,
-) -> dict:
+) -> StartReport:
     """The report of a start that changes nothing. What would stop a start is in it: state `failed` with the
     sentence.
 
@@ -101,7 +92,7 @@ def dry_run(
                 "the dry run was stopped" if should_stop() else f"the dry run took longer than {limit_s:g} s"
             )
         if on_change is not None:
-            on_change(report.as_dict())
+            on_change(report_of(report.as_dict()))
 
     store = MessageStore(replace(settings, inspect=True), records=records, purpose="dry run")
     try:
@@ -110,4 +101,4 @@ def dry_run(
         pass  # the report says it
     finally:
         store.close()
-    return store.report.as_dict()
+    return report_of(store.report.as_dict())

@@ -5,7 +5,7 @@ All slots are read from front to back and counted by a kernel (kernels/slots.py)
 memory that is used again: a full file of Apache's default size has 20 MB of slots, and they never become part
 of the broker's own memory.
 
-A count (`Tally`) tells how the slots were when the file had the entries below `upto`, also of a file that is
+A count (`Tally`) shows how the slots were when the file had the entries below `upto`, also of a file that is
 written meanwhile. From there on `follow` reads no slots but the entries that came: one that names no other is
 the first of its slot.
 """
@@ -31,7 +31,7 @@ LEAST_SLOTS_A_CELL = 10  # fewer, and a share says little
 WORST_CELLS = 5
 # Slots that a writer changed during a count and that are put back to how they were before
 MOST_NEWER = 10_000
-MOST_FOLLOWED = 50_000  # entries, 1 MB: more are counted anew
+MOST_FOLLOWED = 50_000  # entries, 1 MB: more are counted again
 _ENTRIES = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 assert _ENTRIES.itemsize == ENTRY.size
 
@@ -47,7 +47,7 @@ class Tally:
     highest: int
     before: IndexHeader  # as it was when this began, and after
     header: IndexHeader
-    # The number of the entry that was next; None: slots name newer ones that could not be told apart
+    # The number of the entry that was next; None: slots name newer ones that could not be kept apart
     upto: int | None
 
     @property
@@ -64,6 +64,15 @@ class Cell:
     last_slot: int
     used: int  # slots
     share: float  # 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellShares:
+    """How many cells have which share of their slots in use."""
+
+    from_: float  # 0 to 1
+    to: float
+    cells: Small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +96,7 @@ class HeatMap:
     columns: Small
     rows: Small
     cells: list[Small] | None  # used slots of each, row after row
-    # {"from", "to", "cells"}: how many have which share. `from` can be no field of a class.
-    shares: list[dict[str, float]]
+    shares: list[CellShares]
     emptiest: list[Cell]
     fullest: list[Cell]
     findings: list[str]  # where header and count disagree
@@ -125,7 +133,8 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
         newer = np.empty((MOST_NEWER, 2), dtype=np.int64)
         piece = np.empty(PIECE_BYTES, dtype=np.uint8)
         before = index_file.decode_header(reader.read(0, HEADER.size))
-        upto = bounded_count(before, geometry)
+        first_new = bounded_count(before, geometry)
+        upto: int | None = first_new
         for first in range(0, geometry.slots, PIECE_BYTES // SLOT.size):
             count = min(PIECE_BYTES // SLOT.size, geometry.slots - first)
             count = (
@@ -139,7 +148,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
                 per_cell,
                 geometry.entries,
                 *addresses,
-                upto,
+                first_new,
                 newer.ctypes.data,
                 len(newer),
             )
@@ -148,7 +157,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
         highest, met = int(words[kernels.W_HIGHEST]), int(words[kernels.W_NEWER])
         if met:
             taken_back = (
-                _first_used_since(reader, geometry, newer[:met], upto, highest)
+                _first_used_since(reader, geometry, newer[:met], first_new, highest)
                 if met <= len(newer) and header != before
                 else None
             )
@@ -156,7 +165,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
                 upto = None
             else:
                 np.subtract.at(cells, taken_back // per_cell, 1)
-                highest = upto - 1
+                highest = first_new - 1
     return Tally(geometry, cells, int(words[kernels.W_WRONG]), highest, before, header, upto)
 
 
@@ -164,7 +173,7 @@ def _first_used_since(
     reader, geometry: IndexGeometry, newer: np.ndarray, upto: int, highest: int
 ) -> np.ndarray | None:
     """Which of the slots that name an entry from `upto` on named none before it; None when the entries do not
-    tell."""
+    show it."""
     if highest - upto >= MOST_FOLLOWED:
         return None
     entries = _entries(reader, geometry, upto, highest + 1)
@@ -255,11 +264,11 @@ def picture_of(name: str, tally: Tally, took_ms: float) -> HeatMap:
     )
 
 
-def _histogram(shares: np.ndarray) -> list[dict[str, float]]:
+def _histogram(shares: np.ndarray) -> list[CellShares]:
     """How many cells have which share, in tenths; 1 belongs to the last."""
     tenths = np.minimum((shares * 10 + 1e-9).astype(int), 9)
     return [
-        {"from": tenth / 10, "to": (tenth + 1) / 10, "cells": int(cells)}
+        CellShares(from_=tenth / 10, to=(tenth + 1) / 10, cells=int(cells))
         for tenth, cells in enumerate(np.bincount(tenths, minlength=10))
     ]
 

@@ -6,7 +6,7 @@ to where it reads.
 
 The cliff reaches a group in the queue when a log file goes that holds a message which the group has not read
 until then. Where it stands now is in the files, and when each file goes in `disk.py`; how fast it reads is
-known from samples only. Without them it is told what happens should it stand still, and no more.
+known from samples only. Without them only what happens if it stands still is known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 
 from broker_store.engine.status import samples
 from broker_store.engine.status.samples import Sample
-from broker_store.facts.disk import HOUR_MS, DiskView, Offsets, Rules
+from broker_store.facts.deletion import Offsets, Rules
+from broker_store.facts.disk import DiskView
+from broker_store.facts.growth import HOUR_MS
 from broker_store.facts.positions import LogFile, Positions, Queue
 from broker_store.facts.progress import ReadSamples, is_gap, no_samples, recent, speed
 from broker_store.units import Moment, Small
@@ -114,9 +116,8 @@ class GroupTimeline:
 
 
 class Timeline:
-    """One look at one group. `disk` knows when files go; `offsets` are the group's own. Whether the samples
-    have room for all that could be sampled knows who takes them, and nobody does of a store without a
-    broker."""
+    """One scan of one group. `disk` knows when files go; `offsets` are the group's own. `samples_are_full`
+    says that samples have no room for all that could be sampled; None of a store without a broker."""
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class Timeline:
         queues = [self._queue(queue, at, now) for queue, at in self._places[:MOST_QUEUES]]
         times = [queue.earliest_ms for queue in queues if queue.earliest_ms is not None]
         last = [queue.latest_ms for queue in queues if queue.latest_ms is not None]
-        falls = [queue.cliff.at_ms for queue in queues if queue.cliff.verdict == "falls"]
+        falls = [queue.cliff.at_ms for queue in queues if queue.cliff.at_ms is not None]
         stops = [queue.cliff.if_it_stops_ms for queue in queues]
         return GroupTimeline(
             at_ms=self._now_ms,
@@ -195,8 +196,8 @@ class Timeline:
     def _next_file(self) -> NextFile | None:
         if not self._schedule:
             return None
-        file, _, expires, goes = self._schedule[0]
-        return NextFile(name=file.path.name, expires_ms=expires, goes_ms=goes)
+        planned = self._schedule[0]
+        return NextFile(name=planned.file.path.name, expires_ms=planned.expires_ms, goes_ms=planned.goes_ms)
 
     def _verdict(self, verdicts: list[str]) -> str:
         """Of the group: the worst of its queues."""
@@ -238,12 +239,13 @@ class Timeline:
     def _edge_ms(self, queue: Queue) -> int | None:
         """When the first message was stored that stays once the files have gone that go at the next
         cleaning."""
-        if not self._schedule or self._schedule[0][3] is None:
+        first_ms = self._schedule[0].goes_ms if self._schedule else None
+        if first_ms is None:
             return None
         together = [
-            file
-            for file, _, _, goes in self._schedule
-            if goes is not None and goes < self._schedule[0][3] + HOUR_MS
+            planned.file
+            for planned in self._schedule
+            if planned.goes_ms is not None and planned.goes_ms < first_ms + HOUR_MS
         ]
         number = self._positions.first_from(queue, self._end(together[-1]))
         low, high = self._positions.ends(queue)
@@ -270,27 +272,35 @@ class Timeline:
             return QueueCliff(verdict="nothing_unread")
         unit = self._positions.unit(queue, at)
         ahead = [
-            entry for entry in self._schedule if unit is not None and self._end(entry[0]) > unit.log_offset
+            planned
+            for planned in self._schedule
+            if unit is not None and self._end(planned.file) > unit.log_offset
         ]
         unknown = QueueCliff(
             verdict="unknown",
-            if_it_stops_ms=ahead[0][3] if ahead else None,
-            file=ahead[0][0].path.name if ahead else None,
+            if_it_stops_ms=ahead[0].goes_ms if ahead else None,
+            file=ahead[0].file.path.name if ahead else None,
         )
         if per_s is None or not ahead:
             return unknown
         for file, _, _, goes in ahead:
-            behind = self._positions.first_from(queue, self._end(file))
+            after = self._positions.first_from(queue, self._end(file))
             if goes is None:
                 # Only a group that does not read at all is sure to have its message deleted with its file,
                 # whenever that is.
                 return unknown
-            if at + per_s * max(0, goes - self._now_ms) / 1000 < behind:
+            if at + per_s * max(0, goes - self._now_ms) / 1000 < after:
                 return replace(unknown, verdict="falls", at_ms=goes, file=file.path.name)
-        if arrivals is not None and per_s < LAGS_BELOW * arrivals and lag_ms is not None:
+        last_ms = ahead[-1].goes_ms
+        if (
+            arrivals is not None
+            and per_s < LAGS_BELOW * arrivals
+            and lag_ms is not None
+            and last_ms is not None
+        ):
             # What is stored now is read in time, and yet the lag grows, until it is as old as a file may be.
             left_ms = max(0, self._rules.reserved_hours * HOUR_MS - lag_ms) / (1 - per_s / arrivals)
-            at_ms = max(self._now_ms + round(left_ms), ahead[-1][3])
+            at_ms = max(self._now_ms + round(left_ms), last_ms)
             return replace(unknown, verdict="falls", at_ms=at_ms, file=None)
         return replace(unknown, verdict="keeps_ahead")
 
@@ -305,7 +315,7 @@ class Timeline:
                 for at, end in map(self._names, (queue for queue, _ in self._places))
                 if at in sample.values and end in sample.values
             ]
-            if hole and found:
+            if before is not None and hole and found:
                 found.append(LagPoint(at_ms=before.at_ms + 1, lag=None))
             # The last points are finer, and every one beside a gap stays.
             if hole or number % stride == 0 or number == len(history) - 1:

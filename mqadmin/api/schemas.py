@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJs
 from broker_store.broker.flow import Refused
 from broker_store.formats import moment
 from broker_store.rest.documents import time_text
-from broker_store.units import SMALL, fields_of, small_by_field
+from broker_store.units import SMALL, fields_of, json_name, small_by_field
 from mqadmin.facts import groups, topics
 from mqadmin.jobs import facts as jobs
 from mqadmin.views.sources import SOURCES
@@ -108,7 +108,7 @@ def measured_schema_of(fact: type) -> type[Schema]:
 def _made(name: str, fact: type, base: type[Schema], doc: str | None, without: Iterable[str]) -> type[Schema]:
     hints = typing.get_type_hints(fact, include_extras=True)
     members: dict[str, Any] = {
-        field.name: (_value_of(hints[field.name]), _default_of(field))
+        json_name(field.name): (_value_of(hints[field.name]), _default_of(field))
         for field in dataclasses.fields(fact)
         if field.name not in without
     }
@@ -465,7 +465,7 @@ def _facts(value: Any, is_small: bool, timed: bool) -> Any:
         return found | _times(value) if timed else found
     if dataclasses.is_dataclass(value):
         small = small_by_field(type(value))  # type: ignore[arg-type]  # mypy sees the hash of an object of it
-        found = {name: _facts(getattr(value, name), small[name], timed) for name in small}
+        found = {json_name(name): _facts(getattr(value, name), small[name], timed) for name in small}
         return found | _times(fields_of(value)) if timed else found
     if isinstance(value, list | tuple):
         return [_facts(item, is_small, timed) for item in value]

@@ -1,8 +1,7 @@
-"""Probes, versions, the overview, the caller, tokens, the audit trail."""
+"""Probes, versions, the caller, tokens, the audit trail."""
 
 from __future__ import annotations
 
-import asyncio
 import platform
 from typing import Annotated, Any, Literal
 
@@ -22,8 +21,6 @@ from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.cluster.current import current_cluster
-from mqadmin.facts.overview import Overview
-from mqadmin.views.sources import measured
 from mqadmin.web import tokens
 
 router = Router()
@@ -52,30 +49,9 @@ class Info(Schema):
     compatible_with: str
 
 
-class Notice(Schema):
-    severity: Literal["bad", "warn", "unknown"]
-    kind: str = Field(description="state, flag, refused, disk, damage, lag, jobs, children or samples")
-    sentence: str
-    number: schemas.Int64 | None = Field(description="what the sentence counts; null where no number decides")
-    page: str = Field(description="the name of the dashboard's page that shows more")
-    of: str = Field(description="what it is of: a group, a flag")
-
-
-class Condition(Schema):
-    severity: Literal["bad", "warn", "unknown", "good"]
-    sentence: str
-    notices: list[Notice]
-
-
 class Me(Schema):
     name: str
     role: schemas.Role
-
-
-class Refusals(Schema):
-    at_ms: schemas.Time
-    source: str = Field(description="where these numbers come from")
-    items: list[schemas.Refusal]
 
 
 class NewToken(schemas.In):
@@ -149,27 +125,6 @@ async def info(request: HttpRequest):
         "started_ms": broker and broker.started_ms,
         "compatible_with": COMPATIBLE_WITH,
     }
-
-
-@router.get("/condition", response=Condition)
-async def condition(request: HttpRequest):
-    """The condition of the broker in one sentence, and each notice, the most severe first: refused sends, the
-    disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could not be
-    measured."""
-    return await asyncio.to_thread(current_cluster().condition)
-
-
-@router.get("/overview", response=schemas.schema_of(Overview))
-async def overview(request: HttpRequest):
-    """What the first page shows: state, rates, positions, worst lag."""
-    return current_cluster().overview()
-
-
-@router.get("/refusals", response=Refusals)
-async def refusals(request: HttpRequest):
-    """What the broker refused since its start, by cause: how often, and the last case with the value, its
-    limit and the client."""
-    return measured("refusals", {"items": current_cluster().refusals()})
 
 
 @router.get("/auth/session", response=Me)

@@ -29,7 +29,7 @@ from mqadmin.jobs.left_out import LeftOut
 from mqadmin.jobs.parameters import whole
 from mqadmin.jobs.progress import INTERVAL_SECONDS, JobFailed, Progress
 from mqadmin.process import children, run_file
-from mqadmin.process.recovery_paths import without_paths
+from mqadmin.process.recovery_paths import without_path
 from mqadmin.process.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
@@ -79,7 +79,7 @@ def dry_run(accept_damage: bool) -> dict[str, Any]:
         "--progress",
         *more,
     )
-    shown = without_paths(found | {"store": str(run_file.store_directory(data_directory()))})
+    shown = without_path(found, run_file.store_directory(data_directory()))
     return {
         "recovery": found["id"],
         **{name: shown[name] for name in DRY_RUN_FACTS},

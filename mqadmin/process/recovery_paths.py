@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from django.conf import settings
+
+from broker_store.facts.starts import StartBrief, StartRecord
+from broker_store.units import with_texts
+
+Record = TypeVar("Record", StartBrief, StartRecord)
 
 
 def directory() -> Path:
@@ -12,16 +19,14 @@ def directory() -> Path:
     return Path(settings.DATA_DIRECTORY) / "recoveries"
 
 
-def without_paths(record: dict) -> dict:
+def without_paths(record: Record) -> Record:
     """Return a record with the name of the store in place of its path, also in sentences."""
-    store = Path(record.get("store") or "store")
+    store = Path(record.store or "store")
+    shown: Record = without_path(record, store)
+    return replace(shown, store=store.name)
+
+
+def without_path(value: Any, store: Path) -> Any:
+    """Return a value without the directory that holds the store."""
     root = store if store.is_absolute() else directory().parent / store
-
-    def shown(value: object) -> object:
-        if isinstance(value, str) and "/" in value:
-            return value.replace(f"{root.parent}/", "")
-        if isinstance(value, dict):
-            return {key: shown(item) for key, item in value.items()}
-        return [shown(item) for item in value] if isinstance(value, list) else value
-
-    return {name: shown(item) for name, item in record.items()} | {"store": store.name}
+    return with_texts(value, lambda text: text.replace(f"{root.parent}/", ""))

@@ -3,6 +3,8 @@ colour."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from django import template
@@ -12,10 +14,24 @@ register = template.Library()
 TONES = 5
 
 
+@dataclass(frozen=True, slots=True)
+class StripMark:
+    """A mark across a strip."""
+
+    at: float  # a share of the width
+    kind: str
+    title: str
+
+    @property
+    def x(self) -> str:
+        """The place in per cent."""
+        return f"{self.at * 100:.3f}"
+
+
 @register.inclusion_tag("strip.html")
-def strip(cells, most=1.0, tone="flushed", marks=(), label=""):
+def strip(cells, most=1.0, tone="flushed", marks: Sequence[StripMark] = (), label=""):
     """Draw a strip. `cells` are numbers from 0 to `most`, None for unknown; neighbours of one tone become one
-    rectangle. `marks` are {"at": a share of the width, "kind", "title"}."""
+    rectangle."""
     runs, at = [], 0
     for level, run in groupby(cells or (), lambda value: _tone(value, most)):
         count = len(list(run))
@@ -28,8 +44,7 @@ def strip(cells, most=1.0, tone="flushed", marks=(), label=""):
                 }
             )
         at += count
-    placed = [mark | {"x": f"{mark['at'] * 100:.3f}"} for mark in marks]
-    return {"runs": runs, "unknown": cells is None, "tone": tone, "marks": placed, "label": label}
+    return {"runs": runs, "unknown": cells is None, "tone": tone, "marks": marks, "label": label}
 
 
 def _tone(value: float, most: float) -> int:

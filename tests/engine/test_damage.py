@@ -314,7 +314,7 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
     dry = dry_run(
         store.settings, records=StartRecords(store.root.parent / "recoveries", store.root, keeps=False)
     )
-    assert dry["state"] == "failed" and "this machine was not restarted" in dry["error"], (
+    assert dry.state == "failed" and "this machine was not restarted" in dry.error, (
         "so does a dry run that leaves no record"
     )
     assert len(list((store.root.parent / "recoveries").iterdir())) == 2

@@ -17,7 +17,7 @@ from broker_store.facts.recoveries import dry_run
 from broker_store.formats import checkpoint, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import GetRequest, PutStatus
-from broker_store.units import fields_of
+from broker_store.units import document_of, fields_of
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, findings, message, small_settings
 
@@ -272,11 +272,10 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     path.write_bytes(raw)
     dry = dry_run(store.settings)
     report = open_store().report.as_dict()
-    assert (
-        report["log_end"] == torn.log_offset == dry["log_end"]
-        and report["cut"]["messages"] == dry["cut"]["messages"]
+    assert report["log_end"] == torn.log_offset == dry.log_end and report["cut"]["messages"] == document_of(
+        dry.cut.messages
     )
-    told = [finding["what"] for finding in dry["findings"] if "whole message" in finding["what"]]
+    told = [finding.what for finding in dry.findings if "whole message" in finding.what]
     assert told == [
         "3 whole messages lie behind the log's end: payments/0 0 to 2; a start cuts them, and keeps "
         "them in lost+found"

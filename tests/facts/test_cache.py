@@ -128,7 +128,7 @@ def test_an_answer_that_cannot_be_true_is_taken_for_none(root, monkeypatch):
 
 
 def test_what_is_left_out_is_said(root, monkeypatch):
-    monkeypatch.setattr(inside, "MOST_QUEUE_FILES", 3)
+    monkeypatch.setattr(inside, "MAX_QUEUE_FILES", 3)
     picture = residency(StoreDirectory(root))
     assert sum(file.kind == "consumequeue" for file in picture.files) == 3
     assert not picture.complete and "files of queues were left out" in picture.reason

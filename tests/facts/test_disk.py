@@ -13,9 +13,12 @@ from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.status import samples
 from broker_store.engine.status.samples import Sample
-from broker_store.facts import disk as disk_view
+from broker_store.facts import deletion
+from broker_store.facts.deletion import ForcedDeletion, Rules, offsets_of
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.disk import DAY_MS, HORIZON_MS, HOUR_MS, MINUTE_MS, DiskView, Rules, offsets_of
+from broker_store.facts.disk import DiskView
+from broker_store.facts.growth import DAY_MS, HOUR_MS, MINUTE_MS
+from broker_store.facts.marks import HORIZON_MS
 from broker_store.facts.positions import Positions
 from broker_store.facts.timeline import Timeline
 from broker_store.formats import record
@@ -131,56 +134,53 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
     world.position("all@broadcast", "topic", 0, 5)
     with world.look() as view:
         forecast = view.forecast(100)
-    full = [file for file in forecast["files"] if file["is_full"]]
+    full = [file for file in forecast.files if file.is_full]
     assert len(full) == len(world.store.log.files) - 1 > 10
-    assert [file["goes_ms"] for file in full] == sorted(file["goes_ms"] for file in full)
+    assert [file.goes_ms for file in full] == sorted(file.goes_ms for file in full)
     root = world.store.root
     lost_by_plain = {
-        file["name"]: {
+        file.name: {
             (group, topic, queue_id): plain.unread(
-                root, topic, queue_id, at, file["base"], file["base"] + file["size"]
+                root, topic, queue_id, at, file.base, file.base + file.size
             )
             for group, topic, queues in world.offsets
             for queue_id, at in queues.items()
         }
         for file in full
     }
-    assert any(file["losses"] for file in full) and not any(
-        loss["group"] == "keeps-up" for file in full for loss in file["losses"]
+    assert any(file.losses for file in full) and not any(
+        loss.group == "keeps-up" for file in full for loss in file.losses
     )
     for file in full:
         told = {
-            (loss["group"] + "@broadcast" * loss["is_broadcast"], queue["topic"], queue["queue_id"]): (
-                queue["messages"],
-                queue["bytes"],
+            (loss.group + "@broadcast" * loss.is_broadcast, queue.topic, queue.queue_id): (
+                queue.messages,
+                queue.bytes,
             )
-            for loss in file["losses"]
-            for queue in loss["queues"]
+            for loss in file.losses
+            for queue in loss.queues
         }
-        assert told == {place: lost for place, lost in lost_by_plain[file["name"]].items() if lost[0]}, file[
-            "name"
-        ]
-        for loss in file["losses"]:
-            assert (loss["messages"], loss["bytes"]) == (
-                sum(queue["messages"] for queue in loss["queues"]),
-                sum(queue["bytes"] for queue in loss["queues"]),
+        assert told == {place: lost for place, lost in lost_by_plain[file.name].items() if lost[0]}, file.name
+        for loss in file.losses:
+            assert (loss.messages, loss.bytes) == (
+                sum(queue.messages for queue in loss.queues),
+                sum(queue.bytes for queue in loss.queues),
             )
     # Time goes on in steps of the look; at each file's moment it is there before the look and gone after it.
     gone = 0
     while gone < len(full):
-        if full[gone]["goes_ms"] - world.clock() > HOUR_MS:
-            world.clock.now_ms = full[gone]["goes_ms"] - MINUTE_MS
+        if full[gone].goes_ms - world.clock() > HOUR_MS:
+            world.clock.now_ms = full[gone].goes_ms - MINUTE_MS
             world.store.look_at_disk()
-            assert world.store.log.files[0].path.name == full[gone]["name"], "not a minute early"
-        world.clock.now_ms = max(world.clock(), full[gone]["goes_ms"])
+            assert world.store.log.files[0].path.name == full[gone].name, "not a minute early"
+        world.clock.now_ms = max(world.clock(), full[gone].goes_ms)
         before = {queue: world.store.reads.min_offset(*queue) for queue in QUEUES}
         world.store.look_at_disk()
         now_gone = len(full) + 1 - len(world.store.log.files)
         batch, gone = full[gone:now_gone], now_gone
         assert batch, "it went when it was said"
         assert (
-            max(file["goes_ms"] for file in batch) - world.clock()
-            < world.store.settings.clean_resource_interval
+            max(file.goes_ms for file in batch) - world.clock() < world.store.settings.clean_resource_interval
         )
         really = {}
         for group, topic, queues in world.offsets:
@@ -191,11 +191,11 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
                 )
         named = {}
         for file in batch:
-            for loss in file["losses"]:
-                name = loss["group"] + "@broadcast" * loss["is_broadcast"]
-                named[name] = named.get(name, 0) + loss["messages"]
+            for loss in file.losses:
+                name = loss.group + "@broadcast" * loss.is_broadcast
+                named[name] = named.get(name, 0) + loss.messages
         assert {group: count for group, count in really.items() if count} == named
-    assert {loss for file in full for loss in (entry["group"] for entry in file["losses"])} == {
+    assert {loss for file in full for loss in (entry.group for entry in file.losses)} == {
         "half",
         "stands",
         "all",
@@ -204,11 +204,11 @@ def test_each_file_goes_when_it_was_forecast_and_the_groups_named_lose_what_was_
 
 def test_another_retention_is_asked_for_and_nothing_is_changed_by_it(world):
     with world.look(reserved_hours=2) as view, world.look() as now:
-        soon, usual = view.forecast(100)["files"], now.forecast(100)["files"]
-        assert view.facts()["settings"]["retention_hours"] == 2
+        soon, usual = view.forecast(100).files, now.forecast(100).files
+        assert view.facts().settings.retention_hours == 2
     for one, other in zip(soon, usual, strict=True):
-        assert one["expires_ms"] is None or one["expires_ms"] == other["expires_ms"] - 8 * HOUR_MS
-    assert all(one["goes_ms"] <= other["goes_ms"] for one, other in zip(soon, usual, strict=True))
+        assert one.expires_ms is None or one.expires_ms == other.expires_ms - 8 * HOUR_MS
+    assert all(one.goes_ms <= other.goes_ms for one, other in zip(soon, usual, strict=True))
     assert len(world.store.log.files) == len(list((world.store.root / "commitlog").iterdir()))
 
 
@@ -217,74 +217,68 @@ def test_a_tight_disk_lets_expired_files_go_at_any_hour_and_a_fuller_one_takes_t
     world.disk.used = 0.8
     with world.look() as view:
         forecast = view.forecast(100)
-    due = [
-        file["name"]
-        for file in forecast["files"]
-        if file["goes_ms"] is not None and file["goes_ms"] <= world.clock()
-    ]
+    due = [file.name for file in forecast.files if file.goes_ms is not None and file.goes_ms <= world.clock()]
     assert len(due) == 3, "as many as a look takes; the next go ten seconds later"
     world.store.look_at_disk()
     assert (
-        due == [file["name"] for file in forecast["files"][: len(due)]]
-        and world.store.log.files[0].path.name == forecast["files"][3]["name"]
+        due == [file.name for file in forecast.files[: len(due)]]
+        and world.store.log.files[0].path.name == forecast.files[3].name
     )
     with world.look() as view:
-        forced = view.forecast(100)["forced"]
+        forced = view.forecast(100).forced
     world.disk.used = 0.87
     before = [file.path.name for file in world.store.log.files]
     low = world.store.reads.min_offset("topic", 0)
     world.store.look_at_disk()
-    assert forced["files"] == before[: len(before) - len(world.store.log.files)] and len(forced["files"]) == 3
-    assert forced["bytes"] == 3 * 16384
-    (loss,) = forced["losses"]
-    assert (loss["group"], loss["messages"]) == ("stands", world.store.reads.min_offset("topic", 0) - low)
+    assert forced.files == before[: len(before) - len(world.store.log.files)] and len(forced.files) == 3
+    assert forced.bytes == 3 * 16384
+    (loss,) = forced.losses
+    assert (loss.group, loss.messages) == ("stands", world.store.reads.min_offset("topic", 0) - low)
 
 
 def test_where_forced_cleaning_is_off_nothing_goes_by_force(world):
     with world.look(is_forced=False) as view:
-        assert view.forecast()["forced"] == {"files": [], "bytes": 0, "losses": [], "losses_left_out": 0}
+        assert view.forecast().forced == ForcedDeletion(files=[], bytes=0, losses=[], losses_left_out=0)
 
 
 def test_the_groups_that_lose_most_by_a_file_are_named_and_the_others_counted(world, monkeypatch):
-    monkeypatch.setattr(disk_view, "MOST_GROUPS", 3)
+    monkeypatch.setattr(deletion, "MAX_LOSS_GROUPS", 3)
     for number in range(7):
         world.position(f"group-{number}", "topic", 0, 0)
     with world.look() as view:
-        first = view.forecast(100)["files"][0]
-        forced = view.forecast(100)["forced"]
+        first = view.forecast(100).files[0]
+        forced = view.forecast(100).forced
     for of in (first, forced):
-        assert [loss["group"] for loss in of["losses"]] == ["group-0", "group-1", "group-2"] and of[
-            "losses_left_out"
-        ] == 4
+        assert [loss.group for loss in of.losses] == [
+            "group-0",
+            "group-1",
+            "group-2",
+        ] and of.losses_left_out == 4
 
 
 def test_a_group_that_reads_too_late_is_named_before_those_that_lack_more_and_read_in_time(
     world, monkeypatch
 ):
     """The only group that loses messages was the one left out."""
-    monkeypatch.setattr(disk_view, "MOST_GROUPS", 3)
+    monkeypatch.setattr(deletion, "MAX_LOSS_GROUPS", 3)
     for number in range(7):
         world.position(f"busy-{number}", "topic", 0, 0)
     world.position("stands", "rare", 0, 0)
     speeds = {"stands": 0.0} | {f"busy-{number}": 1e6 for number in range(7)}
-    monkeypatch.setattr(
-        disk_view.DiskView, "_speed", lambda view, known, place: speeds[place[0]] if place else None
-    )
-    monkeypatch.setattr(disk_view.samples, "position_of", lambda group, *queue: (group, *queue))
+    monkeypatch.setattr(deletion.Losses, "_speed", lambda losses, place: speeds[place[0]] if place else None)
+    monkeypatch.setattr(deletion.samples, "position_of", lambda group, *queue: (group, *queue))
     with world.look() as view:
         first = next(
             file
-            for file in reversed(view.forecast(100)["files"])
-            if file["is_full"]
-            and file["losses"]
-            and any(loss["group"] == "stands" for loss in file["losses"])
+            for file in reversed(view.forecast(100).files)
+            if file.is_full and file.losses and any(loss.group == "stands" for loss in file.losses)
         )
-    assert [(loss["group"], loss["is_read_in_time"]) for loss in first["losses"]] == [
+    assert [(loss.group, loss.is_read_in_time) for loss in first.losses] == [
         ("stands", False),
         ("busy-0", True),
         ("busy-1", True),
     ]
-    assert first["losses_left_out"] == 5
+    assert first.losses_left_out == 5
 
 
 def test_the_rate_is_what_the_log_gained_in_each_window(world):
@@ -293,24 +287,24 @@ def test_the_rate_is_what_the_log_gained_in_each_window(world):
         facts = view.facts()
     now, root = world.clock(), world.store.root
     first = plain.records(root)[0][2]
-    assert [window["window_ms"] for window in facts["rate"]["windows"]] == [
+    assert [window.window_ms for window in facts.rate.windows] == [
         10 * MINUTE_MS,
         HOUR_MS,
         6 * HOUR_MS,
         DAY_MS,
-    ] and facts["log"]["first_ms"] == first
-    for window in facts["rate"]["windows"]:
-        assert window["bytes"] == plain.bytes_since(root, now - window["window_ms"])
-        assert window["bytes_per_s"] == pytest.approx(window["bytes"] * 1000 / window["window_ms"])
-    per_s = [window["bytes_per_s"] for window in facts["rate"]["windows"]]
+    ] and facts.log.first_ms == first
+    for window in facts.rate.windows:
+        assert window.bytes == plain.bytes_since(root, now - window.window_ms)
+        assert window.bytes_per_s == pytest.approx(window.bytes * 1000 / window.window_ms)
+    per_s = [window.bytes_per_s for window in facts.rate.windows]
     assert (
-        facts["rate"]["low_bytes_per_s"],
-        facts["rate"]["high_bytes_per_s"],
-        facts["rate"]["bytes_per_s"],
+        facts.rate.low_bytes_per_s,
+        facts.rate.high_bytes_per_s,
+        facts.rate.bytes_per_s,
     ) == (min(per_s), max(per_s), per_s[-1])
-    assert facts["log"]["messages"] == sum(len(plain.units(root, *queue)) for queue in QUEUES) and facts[
-        "log"
-    ]["end"] == plain.log_end(root)
+    assert facts.log.messages == sum(
+        len(plain.units(root, *queue)) for queue in QUEUES
+    ) and facts.log.end == plain.log_end(root)
 
 
 def test_marks_come_when_the_room_is_used_up_at_that_rate(world):
@@ -318,23 +312,21 @@ def test_marks_come_when_the_room_is_used_up_at_that_rate(world):
     world.disk.used = 0.5
     with world.look(reserved_hours=10_000) as view:
         facts = view.facts()
-    rate = facts["rate"]
-    per_ms = rate["bytes_per_s"] * (1 + rate["overhead"]) / 1000
-    for mark in facts["marks"]:
-        left = (1 << 20) * (mark["percent"] - 50) / 100
-        assert mark["at_ms"] - world.clock() == pytest.approx(left / per_ms, rel=1e-6)
-        assert (
-            mark["earliest_ms"] <= mark["at_ms"] <= (mark["latest_ms"] or 1 << 60) and not mark["is_reached"]
-        )
-    assert [mark["what"] for mark in facts["marks"]] == ["expired", "forced", "refused", "full"]
+    rate = facts.rate
+    per_ms = rate.bytes_per_s * (1 + rate.overhead) / 1000
+    for mark in facts.marks:
+        left = (1 << 20) * (mark.percent - 50) / 100
+        assert mark.at_ms - world.clock() == pytest.approx(left / per_ms, rel=1e-6)
+        assert mark.earliest_ms <= mark.at_ms <= (mark.latest_ms or 1 << 60) and not mark.is_reached
+    assert [mark.what for mark in facts.marks] == ["expired", "forced", "refused", "full"]
     # Files that go by age keep it below: then no mark is ever reached, and that is said by the highest use.
     world.disk.total = 4 << 20
     with world.look(reserved_hours=1) as view:
         facts = view.facts()
     assert (
-        [mark["at_ms"] for mark in facts["marks"]] == [None] * 4
-        and 0.5 <= facts["highest_ratio"] < 0.75
-        and facts["horizon_ms"] == HORIZON_MS
+        [mark.at_ms for mark in facts.marks] == [None] * 4
+        and 0.5 <= facts.highest_ratio < 0.75
+        and facts.horizon_ms == HORIZON_MS
     )
 
 
@@ -357,9 +349,9 @@ def test_what_others_write_counts_when_samples_tell_it(world):
         ]
 
     with world.look() as view, world.look(read_samples=read_samples) as knowing:
-        assert view.facts()["rate"]["others_bytes_per_s"] is None
-        assert knowing.facts()["rate"]["others_bytes_per_s"] == pytest.approx(grows)
-        assert knowing.facts()["marks"][3]["at_ms"] - world.clock() == pytest.approx(
+        assert view.facts().rate.others_bytes_per_s is None
+        assert knowing.facts().rate.others_bytes_per_s == pytest.approx(grows)
+        assert knowing.facts().marks[3].at_ms - world.clock() == pytest.approx(
             (1 << 25) / grows * 1000, rel=0.02
         )
 
@@ -394,8 +386,8 @@ def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_kno
                 is_running=is_running,
                 offsets=[],
             )
-            assert view.facts()["rate"]["windows"]
-            return view.facts()["rate"]["doubt"]
+            assert view.facts().rate.windows
+            return view.facts().rate.doubt
 
     assert "it is not known of the whole log whether store times go back" in doubt(is_running=False)
     with opened(root, clock, disk, **sizes):
@@ -428,14 +420,14 @@ def test_too_little_history_is_no_rate_and_no_date(tmp_path):
                 offsets=[],
             )
             facts = view.facts()
-            assert facts["rate"]["bytes_per_s"] is None and facts["rate"]["low_bytes_per_s"] is None
-            assert {mark["at_ms"] for mark in facts["marks"]} == {None} and facts["highest_ratio"] is None
-            assert view.forecast()["files"] == [] and view.forecast()["forced"]["files"] == []
+            assert facts.rate.bytes_per_s is None and facts.rate.low_bytes_per_s is None
+            assert {mark.at_ms for mark in facts.marks} == {None} and facts.highest_ratio is None
+            assert view.forecast().files == [] and view.forecast().forced.files == []
 
 
 def test_what_the_disk_holds_adds_up(world):
     with world.look() as view:
-        use = {row["kind"]: row["bytes"] for row in view.facts()["use"]}
+        use = {row.kind: row.bytes for row in view.facts().use}
     assert list(use) == [
         "commitlog",
         "preallocated",
@@ -484,17 +476,17 @@ def test_a_store_of_the_real_broker_is_forecast_from_its_files_alone(tmp_path, n
             offsets=offsets,
         )
         facts, forecast = view.facts(), view.forecast()
-    assert facts["is_running"] is False and facts["log"]["last_ms"] == plain.records(root)[-1][2]
-    for window in facts["rate"]["windows"]:
-        assert window["bytes"] == plain.bytes_since(root, facts["rate"]["until_ms"] - window["window_ms"])
-    for file in forecast["files"]:
-        for loss in file["losses"]:
-            for queue in loss["queues"]:
+    assert facts.is_running is False and facts.log.last_ms == plain.records(root)[-1][2]
+    for window in facts.rate.windows:
+        assert window.bytes == plain.bytes_since(root, facts.rate.until_ms - window.window_ms)
+    for file in forecast.files:
+        for loss in file.losses:
+            for queue in loss.queues:
                 at = next(
-                    queues[queue["queue_id"]]
+                    queues[queue.queue_id]
                     for group, topic, queues in offsets
-                    if group.partition("@")[0] == loss["group"] and topic == queue["topic"]
+                    if group.partition("@")[0] == loss.group and topic == queue.topic
                 )
                 assert plain.unread(
-                    root, queue["topic"], queue["queue_id"], at, file["base"], file["base"] + file["size"]
-                ) == (queue["messages"], queue["bytes"])
+                    root, queue.topic, queue.queue_id, at, file.base, file.base + file.size
+                ) == (queue.messages, queue.bytes)

@@ -1,4 +1,4 @@
-"""The race behind the log's end, and the write path, as pages and REST tell them."""
+"""The steps after the log's end, and the write path, as pages and REST show them."""
 
 from __future__ import annotations
 

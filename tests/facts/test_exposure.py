@@ -54,7 +54,7 @@ def started(root, **changes) -> dict:
 
 
 def test_the_start_is_the_one_that_recovery_then_makes(store):
-    """At each of many moments of a store's life: before the first checkpoint, behind it, long behind it."""
+    """At each of many moments of a store's life: before the first checkpoint, after it, long after it."""
     seen = set()
     for _ in range(12):
         fill(store, len(store.log.files) + 1)
@@ -66,7 +66,7 @@ def test_the_start_is_the_one_that_recovery_then_makes(store):
         assert (told.start.file, told.restart.rescan_bytes) == (plain.file, plain.rescan_bytes)
         report = started(store.root)
         chosen = next(step for step in report["steps"] if step["name"] == "choose the file to scan from")
-        # Recovery counts the blanks that close files as read, as far as they were looked at.
+        # Recovery counts the blanks that close files as read, as far as it reached them.
         assert (chosen["file"], report["log_end"], report["kind"]) == (plain.file, plain.log_end, "abnormal")
         assert report["scanned_bytes"] <= told.restart.rescan_bytes
         seen.add(plain.file)
@@ -188,7 +188,7 @@ def test_the_rate_is_that_of_earlier_starts_which_read_enough(tmp_path):
 
 
 def test_the_estimate_is_near_what_a_start_takes(tmp_path):
-    """One start tells the rate, the next is estimated by it; both read some 20 MiB."""
+    """One start gives the rate, the next is estimated by it; both read some 20 MiB."""
     root, kept = tmp_path / "data" / "store", tmp_path / "data" / "recoveries"
     sizes = {"mapped_file_size_commit_log": 64 << 20, "max_hash_slot_num": 5_000, "max_index_num": 20_000}
 

@@ -24,7 +24,7 @@ def test_async_flush_and_a_power_cut_lose_what_was_acknowledged_and_not_synced(t
         and "starting again: scan the log" in said
     )
     record = recoveries.one(tmp_path / "recoveries", found.recovery)
-    assert (record["purpose"], record["kind"], record["store"]) == ("lab", "abnormal", "lab/first/store")
+    assert (record.purpose, record.kind, record.store) == ("lab", "abnormal", "lab/first/store")
     assert {path.name for path in tmp_path.iterdir()} == {"lab", "recoveries"}
 
 
@@ -50,7 +50,7 @@ def test_a_writer_that_is_killed_as_the_log_goes_on_in_the_next_file_loses_nothi
         0,
     )
     record = recoveries.one(tmp_path / "recoveries", found.recovery)
-    assert record["state"] == "done" and any(tried["file"] == found.killed_in for tried in record["tried"])
+    assert record.state == "done" and any(tried.file == found.killed_in for tried in record.tried)
 
 
 def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_path):
@@ -117,7 +117,7 @@ def test_the_record_of_a_lab_run_is_found_by_its_name(tmp_path, settings):
     settings.DATA_DIRECTORY = tmp_path
     root = tmp_path / "lab" / "run-1" / "store"
     HandStore(_small(root), records=StartRecords(tmp_path / "recoveries", root)).begin().close()
-    assert kept.of_lab("run-1")["state"] == "done" and kept.of_lab("run-2") is None
+    assert kept.of_lab("run-1").state == "done" and kept.of_lab("run-2") is None
 
 
 def _small(root):

@@ -98,7 +98,7 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
     )
     assert (found.complete, found.reason) == (
         False,
-        "of each queue the first 10 messages are looked at",
+        "of each queue the first 10 messages are scanned",
     )
     monkeypatch.setattr(inside, "MOST_UNITS", 4 * len(plain_layout.units_of(crashed, "FixA", 0)) + 400)
     assert Layout(StoreDirectory(crashed), Start()).of(["FixA"]).complete
@@ -107,7 +107,7 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
     assert (stopped.items, stopped.complete, stopped.reason) == (
         [],
         False,
-        f"{len(topics)} topics were left out; those with most files are looked at",
+        f"{len(topics)} topics were left out; those with most files are scanned",
     )
     monkeypatch.setattr(inside, "MOST_SECONDS", 0.0)
     assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"]).reason
@@ -124,7 +124,7 @@ def test_of_more_topics_than_are_looked_at_those_with_most_files_are(crashed, mo
     )
     assert (found.complete, found.reason) == (
         False,
-        f"{len(files) - 2} topics were left out; those with most files are looked at",
+        f"{len(files) - 2} topics were left out; those with most files are scanned",
     )
 
 
@@ -140,7 +140,7 @@ def test_of_more_topics_than_are_looked_at_those_with_most_messages_are_where_a_
     assert files[largest] < max(files.values())
     found = Layout(store, Start(), messages_in=lambda *queue: counted[queue]).of_each()
     assert [row.topic for row in found.items] == [largest] and found.reason.endswith(
-        "topics were left out; those with most messages are looked at"
+        "topics were left out; those with most messages are scanned"
     )
 
 

@@ -13,6 +13,7 @@ from broker_store.engine.store import MessageStore
 from broker_store.errors import NotFoundError, StoreError
 from broker_store.facts import recoveries
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.starts import report_of
 from tests.support import plain_recovery, stores
 from tests.support.hand_store import HandStore, message, small_settings
 
@@ -31,18 +32,20 @@ def test_a_dry_run_says_what_a_start_then_does(variant, tmp_path):
     before, plain = tree(tmp_path), plain_recovery.read(root)
     sizes = dataclasses.asdict(stores.SIZES["crash"])
     found = StoreDirectory(root).sizes()
-    assert found.items() <= sizes.items() and "mapped_file_size_commit_log" in found
+    assert found.mapped_file_size_commit_log is not None
+    seen = {name: size for name, size in dataclasses.asdict(found).items() if size is not None}
+    assert seen.items() <= sizes.items()
     settings = recoveries.settings_for(StoreDirectory(root), StoreSettings(**sizes))
     told = recoveries.dry_run(settings)
     assert tree(tmp_path) == before
-    assert (told["purpose"], told["stopped"]["log_offset"]) == ("dry run", plain.end)
+    assert (told.purpose, told.stopped.log_offset) == ("dry run", plain.end)
     store = MessageStore(settings)
-    if told["state"] == "failed":
+    if told.state == "failed":
         with pytest.raises(Exception, match="start again with --accept-damage"):
             store.open()
-        assert "--accept-damage" in told["error"]
+        assert "--accept-damage" in told.error
         return
-    did = store.open().as_dict()
+    did = report_of(store.open().as_dict())
     store.close()
     for fact in (
         "kind",
@@ -57,7 +60,7 @@ def test_a_dry_run_says_what_a_start_then_does(variant, tmp_path):
         "tried",
         "stopped",
     ):
-        assert told[fact] == did[fact], fact
+        assert getattr(told, fact) == getattr(did, fact), fact
 
 
 def test_on_a_store_in_use_it_says_what_a_start_would_do_if_the_process_died_now(tmp_path):
@@ -67,8 +70,8 @@ def test_on_a_store_in_use_it_says_what_a_start_would_do_if_the_process_died_now
     before = tree(tmp_path)
     told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))
     assert tree(tmp_path) == before
-    assert (told["state"], told["kind"], told["abort_found"]) == ("done", "abnormal", True)
-    assert (told["log_end"], told["messages"], told["redispatched"], told["cut_bytes"]) == (
+    assert (told.state, told.kind, told.abort_found) == ("done", "abnormal", True)
+    assert (told.log_end, told.messages, told.redispatched, told.cut_bytes) == (
         store.log.wrote,
         120,
         0,
@@ -85,25 +88,25 @@ def test_what_is_stored_while_it_looks_is_not_told_as_cut(step, tmp_path):
     end = store.log.wrote
 
     def store_one_more(report):
-        if report["step"] == step and store.log.wrote == end:
+        if report.step == step and store.log.wrote == end:
             assert store.appender.put(message("orders", 0, b"x" * 300, keys=("meanwhile",))).ok
 
     told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)), on_change=store_one_more)
-    assert (told["state"], told["in_use"], told["log_end"], told["came_meanwhile"]) == (
+    assert (told.state, told.in_use, told.log_end, told.came_meanwhile) == (
         "done",
         True,
         end,
         store.log.wrote - end,
     )
     assert (
-        told["stopped"]["verdict"],
-        told["cut_bytes"],
-        told["cut"]["commitlog"]["bytes"],
-        told["findings"],
+        told.stopped.verdict,
+        told.cut_bytes,
+        told.cut.commitlog.bytes,
+        told.findings,
     ) == ("end of the log", 0, 0, [])
-    assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))["came_meanwhile"] == 0
+    assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root))).came_meanwhile == 0
     store.close()
-    assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))["in_use"] is False
+    assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root))).in_use is False
 
 
 def test_it_ends_when_it_is_told_to_or_takes_too_long(tmp_path):
@@ -125,8 +128,8 @@ def test_records_are_listed_newest_first_and_what_is_none_is_left_out(tmp_path):
     (kept / "recovery-5.json").write_text("[1")
     (kept / "recovery-6.json").write_text("{}")
     found = recoveries.listing(kept, Disk())
-    assert [record["state"] for record in found] == ["done"] * 3 and found[0]["id"] > found[-1]["id"]
-    assert recoveries.one(kept, found[0]["id"])["log_end"] == 0
+    assert [record.state for record in found] == ["done"] * 3 and found[0].id > found[-1].id
+    assert recoveries.one(kept, found[0].id).log_end == 0
     for id in ("5", "6", "7", "../recoveries/1", ""):
         with pytest.raises(NotFoundError):
             recoveries.one(kept, id)
@@ -146,7 +149,7 @@ def test_a_store_that_this_user_may_not_enter_is_refused_with_what_to_do(tmp_pat
     root = stores.unpack("clean-small", tmp_path)
     with pytest.raises(
         StoreError,
-        match="looking at it failed: Permission denied; look at the store as the user that owns it, or let "
+        match="looking at it failed: Permission denied; read the store as the user that owns it, or let "
         "this user read and enter ",
     ):
         monkeypatch.setattr(os, "lstat", of_a_closed_directory)

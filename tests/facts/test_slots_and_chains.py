@@ -33,7 +33,7 @@ def agrees(directory: StoreDirectory, geometry: IndexGeometry, name: str) -> tup
     picture, told = slots.heat_map(directory, name), chains.chains(directory, name)
     assert picture.cells == plain.cells(picture.cell_slots)
     assert (picture.counted, picture.entries) == (plain.used_in(0, geometry.slots), len(plain.entries))
-    assert sum(row["cells"] for row in picture.shares) == len(picture.cells) <= picture.columns * picture.rows
+    assert sum(row.cells for row in picture.shares) == len(picture.cells) <= picture.columns * picture.rows
     shares = [
         used / min(picture.cell_slots, geometry.slots - n * picture.cell_slots)
         for n, used in enumerate(picture.cells)
@@ -46,11 +46,11 @@ def agrees(directory: StoreDirectory, geometry: IndexGeometry, name: str) -> tup
     )
 
     lengths = plain.lengths()
-    assert sum(row["slots"] for row in told.lengths) == geometry.slots
+    assert sum(row.slots for row in told.lengths) == geometry.slots
     for row in told.lengths:
-        assert row["slots"] == sum(lengths[length] for length in range(row["from"], row["to"] + 1))
-        if row["to"] == row["from"] and row["from"] <= len(plain.entries):
-            assert row["expected"] == pytest.approx(plain.even(row["from"]), rel=1e-6, abs=1e-9)
+        assert row.slots == sum(lengths[length] for length in range(row.from_, row.to + 1))
+        if row.to == row.from_ and row.from_ <= len(plain.entries):
+            assert row.expected == pytest.approx(plain.even(row.from_), rel=1e-6, abs=1e-9)
     entries = sum(length * count for length, count in lengths.items())
     assert told.used == geometry.slots - lengths[0]
     if entries:
@@ -143,7 +143,7 @@ def test_what_the_header_says_is_shown_beside_what_is_there(tmp_path):
     write(path, index_file.HEADER.offset["count"], (2_000_000_000).to_bytes(4, "big"))
     picture, told = agrees(directory, SMALL, path.name)
     assert "1,999,999,999 entries, the file has room for 63" in picture.findings[0]
-    assert "those were looked at" in told.findings[0]
+    assert "those were read" in told.findings[0]
 
 
 def test_slots_that_name_what_is_not_there_are_said(tmp_path):
@@ -166,7 +166,7 @@ def test_an_empty_file_has_no_share_of_anything(tmp_path):
     picture, told = agrees(directory, geometry, "20260101000000000")
     assert (picture.counted, picture.expected_share, picture.findings) == (0, 0, [])
     assert (told.mean_used, told.touched_by_hit, told.longest) == (None, None, [])
-    assert told.lengths == [{"from": 0, "to": 0, "slots": 1000, "expected": 1000}]
+    assert told.lengths == [chains.ChainLengths(from_=0, to=0, slots=1000, expected=1000)]
 
 
 @pytest.mark.parametrize("more", [1, 30, 400])
@@ -183,7 +183,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
 
         def interrupted(reader, target, offset):
             monkeypatch.undo()
-            # Some keys again, so that slots with older entries are named anew too
+            # Some keys again, so that slots with older entries are named again, too
             for number in range(250, 250 + more):
                 store.appender.put(message(keys=(f"k{number}",)))
             return read_into(reader, target, offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_store.engine.status.samples import Sample, maximum_of, position_of
-from broker_store.facts.disk import HOUR_MS, MINUTE_MS
+from broker_store.facts.growth import HOUR_MS, MINUTE_MS
 from broker_store.facts.progress import SPEED_MS, recent, speed
 from broker_store.facts.timeline import MOST_POINTS, Cliff
 from tests.facts.test_disk import QUEUES, World, world
@@ -96,7 +96,7 @@ def test_one_that_reads_on_is_judged_by_its_speed(world):
             return view.timeline("reads").queues[0].cliff
 
     with world.look() as view:
-        schedule = [entry for entry in view.schedule() if entry[3] is not None]
+        schedule = [entry for entry in view.schedule() if entry.goes_ms is not None]
     # As fast as the first file's last message needs, and a little slower.
     behind = [
         sum(unit[1] < file.end for unit in plain.units(world.store.root, "topic", 0)) for file, *_ in schedule

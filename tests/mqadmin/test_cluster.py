@@ -111,7 +111,7 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
     seen = []
 
     def look(report):
-        seen.append((cluster.state().state, cluster.recovery()["state"], cluster.store().positions.wrote))
+        seen.append((cluster.state().state, cluster.recovery().state, cluster.store().positions.wrote))
 
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     store.open(on_step=look)
@@ -126,10 +126,10 @@ def test_a_start_that_is_over_is_told_again_without_another_look(tmp_path, monke
     store = MessageStore(_settings(tmp_path))
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     running = cluster.recovery()
-    assert running["state"] == "running" and cluster.recovery() is not running
+    assert running.state == "running" and cluster.recovery() is not running
     store.open()
     told = cluster.recovery()
-    assert told["state"] == "done" and cluster.recovery() is told
+    assert told.state == "done" and cluster.recovery() is told
     cluster._recovery_until = 0.0
     assert cluster.recovery() == told and cluster.recovery() is not told
     store.close()

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -20,6 +21,7 @@ from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.status.live_page import LivePage
+from broker_store.facts.starts import CutMessagesOfQueue, WholeMessagesCut
 from broker_store.messages import Message
 from mqadmin import audit
 from mqadmin.cluster.current import install_cluster
@@ -84,16 +86,11 @@ async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
     whole, looked_to, cluster, tmp_path, monkeypatch
 ):
     """REST gives the count as text: "0" was shown as some."""
-    cut = {
-        "whole": whole,
-        "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][
-            :whole
-        ],
-        "queues_left_out": 0,
-        "looked_to": looked_to,
-    }
-    told = cluster.recovery()
-    monkeypatch.setattr(cluster, "recovery", lambda: told | {"cut": told["cut"] | {"messages": cut}})
+    queue = CutMessagesOfQueue(topic="orders", queue_id=2, first=5, last=4 + whole, messages=whole)
+    cut = WholeMessagesCut(whole=whole, queues=[queue][:whole], queues_left_out=0, looked_to=looked_to)
+    report = cluster.recovery()
+    report = replace(report, cut=replace(report.cut, messages=cut))
+    monkeypatch.setattr(cluster, "recovery", lambda: report)
     async with broker(tmp_path):
         shown = await run(tmp_path, "store", "recovery")
     lines = [

@@ -16,6 +16,7 @@ from broker_store.broker.pauses import Pause
 from broker_store.broker.topics import TopicConfig
 from broker_store.engine.status.samples import Sample, SampleFiles, maximum_of, position_of
 from broker_store.errors import StoreError
+from broker_store.facts.marks import Mark
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from mqadmin import condition, signs
@@ -26,6 +27,7 @@ from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 from mqadmin.write_routes import Withheld
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
+from tests.support.fake_cluster import FakeCluster
 
 NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000
 QUIET = Signs(
@@ -210,7 +212,20 @@ async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatc
     monkeypatch.setattr(
         cluster,
         "disk",
-        lambda: {"marks": [{"what": "refused", "percent": 90, "is_reached": False, "at_ms": None}]},
+        lambda: replace(
+            FakeCluster().disk(),
+            marks=[
+                Mark(
+                    percent=90,
+                    what="refused",
+                    is_reached=False,
+                    bytes_left=1,
+                    at_ms=None,
+                    earliest_ms=None,
+                    latest_ms=None,
+                )
+            ],
+        ),
     )
     now = [parts.clock()]
     history = History(

@@ -21,6 +21,7 @@ from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk import DiskForecast
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
@@ -89,7 +90,7 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
     ):
         _same_keys(mine, theirs)
     for mine, theirs in (
-        (disk["marks"][0], fake.disk()["marks"][0]),
+        (disk.marks[0], fake.disk().marks[0]),
         (timeline.queues[0], fake.timeline("billing").queues[0]),
     ):
         _same_keys(mine, theirs)
@@ -130,14 +131,14 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
     store.start()
     looked = EmbeddedCluster(type("Process", (), {"store": store, "parts": parts}))
     forecast, timeline = looked.disk_forecast(1), looked.timeline("slow")
-    assert forecast["is_running"] is False and forecast["log"]["end"] == store.log.wrote
+    assert forecast.is_running is False and forecast.log.end == store.log.wrote
     lost = {
-        file["name"]: sum(loss["messages"] for loss in file["losses"] if loss["group"] == "slow")
-        for file in forecast["files"]
+        file.name: sum(loss.messages for loss in file.losses if loss.group == "slow")
+        for file in forecast.files
     }
     assert lost == {
-        file["name"]: plain.unread(root, topic, queue_id, 7, file["base"], file["base"] + file["size"])[0]
-        for file in forecast["files"]
+        file.name: plain.unread(root, topic, queue_id, 7, file.base, file.base + file.size)[0]
+        for file in forecast.files
     } and any(lost.values())
     (queue,) = timeline.queues
     assert (queue.consumer_offset, queue.max_offset) == (
@@ -152,7 +153,7 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
 def test_the_commands_read_a_crashed_store_without_a_broker(crashed):
     root, topic, queue_id = crashed
     disk = json.loads(offline("store", "disk", "--store", root, "--json"))
-    assert disk["log"]["end"] == plain.log_end(root) == disk_of(StoreDirectory(root))["log"]["end"]
+    assert disk["log"]["end"] == plain.log_end(root) == disk_of(StoreDirectory(root)).log.end
     shown = offline("store", "disk", "--store", root)
     assert "ABOVE %" in shown and re.search(r"commitlog +[\d,]+", shown)
     forecast = json.loads(offline("store", "forecast", "--store", root, "--retention-hours", 5, "--json"))
@@ -197,18 +198,19 @@ def test_who_would_lose_messages_is_unknown_without_the_positions_of_groups(cras
 def test_the_page_tells_unknown_readers_from_none(knows, fake_cluster, client_of_role, monkeypatch):
     forecast = FakeCluster.disk_forecast
 
-    def of_no_group(self, *arguments) -> dict:
+    def of_no_group(self, *arguments) -> DiskForecast:
         facts = forecast(self, *arguments)
-        return facts | {
-            "knows_groups": knows,
-            "files": [file | {"losses": [], "losses_left_out": 0} for file in facts["files"]],
-            "forced": facts["forced"] | {"losses": []},
-        }
+        return replace(
+            facts,
+            knows_groups=knows,
+            files=[replace(file, losses=[], losses_left_out=0) for file in facts.files],
+            forced=replace(facts.forced, losses=[]),
+        )
 
     monkeypatch.setattr(FakeCluster, "disk_forecast", of_no_group)
     text = client_of_role("viewer").get("/store/disk/").content.decode()
     assert (
-        "nobody</span>" in text,
+        "no group</span>" in text,
         "No group would lose" in text,
         "would lose unread messages is unknown" in text,
     ) == (knows, knows, not knows)
@@ -311,7 +313,7 @@ async def test_both_are_streams_looked_at_in_a_thread(fake_cluster):
 )
 def test_labels_of_marks_do_not_touch(percents, lines):
     labels = labels_of(percents)
-    assert [label["percent"] for label in labels["texts"]] == percents
-    heights = sorted({label["y"] for label in labels["texts"]})
-    assert [heights.index(label["y"]) + 1 for label in labels["texts"]] == lines
-    assert labels["height"] > heights[-1]
+    assert [label.percent for label in labels.texts] == percents
+    heights = sorted({label.y for label in labels.texts})
+    assert [heights.index(label.y) + 1 for label in labels.texts] == lines
+    assert labels.height > heights[-1]

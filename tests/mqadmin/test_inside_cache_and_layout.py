@@ -20,7 +20,8 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NameError_
 from broker_store.facts.layout import LogSpan
 from broker_store.server.parts import build_parts
-from mqadmin import shared_looks as shared
+from broker_store.units import document_of
+from mqadmin import cached_scans
 from mqadmin.cluster.current import current_cluster, install_cluster
 from mqadmin.cluster.embedded import cluster as embedded
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
@@ -233,7 +234,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
     monkeypatch.setattr(embedded, "chains", lambda *asked: counted.append(asked) or count(*asked))
     # A count takes a second
     monkeypatch.setattr(
-        shared, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__)
+        cached_scans, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__)
     )
     name, stream = inspected.store_index()[0].name, live.STREAMS["store.chains"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
@@ -246,7 +247,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
         watched, shown = await asyncio.gather(
             asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index_chains(name)
         )
-        assert watched is shown
+        assert watched == document_of(shown), "the same count"
         return len(counted)
 
     assert [

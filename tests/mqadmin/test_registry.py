@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import orjson
 import pytest
 from django.template.loader import get_template
 
@@ -75,6 +76,15 @@ def test_the_current_tab_is_that_of_the_address_or_of_the_begin_of_it(here, curr
     shown = store_tabs({"request": rf.get(here)})
     assert shown["current"] == current
     assert len(shown["tabs"]) == len(registry.tabs())
+
+
+@pytest.mark.parametrize(
+    "key", [("recovery", ""), ("store.index", "20251123050000000"), ("store.chains", "20251123050000000")]
+)
+def test_a_frame_has_the_names_of_json_where_python_keeps_a_name_for_itself(key, fake_cluster):
+    stream, name = key
+    body = orjson.dumps(registry.streams()[stream].measure(fake_cluster, name))
+    assert b'"from":' in body and b'_":' not in body
 
 
 def test_no_name_is_given_twice():

@@ -35,7 +35,7 @@ async def quiet(cluster, tmp_path, monkeypatch):  # noqa: F811
 
 
 class LooksEachTime:
-    """In place of the condition's SharedLooks: nothing is kept."""
+    """In place of the condition's CachedScans: nothing is kept."""
 
     def of(self, key: str, make: Callable[[], dict]) -> dict:
         return make()

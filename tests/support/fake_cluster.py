@@ -43,8 +43,17 @@ from broker_store.facts.bytes.look import Look
 from broker_store.facts.bytes.place import MAX_BYTES
 from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.cache import CachedFile, CachedTotal, LogEnds, Memory
-from broker_store.facts.chains import ChainKey, Chains, LongChain
+from broker_store.facts.chains import ChainKey, ChainLengths, Chains, LongChain
+from broker_store.facts.deletion import DeletedFile, ForcedDeletion, GroupLoss, QueueLoss
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk import (
+    DiskFacts,
+    DiskForecast,
+    FileSystemUse,
+    KindUse,
+    LogContent,
+    RetentionSettings,
+)
 from broker_store.facts.explain import (
     BehindStep,
     ChainEndStep,
@@ -55,6 +64,7 @@ from broker_store.facts.explain import (
     SlotStep,
     StopStep,
 )
+from broker_store.facts.growth import GrowthRate, RateWindow
 from broker_store.facts.journey.stop import Journey, JourneyMessage, stop
 from broker_store.facts.layout import (
     Jumps,
@@ -66,8 +76,10 @@ from broker_store.facts.layout import (
     StartFacts,
     TopicLayout,
 )
+from broker_store.facts.marks import Mark, UsePaths, UsePoint
 from broker_store.facts.pointers import to_log
-from broker_store.facts.slots import Cell, HeatMap
+from broker_store.facts.slots import Cell, CellShares, HeatMap
+from broker_store.facts.starts import StartReport, report_of
 from broker_store.facts.timeline import (
     Cliff,
     GroupTimeline,
@@ -226,7 +238,7 @@ class FakeCluster:
             ),
         )
 
-    def recovery(self) -> dict:
+    def recovery(self) -> StartReport:
         running = self.state_name == "recovering"
         began = int(self.started * 1000)
         report = RecoveryReport(began, timer=lambda: 0.0)
@@ -305,14 +317,14 @@ class FakeCluster:
             for name, file, at, took, size, count, detail in steps
         ]
         report.finding("warning", "a torn record of 412 bytes was cut", "00000000000335544320", 357_912_001)
-        told = report.as_dict()
-        return told | {
-            "state": "running" if running else "done",
-            "finished_ms": None if running else began + 181,
-            "took_ms": 181.0,
-            "scan_bytes_per_s": 805_306_368,
-            "left_ms": 42 if running else None,
-        }
+        return replace(
+            report_of(report.as_dict()),
+            state="running" if running else "done",
+            finished_ms=None if running else began + 181,
+            took_ms=181.0,
+            scan_bytes_per_s=805_306_368,
+            left_ms=42 if running else None,
+        )
 
     inspects = False
 
@@ -863,7 +875,7 @@ class FakeCluster:
 
     # -- the disk and offsets over time
 
-    def disk(self) -> dict:
+    def disk(self) -> DiskFacts:
         self._running()
         now_ms, wrote, total, hour = self._now_ms(), self._wrote(), 250 << 30, 3_600_000
         own = {
@@ -876,80 +888,132 @@ class FakeCluster:
             "lost+found": 4_096,
             "samples": 300_000,
         }
-        marks = [(75, "expired", 61), (85, "forced", 75), (90, "refused", 81), (100, "full", 95)]
-        return {
-            "at_ms": now_ms,
-            "is_running": True,
-            "file_system": {"total_bytes": total, "free_bytes": 91 << 30, "used_bytes": 159 << 30, "used_ratio": 159 / 250},
-            "use": [{"kind": kind, "bytes": size} for kind, size in own.items()] + [{"kind": "others", "bytes": (159 << 30) - sum(own.values())}],
-            "log": {"files": len(self._log_files()), "begin": 0, "end": wrote, "written_bytes": wrote, "messages": 7_427_288, "first_ms": now_ms - 50 * hour, "last_ms": now_ms - 90},
-            "settings": {"retention_hours": 72, "delete_hours": [4], "time_zone": "UTC", "tight_percent": 75, "forced_percent": 85, "full_percent": 90, "is_forced": True, "files_a_look": 10},
-            "rate": {
-                "until_ms": now_ms,
-                "windows": [{"window_ms": n * hour, "from_ms": now_ms - n * hour, "bytes": n * hour * 400, "bytes_per_s": 400_000.0 + n} for n in (1, 6, 24)],
-                "bytes_per_s": 400_024.0, "basis_ms": 24 * hour, "low_bytes_per_s": 400_001.0, "high_bytes_per_s": 400_024.0, "overhead": 0.11, "others_bytes_per_s": None, "doubt": None,
-            },
-            "marks": [
-                {"percent": percent, "what": what, "is_reached": False, "bytes_left": (percent << 30) * 5 // 2 - (159 << 30), "at_ms": now_ms + at * hour, "earliest_ms": now_ms + (at - 9) * hour,
-                 "latest_ms": None if percent == 100 else now_ms + (at + 20) * hour}
-                for percent, what, at in marks
+        own["others"] = (159 << 30) - sum(own.values())
+        reached = [(75, "expired", 61), (85, "forced", 75), (90, "refused", 81), (100, "full", 95)]
+        usual, low, high = (
+            [
+                UsePoint(at_ms=now_ms, used_ratio=0.636),
+                UsePoint(at_ms=now_ms + 90 * hour, used_ratio=end),
+            ]
+            for end in (0.97, 0.8, 1.0)
+        )
+        return DiskFacts(
+            at_ms=now_ms,
+            is_running=True,
+            file_system=FileSystemUse(
+                total_bytes=total, free_bytes=91 << 30, used_bytes=159 << 30, used_ratio=159 / 250
+            ),
+            use=[KindUse(kind=kind, bytes=size) for kind, size in own.items()],
+            log=LogContent(
+                files=len(self._log_files()),
+                begin=0,
+                end=wrote,
+                written_bytes=wrote,
+                messages=7_427_288,
+                first_ms=now_ms - 50 * hour,
+                last_ms=now_ms - 90,
+            ),
+            settings=RetentionSettings(
+                retention_hours=72,
+                delete_hours=[4],
+                time_zone="UTC",
+                tight_percent=75,
+                forced_percent=85,
+                full_percent=90,
+                is_forced=True,
+                files_a_look=10,
+            ),
+            rate=GrowthRate(
+                until_ms=now_ms,
+                windows=[
+                    RateWindow(
+                        window_ms=n * hour,
+                        from_ms=now_ms - n * hour,
+                        bytes=n * hour * 400,
+                        bytes_per_s=400_000.0 + n,
+                    )
+                    for n in (1, 6, 24)
+                ],
+                doubt=None,
+                bytes_per_s=400_024.0,
+                basis_ms=24 * hour,
+                low_bytes_per_s=400_001.0,
+                high_bytes_per_s=400_024.0,
+                overhead=0.11,
+                others_bytes_per_s=None,
+            ),
+            marks=[
+                Mark(
+                    percent=percent,
+                    what=what,
+                    is_reached=False,
+                    bytes_left=(percent << 30) * 5 // 2 - (159 << 30),
+                    at_ms=now_ms + at * hour,
+                    earliest_ms=now_ms + (at - 9) * hour,
+                    latest_ms=None if percent == 100 else now_ms + (at + 20) * hour,
+                )
+                for percent, what, at in reached
             ],
-            "highest_ratio": 1.0,
-            "horizon_ms": 60 * 24 * hour,
-            "paths": {"until_ms": now_ms + 100 * hour, **{name: [{"at_ms": now_ms, "used_ratio": 0.636}, {"at_ms": now_ms + 90 * hour, "used_ratio": end}] for name, end in (("usual", 0.97), ("low", 0.8), ("high", 1.0))}},
-        }  # fmt: skip
+            highest_ratio=1.0,
+            horizon_ms=60 * 24 * hour,
+            paths=UsePaths(until_ms=now_ms + 100 * hour, usual=usual, low=low, high=high),
+        )
 
-    def disk_forecast(self, retention_hours=None) -> dict:
+    def disk_forecast(self, retention_hours=None) -> DiskForecast:
         facts, now_ms, hour = self.disk(), self._now_ms(), 3_600_000
         kept = retention_hours or 72
-        lost = {
-            "group": "nightly-report",
-            "is_broadcast": False,
-            "messages": 41_204,
-            "bytes": 9 * MIB,
-            "is_read_in_time": False,
-            "queues_left_out": 0,
-            # fmt: skip
-            "queues": [
-                {
-                    "topic": "orders",
-                    "queue_id": 2,
-                    "from_offset": 7,
-                    "to_offset": 41_211,
-                    "messages": 41_204,
-                    "bytes": 9 * MIB,
-                    "is_read_in_time": False,
-                }
-            ],
-        }
-        unknown = lost | {
-            "group": "search-index",
-            "messages": 1,
-            "bytes": None,
-            "is_read_in_time": None,
-            "is_broadcast": True,
-        }
+        of_queue = QueueLoss(
+            topic="orders",
+            queue_id=2,
+            from_offset=7,
+            to_offset=41_211,
+            messages=41_204,
+            bytes=9 * MIB,
+            is_read_in_time=False,
+        )
+        lost = GroupLoss(
+            group="nightly-report",
+            is_broadcast=False,
+            messages=41_204,
+            bytes=9 * MIB,
+            is_read_in_time=False,
+            queues=[of_queue],
+            queues_left_out=0,
+        )
+        unknown = replace(
+            lost, group="search-index", messages=1, bytes=None, is_read_in_time=None, is_broadcast=True
+        )
         files = []
         for number, base in enumerate(self._log_files()[:4]):
             written = now_ms - (45 - number * 9) * hour
             files.append(
-                {"name": f"{base:020d}", "base": base, "size": FILE_BYTES, "wrote": FILE_BYTES, "is_full": True, "first_ms": written - 9 * hour, "modified_ms": written, "expires_ms": written + kept * hour,
-                 "goes_ms": None if number == 3 else max(now_ms, written + kept * hour), "losses": [[lost, unknown], [lost | {"is_read_in_time": True}], [], []][number], "losses_left_out": [12, 0, 0, 0][number]}
-            )  # fmt: skip
-        facts["settings"]["retention_hours"] = kept
-        forced = {
-            "files": [file["name"] for file in files[:2]],
-            "bytes": 2 * FILE_BYTES,
-            "losses": [lost],
-            "losses_left_out": 0,
-        }
-        return facts | {
-            "files": files,
-            "files_left_out": 3,
-            "knows_groups": True,
-            "forced": forced,
-            "is_what_if": retention_hours is not None,
-        }
+                DeletedFile(
+                    name=f"{base:020d}",
+                    base=base,
+                    size=FILE_BYTES,
+                    wrote=FILE_BYTES,
+                    is_full=True,
+                    first_ms=written - 9 * hour,
+                    modified_ms=written,
+                    expires_ms=written + kept * hour,
+                    goes_ms=None if number == 3 else max(now_ms, written + kept * hour),
+                    losses=[[lost, unknown], [replace(lost, is_read_in_time=True)], [], []][number],
+                    losses_left_out=[12, 0, 0, 0][number],
+                )
+            )
+        return DiskForecast(
+            **fields_of(replace(facts, settings=replace(facts.settings, retention_hours=kept))),
+            files=files,
+            files_left_out=3,
+            knows_groups=True,
+            forced=ForcedDeletion(
+                files=[file.name for file in files[:2]],
+                bytes=2 * FILE_BYTES,
+                losses=[lost],
+                losses_left_out=0,
+            ),
+            is_what_if=retention_hours is not None,
+        )
 
     def timeline(self, group, hours=6) -> GroupTimeline:
         facts, now_ms, hour = self.group(group), self._now_ms(), 3_600_000
@@ -1317,7 +1381,8 @@ class FakeCluster:
             "rows": 100,
             "cells": cells,
             "shares": [
-                {"from": n / 10, "to": (n + 1) / 10, "cells": 5_000 if n in (7, 8) else 0} for n in range(10)
+                CellShares(from_=n / 10, to=(n + 1) / 10, cells=5_000 if n in (7, 8) else 0)
+                for n in range(10)
             ],
             "emptiest": [cell] * 5,
             "fullest": [cell] * 5,
@@ -1358,7 +1423,7 @@ class FakeCluster:
             even_touched_by_hit=2.44,
             touched_by_miss=1.44,
             lengths=[
-                {"from": low, "to": high, "slots": slots, "expected": even}
+                ChainLengths(from_=low, to=high, slots=slots, expected=even)
                 for low, high, slots, even in lengths
             ],
             longest=[

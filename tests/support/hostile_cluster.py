@@ -9,6 +9,7 @@ from dataclasses import replace
 from broker_store.engine.status.store_facts import Flag
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import LookupStep
+from broker_store.facts.starts import StartFinding, StartReport
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin.facts.groups import GroupDetail, Member, Subscription
@@ -47,14 +48,14 @@ class HostileCluster(FakeCluster):
     def state(self) -> State:
         return replace(super().state(), sentence=" ".join(self.payloads))
 
-    def recovery(self) -> dict:
+    def recovery(self) -> StartReport:
         report = super().recovery()
-        findings = [{"severity": "notice", "file": text, "offset": 1, "what": text} for text in self.payloads]
+        findings = [StartFinding(severity="notice", file=text, offset=1, what=text) for text in self.payloads]
         steps = [
-            step | {"file": self.payloads[n], "detail": self.payloads[-n]}
-            for n, step in enumerate(report["steps"])
+            replace(step, file=self.payloads[n], detail=self.payloads[-n])
+            for n, step in enumerate(report.steps)
         ]
-        return report | {"findings": findings, "steps": steps, "error": " ".join(self.payloads)}
+        return replace(report, findings=findings, steps=steps, error=" ".join(self.payloads))
 
     def topic(self, name: str) -> TopicDetail:
         return replace(super().topic(name), attributes={text: text for text in self.payloads})

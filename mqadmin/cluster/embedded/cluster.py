@@ -62,6 +62,7 @@ from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.chains import Chains, chains
 from broker_store.facts.directory import File, StoreDirectory
+from broker_store.facts.disk import DiskFacts, DiskForecast
 from broker_store.facts.dispatch import Flushing, Race
 from broker_store.facts.explain import LookupStep, explain
 from broker_store.facts.exposure import Exposure, ScanRate
@@ -70,6 +71,7 @@ from broker_store.facts.journey.stop import Journey
 from broker_store.facts.knowing import FromFiles, Knowing
 from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
 from broker_store.facts.slots import HeatMap, header_of, heat_map
+from broker_store.facts.starts import StartReport, report_of
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.compression import inflate
@@ -86,8 +88,9 @@ from broker_store.server.admin.topics import forget_topic
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.server.send_group import SENT
 from broker_store.turns import in_turns
-from broker_store.units import fields_of
+from broker_store.units import fields_of, with_texts
 from mqadmin import condition, signs, waiting, write_routes
+from mqadmin.cached_scans import CachedScans
 from mqadmin.facts.groups import (
     Dead,
     Group,
@@ -109,7 +112,6 @@ from mqadmin.jobs.facts import ResendPlan
 from mqadmin.jobs.left_out import Range
 from mqadmin.knowing import FromBroker
 from mqadmin.listings import Listings
-from mqadmin.shared_looks import SharedLooks
 from mqadmin.views.store.cache import facts as cache
 from mqadmin.views.store.disk.facts import Forecasts
 from mqadmin.views.store.index.slot_watch import SlotWatch, WatchedSlots
@@ -172,15 +174,15 @@ class EmbeddedCluster:
         self._readers: dict[tuple[str, str, int], object] = {}
         self._looks: Forecasts | None = None
         self._scan_rate: ScanRate | None = None  # of earlier starts; this run adds none
-        self._recovery: dict | None = None  # as it was told last
+        self._recovery: StartReport | None = None  # as it was told last
         self._recovery_until = 0.0
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
         self._listened_to = None
         self._slot_watch = SlotWatch()
         self._cache_looks = cache.CacheLooks(self)
-        self._chain_looks = SharedLooks(CHAINS_REST)
+        self._chain_looks = CachedScans(CHAINS_REST)
         self._layout_looks = layout.LayoutLooks(self)
-        self._condition_looks = SharedLooks(CONDITION_REST)
+        self._condition_looks = CachedScans(CONDITION_REST)
         self.children: Callable[[], dict] | None = None  # Children.state of mqadmin/process/children.py
 
     # -- in every state
@@ -233,14 +235,17 @@ class EmbeddedCluster:
 
     def _without_directories(self, value: Any) -> Any:
         """A fact of the store without where its directory lies, which is for the log."""
-        if isinstance(value, str) and self._store is not None and "/" in value:
-            settings = self._store.settings
-            for directory in (settings.store_path_commit_log.parent, settings.store_path_root_dir):
-                value = value.replace(f"{directory}/", "")
+        store = self._store
+        if store is None:
             return value
-        if isinstance(value, dict):
-            return {key: self._without_directories(item) for key, item in value.items()}
-        return [self._without_directories(item) for item in value] if isinstance(value, list) else value
+        directories = (store.settings.store_path_commit_log.parent, store.settings.store_path_root_dir)
+
+        def without(text: str) -> str:
+            for directory in directories:
+                text = text.replace(f"{directory}/", "")
+            return text
+
+        return with_texts(value, without)
 
     def _state(self) -> State:
         store = self._store
@@ -280,16 +285,16 @@ class EmbeddedCluster:
             return replace(snapshot, positions=LogPositions(), behind=Behind())
         return snapshot
 
-    def recovery(self) -> dict | None:
+    def recovery(self) -> StartReport | None:
         """The report of this process's start, live while it runs; None before the store is opened."""
         if self._store is None:
             return None
         if self._store.report.state == "running":
-            return self._without_directories(self._store.report.as_dict())
+            return self._without_directories(report_of(self._store.report.as_dict()))
         # What is over is told over and over again while a page shows it.
         if self._recovery is None or time.monotonic() > self._recovery_until:
             self._recovery, self._recovery_until = (
-                self._without_directories(self._store.report.as_dict()),
+                self._without_directories(report_of(self._store.report.as_dict())),
                 time.monotonic() + TOLD_SECONDS,
             )
         return self._recovery
@@ -953,10 +958,10 @@ class EmbeddedCluster:
 
     # -- the disk and offsets over time: in a thread, since files are read
 
-    def disk(self) -> dict:
+    def disk(self) -> DiskFacts:
         return self._forecasts.disk()
 
-    def disk_forecast(self, retention_hours: int | None = None) -> dict:
+    def disk_forecast(self, retention_hours: int | None = None) -> DiskForecast:
         return self._forecasts.disk_forecast(retention_hours)
 
     def timeline(self, group: str, hours: int = 6) -> GroupTimeline:

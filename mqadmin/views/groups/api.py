@@ -1,4 +1,4 @@
-"""Subscription groups: list, create, look at, change, delete, move their offsets."""
+"""Subscription groups: list, create, show, change, delete, move their offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mqadmin.facts.groups import OffsetMove
 from mqadmin.jobs import dead_letters
 from mqadmin.jobs.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
-from mqadmin.views.store.disk.facts import MOST_HISTORY_HOURS
+from mqadmin.views.store.disk.facts import MAX_HISTORY_HOURS
 from mqadmin.views.topics.facts import found_topic
 
 router = Router()
@@ -60,7 +60,7 @@ async def show_group(request: HttpRequest, group: str):
 
 @router.get("/groups/{group}/timeline", response=dict[str, Any])
 async def timeline(
-    request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MOST_HISTORY_HOURS)] = 6
+    request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MAX_HISTORY_HOURS)] = 6
 ):
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where
     it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:

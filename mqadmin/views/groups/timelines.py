@@ -13,17 +13,16 @@ VERDICTS = {
     "lost": ("has fallen off", "bad"),
     "unknown": ("not known yet", ""),
 }
-LEAST_SHARE = 0.25  # per cent of a span that can be seen
+MIN_SHARE = 0.25  # per cent of a span that can be seen
 
 
 def picture(facts: GroupTimeline) -> dict:
     """The context of groups/timeline.html."""
-    begin, end = facts.from_ms, facts.to_ms
-    is_drawn = begin is not None and end is not None and end > begin
+    axis = _axis(facts)
     queues = [
         fields_of(queue)
         | {"said": VERDICTS[queue.cliff.verdict]}
-        | (_places(queue, begin, end) if is_drawn else {})
+        | ({} if axis is None else _places(queue, *axis))
         for queue in facts.queues
     ]
     said, tone = VERDICTS[facts.cliff.verdict]
@@ -31,13 +30,23 @@ def picture(facts: GroupTimeline) -> dict:
         "timeline": facts,
         "most_series": MOST_SERIES,
         "timeline_queues": queues,
-        "is_drawn": is_drawn,
+        "is_drawn": axis is not None,
         "verdict": said,
         "verdict_tone": tone,
-        "ticks": [begin + (end - begin) * part // 4 for part in range(5)] if is_drawn else [],
+        "ticks": [] if axis is None else _ticks(*axis),
         "history": _history(facts),
         "events": [event | {"said": _event(event)} for event in reversed(facts.events)],
     }
+
+
+def _axis(facts: GroupTimeline) -> tuple[int, int] | None:
+    """The begin and the end of the axis, in ms; None when there is nothing to draw."""
+    begin, end = facts.from_ms, facts.to_ms
+    return None if begin is None or end is None or end <= begin else (begin, end)
+
+
+def _ticks(begin: int, end: int) -> list[int]:
+    return [begin + (end - begin) * part // 4 for part in range(5)]
 
 
 def _places(queue: QueueTimeline, begin: int, end: int) -> dict:
@@ -46,7 +55,7 @@ def _places(queue: QueueTimeline, begin: int, end: int) -> dict:
     def place(time_ms: int) -> float:
         return min(100.0, max(0.0, (time_ms - begin) * 100 / (end - begin)))
 
-    if queue.earliest_ms is None:
+    if queue.earliest_ms is None or queue.latest_ms is None:
         return {}
     first, last = place(queue.earliest_ms), place(queue.latest_ms)
     at = last if queue.position_ms is None else place(queue.position_ms)
@@ -58,7 +67,7 @@ def _places(queue: QueueTimeline, begin: int, end: int) -> dict:
     found = {
         f"{name}_strip": None
         if ends is None
-        else {"x": f"{ends[0]:.3f}", "width": f"{max(LEAST_SHARE, ends[1] - ends[0]):.3f}"}
+        else {"x": f"{ends[0]:.3f}", "width": f"{max(MIN_SHARE, ends[1] - ends[0]):.3f}"}
         for name, ends in strips.items()
     }
     return found | {"at_x": f"{min(at, 99.6):.3f}"}
@@ -67,11 +76,11 @@ def _places(queue: QueueTimeline, begin: int, end: int) -> dict:
 def _history(facts: GroupTimeline) -> dict | None:
     """The lag as lines that break where nothing was sampled, and the events that fall into that time."""
     points, end = facts.history.points, facts.at_ms
-    known = [point for point in points if point.lag is not None]
+    known = [(point.at_ms, point.lag) for point in points if point.lag is not None]
     if len(known) < 2:
         return None
-    begin = known[0].at_ms
-    most, span = max(1, *(point.lag for point in known)), max(1, end - begin)
+    begin = known[0][0]
+    most, span = max(1, *(lag for _, lag in known)), max(1, end - begin)
 
     def x(time_ms: int) -> float:
         return (time_ms - begin) * 1000 / span
@@ -92,7 +101,7 @@ def _history(facts: GroupTimeline) -> dict | None:
         "dots": [line[0].split(",") for line in lines if len(line) == 1],
         "most": most,
         "marks": marks,
-        "ticks": [begin + span * part // 4 for part in range(5)],
+        "ticks": _ticks(begin, begin + span),
     }
 
 

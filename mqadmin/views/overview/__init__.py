@@ -1,6 +1,5 @@
-"""The first page: is everything all right now? Its REST routes are those of the broker as a whole, in
-mqadmin/api/system.py."""
+"""The first page: is everything all right now?"""
 
-from mqadmin.views.view import View
+from mqadmin.views.view import Rest, View
 
-VIEW = View(__name__)
+VIEW = View(__name__, Rest("System", "system"))

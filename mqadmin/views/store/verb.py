@@ -4,6 +4,7 @@ import time
 
 from broker_store.engine.status.store_facts import StoreFile
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.status import status_of
 
 COLUMNS = {
     "kind": "KIND",
@@ -24,7 +25,7 @@ COLUMNS = {
 
 
 def add(verb) -> None:
-    verb("status", "positions, flags, what is behind").add_argument(
+    verb("status", "positions, flags, what lags").add_argument(
         "--watch", action="store_true", help="again each second, until stopped"
     )
     files = verb("files", "the mapped files")
@@ -34,9 +35,7 @@ def add(verb) -> None:
 
 def status(command, options) -> None:
     while True:
-        command.show_facts(
-            command.ask(options, lambda broker: broker.get("/store"), lambda store: store.status())
-        )
+        command.show_facts(command.ask(options, lambda broker: broker.get("/store"), status_of))
         if not options["watch"]:
             return
         command.stdout.write("")

@@ -1,4 +1,4 @@
-"""Topics: list, create, look at, change, delete."""
+"""Topics: list, create, show, change, delete."""
 
 from __future__ import annotations
 
@@ -111,5 +111,5 @@ async def topic_queues(
 async def topic_groups(
     request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT
 ):
-    """Which groups read the topic by name, and how far behind each is."""
+    """Which groups read the topic by name, and how far each lags."""
     return paging.page(found_topic(topic).readers, lambda reader: reader.group, cursor, limit)

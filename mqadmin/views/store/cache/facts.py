@@ -1,4 +1,4 @@
-"""What is in memory of the store's files, who reads what is not, and where each group stands; one look for
+"""What is in memory of the store's files, who reads what is not, and where each group stands; one scan for
 all who ask within some seconds."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from broker_store.broker.statistics import GroupReads
 from broker_store.facts import cache
 from broker_store.facts.directory import GroupOffsets
 from broker_store.units import Small, fields_of
-from mqadmin.shared_looks import SharedLooks
+from mqadmin.cached_scans import CachedScans
 
 LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
 PAGE_LOG_FILES = 24
@@ -32,7 +32,7 @@ SUMS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingGroup:
     """A group that read or committed anything: its reads of all topics since the start, and a second over the
-    last ten; and where it is the furthest behind, None when it committed nothing."""
+    last ten; and where it lags most, None when it committed nothing."""
 
     group: str
     topics: list[str]  # that it read
@@ -107,7 +107,7 @@ class CacheLooks:
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = SharedLooks(LEAST_REST)
+        self._looks = CachedScans(LEAST_REST)
 
     def look(self) -> CachePicture:
         return self._looks.of(None, self._measure)
@@ -139,7 +139,7 @@ def for_page(picture: CachePicture) -> PageCache:
     old = [
         file
         for file in log[:-PAGE_LOG_FILES]
-        if not any(file.base <= place < file.base + file.size for place in places)
+        if not any(file.base is not None and file.base <= place < file.base + file.size for place in places)
     ]
     names = {file.name for file in old}
     files = [file for file in found.files if file.kind != "commitlog" or file.name not in names]

@@ -10,6 +10,7 @@ from django.urls import path
 from broker_store.facts.cache import CachedFile
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.templatetags.strips import StripMark
 from mqadmin.views.page import drawn, page
 from mqadmin.views.store.cache.facts import ReadingGroup, for_page
 from mqadmin.views.view import Part
@@ -49,14 +50,17 @@ def facts(cluster) -> dict:
 
 
 def _with_places(file: CachedFile, wrote: int, groups: list[ReadingGroup]) -> dict:
-    """A log file with who is in it: the writer, and each group at its furthest behind."""
-    end = file.base + file.size
-    here = [group for group in groups if group.log_offset is not None and file.base <= group.log_offset < end]
-    marks = [_mark(file, group.log_offset, "reads", f"{group.group} reads here") for group in here]
-    is_written = file.base <= wrote < end
+    """A log file with who is in it: the writer, and each group where it lags most."""
+    base = file.base or 0
+    end = base + file.size
+    marks, names = [], []
+    for group in groups:
+        if group.log_offset is not None and base <= group.log_offset < end:
+            marks.append(_mark(group.log_offset - base, file.size, "reads", f"{group.group} reads here"))
+            names.append(group.group)
+    is_written = base <= wrote < end
     if is_written:
-        marks.append(_mark(file, wrote, "writes", "the log ends here"))
-    names = [group.group for group in here]
+        marks.append(_mark(wrote - base, file.size, "writes", "the log ends here"))
     return fields_of(file) | {
         "marks": marks,
         "is_written": is_written,
@@ -65,8 +69,8 @@ def _with_places(file: CachedFile, wrote: int, groups: list[ReadingGroup]) -> di
     }
 
 
-def _mark(file: CachedFile, log_offset: int, kind: str, title: str) -> dict:
-    return {"at": (log_offset - file.base) / file.size, "kind": kind, "title": title}
+def _mark(at: int, size: int, kind: str, title: str) -> StripMark:
+    return StripMark(at=at / size, kind=kind, title=title)
 
 
 PAGES = (path("store/cache/", cache, name="cache"),)

@@ -2,6 +2,7 @@
 
 from broker_store.facts import cache as inside
 from broker_store.facts.directory import StoreDirectory
+from broker_store.units import document_of, fact_of, fields_of
 
 FILES = {
     "kind": "KIND",
@@ -38,7 +39,7 @@ def add(verb) -> None:
 
 
 def cache(command, options) -> None:
-    topic, most = options["topic"], min(max(options["queue_files"], 0), inside.MOST_QUEUE_FILES)
+    topic, most = options["topic"], min(max(options["queue_files"], 0), inside.MAX_QUEUE_FILES)
 
     def offline(store: StoreDirectory) -> inside.ResidencyOfFiles:
         return inside.of_files(store, most, topic)
@@ -49,11 +50,12 @@ def cache(command, options) -> None:
     if command.as_json:
         command.show(found)
         return
-    command.show_table(found["files"], FILES, empty="There are no files.")
+    facts = fact_of(inside.Residency, found)
+    command.show_table([fields_of(file) for file in facts.files], FILES, empty="There are no files.")
     command.stdout.write("")
     command.show_facts(
-        {**found["totals"], "memory": found["memory"]}
-        | ({} if found["complete"] else {"not complete": found["reason"]})
+        document_of({**facts.totals, "memory": facts.memory})
+        | ({} if facts.complete else {"not complete": facts.reason})
     )
     command.stdout.write("")
     command.show_table(found["groups"], GROUPS, empty="No group has read anything.")

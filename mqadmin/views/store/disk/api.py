@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpRequest
 from ninja import Query, Router
 
+from broker_store.facts.disk import DiskFacts, DiskForecast
 from mqadmin.api import schemas
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.sources import measured
-from mqadmin.views.store.disk.facts import MOST_RETENTION_HOURS
+from mqadmin.views.store.disk.facts import MAX_RETENTION_HOURS
 
 router = Router()
 
 
-@router.get("/disk", response=dict[str, Any])
+@router.get("/disk", response=schemas.measured_schema_of(DiskFacts))
 async def disk(request: HttpRequest):
     """Use by kind of file, the rate at which the log grows over several stretches of time, and when each mark
     is reached; null is not known."""
-    return schemas.facts(measured("disk", await asyncio.to_thread(current_cluster().disk)))
+    return schemas.measured_facts("disk", await asyncio.to_thread(current_cluster().disk))
 
 
-@router.get("/disk/forecast", response=dict[str, Any])
+@router.get("/disk/forecast", response=schemas.measured_schema_of(DiskForecast))
 async def forecast(
-    request: HttpRequest, retention_hours: Annotated[int | None, Query(ge=1, le=MOST_RETENTION_HOURS)] = None
+    request: HttpRequest, retention_hours: Annotated[int | None, Query(ge=1, le=MAX_RETENTION_HOURS)] = None
 ):
     """The same with the log files that go next, when, and which groups have not read what is in them; as if
     files were kept for `retention_hours`. Nothing is changed by asking."""
-    return schemas.facts(
-        measured("disk", await asyncio.to_thread(current_cluster().disk_forecast, retention_hours))
+    return schemas.measured_facts(
+        "disk", await asyncio.to_thread(current_cluster().disk_forecast, retention_hours)
     )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from django.http import QueryDict
 from django.urls import path
 
+from broker_store.facts.deletion import DeletedFile, ForcedDeletion
+from broker_store.facts.disk import DiskFacts, RetentionSettings
+from broker_store.facts.marks import Mark, UsePoint
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import drawn, page
-from mqadmin.views.store.disk.facts import MOST_RETENTION_HOURS
+from mqadmin.views.store.disk.facts import MAX_RETENTION_HOURS
 from mqadmin.views.view import Part
 
 FACTS = "store/disk/facts.html"
@@ -33,8 +38,43 @@ MARKS = {
     "full": "no byte is left",
 }
 SHOWN_GROUPS = 10  # named of those that lose by one file, or by what goes next; the others are counted
-LEAST_SHARE = 0.15  # per cent of a bar that can be seen
+MIN_SHARE = 0.15  # per cent of a bar that can be seen
 LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the label of a mark takes, and pixels
+
+
+@dataclass(frozen=True, slots=True)
+class UseRow:
+    """A kind of files with its place in a bar as wide as the file system."""
+
+    name: str
+    tone: str
+    bytes: int
+    x: str  # per cent
+    width: str  # per cent
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The label of a mark below the bar."""
+
+    percent: int
+    y: int  # pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    texts: list[Label]
+    height: int  # pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The paths of use as points of SVG lines."""
+
+    usual: str
+    band: str  # between the slowest and the fastest rate; empty with one rate only
+    ticks_ms: list[int]
+    marks: list[tuple[int, int]]  # (per cent, its y)
 
 
 @page(takes={"retention_hours": text})
@@ -52,102 +92,96 @@ def facts(cluster, asked: QueryDict) -> dict:
     """What FACTS shows. For a thread."""
     problem, hours = "", None
     try:
-        hours = whole(asked.get("retention_hours"), None, MOST_RETENTION_HOURS, 1)
+        hours = whole(asked.get("retention_hours"), None, MAX_RETENTION_HOURS, 1)
     except ValueError as error:
         problem = f"{error}"
     found = cluster.disk_forecast(hours)
     losers = sorted(
         {
-            loss["group"]
-            for file in found["files"]
-            for loss in file["losses"]
-            if loss["is_read_in_time"] is not True and file["is_full"]
+            loss.group
+            for file in found.files
+            for loss in file.losses
+            if loss.is_read_in_time is not True and file.is_full
         }
     )
     return {
         "disk": found,
-        "files": [file | _shown(file) for file in found["files"]],
-        "forced": found["forced"] | _shown(found["forced"]),
+        "files": [fields_of(file) | _shown(file) for file in found.files],
+        "forced": fields_of(found.forced) | _shown(found.forced),
         "hours": hours,
         "problem": problem,
-        "most_hours": MOST_RETENTION_HOURS,
+        "most_hours": MAX_RETENTION_HOURS,
         "use": _use(found),
-        "labels": labels_of([mark["percent"] for mark in found["marks"] if mark["percent"] < 100]),
-        "marks": [mark | {"said": _said(mark, found["settings"])} for mark in found["marks"]],
-        "next_mark": next((mark for mark in found["marks"] if not mark["is_reached"]), None),
+        "labels": labels_of([mark.percent for mark in found.marks if mark.percent < 100]),
+        "marks": [fields_of(mark) | {"said": _said(mark, found.settings)} for mark in found.marks],
+        "next_mark": next((mark for mark in found.marks if not mark.is_reached), None),
         "losers": losers[:SHOWN_GROUPS],
         "has_more_losers": len(losers) > SHOWN_GROUPS
         or any(
-            # Those left out are read in time when the last that is told is.
-            file["losses_left_out"] and file["is_full"] and file["losses"][-1]["is_read_in_time"] is not True
-            for file in found["files"]
+            # Those left out are read in time when the last that is shown is.
+            file.losses_left_out and file.is_full and file.losses[-1].is_read_in_time is not True
+            for file in found.files
         ),
         "way": _way(found),
     }
 
 
-def _shown(of: dict) -> dict:
+def _shown(deletion: DeletedFile | ForcedDeletion) -> dict[str, object]:
     """The groups that lose most by a file, and how many more do."""
-    losses = of["losses"]
     return {
-        "losses": losses[:SHOWN_GROUPS],
-        "more_groups": max(0, len(losses) - SHOWN_GROUPS) + of["losses_left_out"],
+        "losses": deletion.losses[:SHOWN_GROUPS],
+        "more_groups": max(0, len(deletion.losses) - SHOWN_GROUPS) + deletion.losses_left_out,
     }
 
 
-def _said(mark: dict, settings: dict) -> str:
-    if mark["what"] == "forced" and not settings["is_forced"]:
+def _said(mark: Mark, settings: RetentionSettings) -> str:
+    if mark.what == "forced" and not settings.is_forced:
         return "nothing: cleanFileForciblyEnable is off"
-    return MARKS[mark["what"]]
+    return MARKS[mark.what]
 
 
-def _use(facts: dict) -> list[dict]:
-    """Each kind with its place in a bar as wide as the file system."""
-    rows, at, total = [], 0.0, facts["file_system"]["total_bytes"]
-    for row in facts["use"]:
-        name, tone = KINDS[row["kind"]]
-        share = row["bytes"] * 100 / total if total else 0.0
-        width = max(share, LEAST_SHARE) if row["bytes"] else 0.0
-        rows.append(
-            row | {"name": name, "tone": tone, "share": share, "x": f"{at:.3f}", "width": f"{width:.3f}"}
-        )
+def _use(facts: DiskFacts) -> list[UseRow]:
+    rows, at, total = [], 0.0, facts.file_system.total_bytes
+    for row in facts.use:
+        name, tone = KINDS[row.kind]
+        share = row.bytes * 100 / total if total else 0.0
+        width = max(share, MIN_SHARE) if row.bytes else 0.0
+        rows.append(UseRow(name=name, tone=tone, bytes=row.bytes, x=f"{at:.3f}", width=f"{width:.3f}"))
         at += width
     return rows
 
 
-def labels_of(percents: list[int]) -> dict:
+def labels_of(percents: list[int]) -> Labels:
     """The marks below the bar, each in the first line in which it does not touch the one before."""
-    ends, texts = [], []
+    ends: list[int] = []
+    texts: list[Label] = []
     for percent in sorted(percents):
         line = next((line for line, end in enumerate(ends) if percent - end >= LABEL_SHARE), len(ends))
         ends[line : line + 1] = [percent]
-        texts.append({"percent": percent, "y": LABEL_HEIGHT * (line + 1) - 2})
-    return {"texts": texts, "height": LABEL_HEIGHT * len(ends) + 2}
+        texts.append(Label(percent=percent, y=LABEL_HEIGHT * (line + 1) - 2))
+    return Labels(texts=texts, height=LABEL_HEIGHT * len(ends) + 2)
 
 
-def _way(facts: dict) -> dict | None:
+def _way(facts: DiskFacts) -> Way | None:
     """The ways of use as lines in a box of 1000 by 100: up is full, right is the end of what is shown."""
-    paths, now_ms = facts["paths"], facts["at_ms"]
-    if not paths["usual"]:
+    paths, now_ms = facts.paths, facts.at_ms
+    if not paths.usual:
         return None
-    span = max(1, paths["until_ms"] - now_ms)
+    span = max(1, paths.until_ms - now_ms)
 
-    def place(point: dict) -> str:
-        return f"{(point['at_ms'] - now_ms) * 1000 / span:.1f},{100 - point['used_ratio'] * 100:.2f}"
+    def line(points: list[UsePoint]) -> list[str]:
+        return [
+            f"{(point.at_ms - now_ms) * 1000 / span:.1f},{100 - point.used_ratio * 100:.2f}"
+            for point in points
+        ]
 
-    lines = {name: [place(point) for point in paths[name]] for name in ("usual", "low", "high")}
-    band = (
-        " ".join([*_to_end(lines["high"]), *reversed(_to_end(lines["low"]))])
-        if lines["low"] and lines["high"]
-        else ""
+    low, high = line(paths.low), line(paths.high)
+    return Way(
+        usual=" ".join(_to_end(line(paths.usual))),
+        band=" ".join([*_to_end(high), *reversed(_to_end(low))]) if low and high else "",
+        ticks_ms=[now_ms + span * part // 4 for part in range(1, 5)],
+        marks=[(mark.percent, 100 - mark.percent) for mark in facts.marks[:3]],
     )
-    ticks = [{"at_ms": now_ms + span * part // 4, "x": part * 25} for part in range(1, 5)]
-    return {
-        "usual": " ".join(_to_end(lines["usual"])),
-        "band": band,
-        "ticks": ticks,
-        "marks": [(mark["percent"], 100 - mark["percent"]) for mark in facts["marks"][:3]],
-    }
 
 
 def _to_end(points: list[str]) -> list[str]:

@@ -63,7 +63,7 @@ async def start(request):
 
 
 def shown(run: dict) -> dict:
-    """What the templates take: the gravest first, each with a link to its bytes, equal meanings told once."""
+    """What the templates take: the gravest first, each with a link to its bytes, an equal meaning once."""
     progress = run["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
     explained: set[str] = set()

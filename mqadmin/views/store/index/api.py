@@ -1,20 +1,64 @@
-"""Index files by REST: header, slots and chains of one."""
+"""Index files by REST: all of them, a lookup, a rebuild; header, slots and chains of one."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Path, Router
+from ninja import Path, Router, Status
 
 from broker_store.engine.status.store_facts import IndexFileFacts
 from broker_store.errors import NotFoundError
 from broker_store.formats import index_file
+from broker_store.formats.names import check_topic
 from mqadmin.api import schemas
+from mqadmin.api.auth import need
+from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
+from mqadmin.views.sources import measured
 
 router = Router()
 Name = Annotated[str, Path(max_length=64, description="17 digits, the time of its making")]
+
+
+# The ids of the first five are older than this view. They come before /index/{file}, which would take their
+# addresses.
+
+
+@router.get("/index", response=schemas.MeasuredList, operation_id="mqadmin_api_store_index_files")
+async def index_files(request: HttpRequest):
+    """Index files with their header, slots and entries in use."""
+    return measured("index", {"items": schemas.facts(current_cluster().store_index())})
+
+
+@router.post("/index/explain", response=schemas.MeasuredList, operation_id="mqadmin_api_store_explain")
+async def explain(request: HttpRequest, body: schemas.Explain):
+    """Each step that a lookup of this key takes: file, slot, chain entries, what was kept and why not."""
+    begin, end = body.from_ms or 0, (1 << 63) - 1 if body.to_ms is None else body.to_ms
+    steps = await current_cluster().explain(check_topic(body.topic), body.key, begin, end, body.limit)
+    return measured("explain", {"items": schemas.facts(steps)})
+
+
+@router.post("/index/rebuild", response={202: dict[str, Any]}, operation_id="mqadmin_api_store_rebuild_index")
+async def rebuild_index(request: HttpRequest):
+    """Ask the engine's worker to write the index again from the commit log; GET shows how far it is, DELETE
+    ends it."""
+    caller = need(request, "admin")
+    async with aaudited(caller, "rebuild_index", "store", "index"):
+        return Status(202, schemas.facts(current_cluster().rebuild_index()))
+
+
+@router.get("/index/rebuild", response=dict[str, Any], operation_id="mqadmin_api_store_rebuild_state")
+async def rebuild_state(request: HttpRequest):
+    return schemas.facts(current_cluster().rebuild_state())
+
+
+@router.delete("/index/rebuild", response=dict[str, Any], operation_id="mqadmin_api_store_cancel_rebuild")
+async def cancel_rebuild(request: HttpRequest):
+    """End a running rebuild; the index stays as it was."""
+    caller = need(request, "admin")
+    async with aaudited(caller, "cancel_rebuild", "store", "index"):
+        return schemas.facts(current_cluster().cancel_rebuild())
 
 
 @router.get("/index/{file}", response=schemas.measured_schema_of(IndexFileFacts))

@@ -68,20 +68,20 @@ def chains(cluster, asked: QueryDict) -> dict:
 
 def _drawn(chains: Chains) -> dict:
     """The chains with what the widths of the picture are measured by."""
-    return {"chains": chains, "most": max(max(row["slots"], row["expected"]) for row in chains.lengths)}
+    return {"chains": chains, "most": max(max(row.slots, row.expected) for row in chains.lengths)}
 
 
 async def _lookup(cluster, request: HttpRequest) -> dict:
     asked = {name: request.GET.get(name, "").strip() for name in ASKED}
-    told = {"asked": asked, "steps": None, "outcome": None, "problem": "", "errors": {}}
+    shown = {"asked": asked, "steps": None, "outcome": None, "problem": "", "errors": {}}
     if not (asked["topic"] and asked["key"]):
         if asked["topic"] or asked["key"]:
-            told["errors"] = {
+            shown["errors"] = {
                 "key"
                 if asked["topic"]
                 else "topic": "A lookup needs both: the index knows a key only together with its topic."
             }
-        return told
+        return shown
     try:
         begin_ms, end_ms = window(asked)
         with of_field("topic"):
@@ -93,9 +93,9 @@ async def _lookup(cluster, request: HttpRequest) -> dict:
                 f"{len(asked['key']):,}.",
             )
     except WrongField as error:
-        return told | {"errors": {error.field: str(error)}}
+        return shown | {"errors": {error.field: str(error)}}
     *steps, outcome = await cluster.explain(topic, asked["key"], begin_ms, end_ms)
-    return told | {"steps": [*steps, outcome], "outcome": outcome}
+    return shown | {"steps": [*steps, outcome], "outcome": outcome}
 
 
 PAGES = (path("store/index/", index, name="index"),)

@@ -1,10 +1,10 @@
-"""The slots of index files while somebody watches them: once a second the numbers, and the cells that are not
+"""The slots of index files while a page shows them: once a second the numbers, and the cells that are not
 what they were.
 
 All slots of a file are counted each COUNTED_S; between, the entries that came are followed.
 
 A frame has the cells that changed since `since_ms`, so a browser that has a picture from then or later, and
-missed none or some frames, is up to date with the newest one. An older picture is fetched anew by REST. When
+missed none or some frames, is up to date with the newest one. An older picture is fetched again by REST. When
 most cells changed all of them come.
 """
 

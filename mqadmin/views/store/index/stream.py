@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from broker_store.formats.index_file import check_name
+from broker_store.units import document_of
 from mqadmin.facts.store import IndexFilesFrame
-from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.view import Stream
 
 
-def index(cluster, name: str) -> WatchedSlots | IndexFilesFrame:
+# As documents: JSON would be made of the facts themselves with `from_` for `from`.
+def index(cluster, name: str) -> dict[str, object]:
     """The index files; of the one that is named its slots."""
-    return cluster.watched_slots(name) if name else IndexFilesFrame(files=cluster.call(cluster.store_index))
+    if name:
+        return document_of(cluster.watched_slots(name))
+    return document_of(IndexFilesFrame(files=cluster.call(cluster.store_index)))
+
+
+def chains(cluster, name: str) -> dict[str, object]:
+    return document_of(cluster.watched_chains(name))
 
 
 STREAMS = {
     "store.index": Stream(index, 4, lambda name: name and check_name(name), in_thread=True),
-    "store.chains": Stream(
-        lambda cluster, name: cluster.watched_chains(name), 40, check_name, in_thread=True
-    ),
+    "store.chains": Stream(chains, 40, check_name, in_thread=True),
 }

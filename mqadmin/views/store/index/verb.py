@@ -1,12 +1,18 @@
 """manage.py store index, slots, chains, explain: the hash index."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
 from broker_store.errors import NotFoundError
+from broker_store.facts.chains import ChainKey, Chains
 from broker_store.facts.chains import chains as chains_of
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.explain import explain as explain_in
-from broker_store.facts.slots import heat_map
+from broker_store.facts.slots import HeatMap, heat_map
 from broker_store.formats.index_file import FOR_EVER_MS, check_name
 from broker_store.formats.names import check_topic
+from broker_store.units import fact_of
 from mqadmin.management.base import TIME_HELP, cell, moment_option, printable
 
 COLUMNS = {
@@ -20,7 +26,7 @@ COLUMNS = {
 }
 LEVELS = " ▁▂▃▄▅▆▇█"  # of a share, eighths
 BAR = 40  # characters of the longest
-TOLD_KEYS = 60  # characters of a key
+MAX_KEY_TEXT = 60  # characters of a key
 NEVER_TOLD = {"step", "why", "us", "total_us", "counts", "message_id"}  # with the numbers of a step
 
 
@@ -54,17 +60,17 @@ def index(command, options) -> None:
 
 
 def slots(command, options) -> None:
-    picture = _of_file(command, options, "slots", heat_map)
-    command.show(picture, "\n".join(_heat_map(picture)))
+    found = _of_file(command, options, "slots", heat_map)
+    command.show(found, None if command.as_json else "\n".join(_heat_map(fact_of(HeatMap, found))))
 
 
 def chains(command, options) -> None:
-    told = _of_file(command, options, "chains", chains_of)
-    command.show(told, "\n".join(_chains(told)))
+    found = _of_file(command, options, "chains", chains_of)
+    command.show(found, None if command.as_json else "\n".join(_chains(fact_of(Chains, found))))
 
 
-def _of_file(command, options, part: str, look) -> dict:
-    """What `look` tells of the file that was named, or of the newest."""
+def _of_file(command, options, part: str, scan: Callable[[StoreDirectory, str], object]) -> dict:
+    """The document of what `scan` finds in the file that was named, or in the newest."""
     wanted = options["file"] and check_name(options["file"])
 
     def online(broker) -> dict:
@@ -72,7 +78,7 @@ def _of_file(command, options, part: str, look) -> dict:
         return broker.get(f"/store/index/{name}/{part}")
 
     def offline(store: StoreDirectory) -> object:
-        return look(store, wanted or _newest([file.name for file in store.index()]))
+        return scan(store, wanted or _newest([file.name for file in store.index()]))
 
     return command.ask(options, online, offline)
 
@@ -83,28 +89,28 @@ def _newest(names: list[str]) -> str:
     return names[-1]
 
 
-def _heat_map(picture: dict):
+def _heat_map(picture: HeatMap) -> Iterator[str]:
     cells, columns, slots, per_cell = (
-        picture["cells"],
-        picture["columns"],
-        picture["slots"],
-        picture["cell_slots"],
+        picture.cells or [],
+        picture.columns,
+        picture.slots,
+        picture.cell_slots,
     )
-    counted = picture["counted"]
+    counted = picture.counted
     yield (
-        f"Index file {picture['name']}: {counted:,} of {slots:,} slots are used ({counted / slots:.1%}), "
-        f"the header says {picture['slots_used']:,}."
+        f"Index file {picture.name}: {counted:,} of {slots:,} slots are used ({counted / slots:.1%}), "
+        f"the header says {picture.slots_used:,}."
     )
     yield (
-        f"{int(picture['entries']):,} of {int(picture['max_entries']):,} entries; as many different "
-        f"keys would use {picture['expected_share']:.1%}."
-        f" Cells differ by {picture['spread']:.2%} (standard deviation), by chance "
-        f"{picture['expected_spread']:.2%}."
+        f"{picture.entries:,} of {picture.max_entries:,} entries; as many different "
+        f"keys would use {picture.expected_share:.1%}."
+        f" Cells differ by {picture.spread:.2%} (standard deviation), by chance "
+        f"{picture.expected_spread:.2%}."
     )
-    yield from picture["findings"]
+    yield from picture.findings
     yield ""
     # Two rows of cells are one of characters, which are twice as high as wide.
-    for row in range(0, picture["rows"], 2):
+    for row in range(0, picture.rows, 2):
         line = ""
         for column in range(columns):
             pair = [n for n in (row * columns + column, (row + 1) * columns + column) if n < len(cells)]
@@ -116,48 +122,44 @@ def _heat_map(picture: dict):
         f"A character is {2 * per_cell:,} slots: blank none used, ▁ up to an eighth, █ more than seven "
         f"eighths."
     )
-    for row in picture["shares"]:
-        if row["cells"]:
-            yield f"{row['from']:>4.0%} to {row['to']:>4.0%}  {row['cells']:>6,} cells"
+    for share in picture.shares:
+        if share.cells:
+            yield f"{share.from_:>4.0%} to {share.to:>4.0%}  {share.cells:>6,} cells"
 
 
-def _chains(told: dict):
-    slots, entries = told["slots"], int(told["entries"])
-    yield f"Index file {told['name']}: {entries:,} entries in {slots:,} slots, {told['mean']:.2f} a slot."
-    if told["touched_by_hit"] is not None:
+def _chains(found: Chains) -> Iterator[str]:
+    slots, entries = found.slots, found.entries
+    yield f"Index file {found.name}: {entries:,} entries in {slots:,} slots, {found.mean:.2f} a slot."
+    if found.touched_by_hit is not None:
         yield (
-            f"A lookup of a key that is there touches {told['touched_by_hit']:.2f} entries (an even "
-            f"hash: {told['even_touched_by_hit']:.2f}),"
-            f" of one that is not {told['touched_by_miss']:.2f}."
+            f"A lookup of a key that is there touches {found.touched_by_hit:.2f} entries (an even "
+            f"hash: {found.even_touched_by_hit:.2f}),"
+            f" of one that is not {found.touched_by_miss:.2f}."
         )
-    yield from told["findings"]
+    yield from found.findings
     yield ""
-    most = max(max(int(row["slots"]), row["expected"]) for row in told["lengths"])
+    most = max(max(row.slots, row.expected) for row in found.lengths)
     yield f"{'LENGTH':>11}  {'SLOTS':>10}  {'EVEN':>12}"
-    for row in told["lengths"]:
-        low, high, have = int(row["from"]), int(row["to"]), int(row["slots"])
+    for row in found.lengths:
+        low, high, have = row.from_, row.to, row.slots
         length = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-        expected = round(BAR * row["expected"] / most)
+        expected = round(BAR * row.expected / most)
         bar = "█" * round(BAR * have / most)
         bar = (
             bar.ljust(expected) + "│" if len(bar) <= expected else bar[:expected] + "│" + bar[expected + 1 :]
         )
-        yield f"{length:>11}  {have:>10,}  {row['expected']:>12,.1f}  {bar}"
+        yield f"{length:>11}  {have:>10,}  {row.expected:>12,.1f}  {bar}"
     yield "│ marks what an even hash would give."
-    for chain in told["longest"]:
-        keys = "; ".join(f"{int(key['entries']):,} of {_key(key)}" for key in chain["keys"])
+    for chain in found.longest:
+        keys = "; ".join(f"{key.entries:,} of {_key(key)}" for key in chain.keys)
         yield (
-            f"slot {int(chain['slot']):,}: {int(chain['entries']):,} entries, {int(chain['foreign']):,} "
-            f"of {int(chain['looked_at']):,} looked at are foreign: {keys}"
+            f"slot {chain.slot:,}: {chain.entries:,} entries, {chain.foreign:,} "
+            f"of {chain.looked_at:,} looked at are foreign: {keys}"
         )
 
 
-def _key(key: dict) -> str:
-    return (
-        f"hash {int(key['hash'])}"
-        if key["key"] is None
-        else printable(f"{key['topic']}#{key['key']}"[:TOLD_KEYS])
-    )
+def _key(key: ChainKey) -> str:
+    return f"hash {key.hash}" if key.key is None else printable(f"{key.topic}#{key.key}"[:MAX_KEY_TEXT])
 
 
 def explain(command, options) -> None:

@@ -1,23 +1,23 @@
 """How topics lie in the log and what a replay costs, asked of the running broker.
 
-A look from a start of the asker's own ends when nobody waits for it any more; those without serve all who
-ask."""
+A scan from a start of the caller's own ends when the caller waits no more; those without serve all who ask.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broker_store.errors import LookupNameError, NotFoundError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory
 from broker_store.facts.layout import Layout, LayoutOfEach, LayoutOfTopics, Start
 from broker_store.formats import names
 from broker_store.units import Small
-from mqadmin.shared_looks import SharedLooks
+from mqadmin.cached_scans import CachedScans
 from mqadmin.views.store.cache.facts import ReadingFacts, ReadTotals
 
 Value = TypeVar("Value")
@@ -68,25 +68,32 @@ def look(
     """Layout.of a topic, or of what a group reads from where it stands unless a start is given; of_each
     without both."""
     check(topic, group, from_ms, from_offset)
-    return _look(
-        Layout(store, Start(from_ms, from_offset), **known), offsets, topic, group, from_ms, from_offset
-    )
+    layout = Layout(store, Start(from_ms, from_offset), **known)
+    chosen = _chosen(layout, offsets, topic, group, from_ms, from_offset)
+    return _each(layout, from_ms, from_offset) if chosen is None else chosen
 
 
-def _look(
+def _chosen(
     layout: Layout,
     offsets: GroupOffsets,
     topic: str | None,
     group: str | None,
     from_ms: int | None = None,
     from_offset: int | None = None,
-) -> LayoutOfTopics | LayoutOfEach:
-    topics = [topic] if topic else sorted(offsets.get(group, {})) if group else []
-    if group and group not in offsets:
+) -> LayoutOfTopics | None:
+    """Layout of the topic, or of what the group reads; None when neither was chosen."""
+    if topic:
+        return layout.beginning(Start(from_ms, from_offset)).of([topic])
+    if not group:
+        return None
+    if group not in offsets:
         raise NotFoundError(f"group {group} has committed nothing: what it reads is not known")
-    stands = offsets if group and from_ms is None and from_offset is None else None
-    layout = layout.beginning(Start(from_ms, from_offset, stands, group or ""))
-    return layout.of(topics) if topics else layout.of_each()
+    at_offsets = offsets if from_ms is None and from_offset is None else None
+    return layout.beginning(Start(from_ms, from_offset, at_offsets, group)).of(sorted(offsets[group]))
+
+
+def _each(layout: Layout, from_ms: int | None = None, from_offset: int | None = None) -> LayoutOfEach:
+    return layout.beginning(Start(from_ms, from_offset)).of_each()
 
 
 def look_at_both(
@@ -101,13 +108,15 @@ def look_at_both(
     """`look` of what was chosen and of every topic."""
     check(topic, group, from_ms, from_offset)
     layout = Layout(store, Start(), **known)
-    one = _look(layout, offsets, topic, group, from_ms, from_offset) if topic or group else None
-    return Both(one=one, each=_look(layout, offsets, None, None, from_ms, from_offset))
+    return Both(
+        one=_chosen(layout, offsets, topic, group, from_ms, from_offset),
+        each=_each(layout, from_ms, from_offset),
+    )
 
 
 async def of_running(cluster, looking: Callable[..., Value], *asked) -> Value:
-    """`look` or `look_at_both` into the running broker's store, in a thread that stops when nobody waits for
-    it any more."""
+    """`look` or `look_at_both` into the running broker's store, in a thread that stops when the caller waits
+    no more."""
     known = await asyncio.to_thread(cluster.reading_facts)
     stop = threading.Event()
     try:
@@ -118,8 +127,8 @@ async def of_running(cluster, looking: Callable[..., Value], *asked) -> Value:
         stop.set()
 
 
-def _known(facts: ReadingFacts) -> dict[str, object]:
-    """What a Layout is told of a store that runs."""
+def _known(facts: ReadingFacts) -> Mapping[str, Any]:
+    """What a Layout is given of a store that runs."""
     return {
         "wrote": facts.wrote,
         "cold_rate": cold_rate(facts.totals),
@@ -132,25 +141,31 @@ class LayoutLooks:
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = SharedLooks(LEAST_REST)
+        self._looks = CachedScans(LEAST_REST)
 
     def look(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
         """As `look`."""
-        return self._kept(topic, group, self._begin())
+        begin = self._begin()
+        chosen = self._kept_choice(topic, group, begin)
+        return self._kept_each(begin) if chosen is None else chosen
 
     def look_at_both(self, topic: str | None, group: str | None) -> Both:
-        """As `look_at_both`; `each` is the same look for whatever was chosen."""
+        """As `look_at_both`; `each` is the same scan for whatever was chosen."""
         begin = self._begin()
-        one = self._kept(topic, group, begin) if topic or group else None
-        return Both(one=one, each=self._kept(None, None, begin))
+        return Both(one=self._kept_choice(topic, group, begin), each=self._kept_each(begin))
 
-    def _kept(
+    def _kept_choice(
         self, topic: str | None, group: str | None, begin: Callable[[], tuple[Layout, GroupOffsets]]
-    ) -> LayoutOfTopics | LayoutOfEach:
-        return self._looks.of((topic, group), lambda: _look(*begin(), topic, group))
+    ) -> LayoutOfTopics | None:
+        if not topic and not group:
+            return None
+        return self._looks.of((topic, group), lambda: _chosen(*begin(), topic, group))
+
+    def _kept_each(self, begin: Callable[[], tuple[Layout, GroupOffsets]]) -> LayoutOfEach:
+        return self._looks.of(None, lambda: _each(begin()[0]))
 
     def _begin(self) -> Callable[[], tuple[Layout, GroupOffsets]]:
-        """What asks once for what is in memory, and only when something has to be looked at."""
+        """A function that asks once for what is in memory, and only when something has to be scanned."""
 
         @functools.cache
         def begin() -> tuple[Layout, GroupOffsets]:

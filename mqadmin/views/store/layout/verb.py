@@ -3,7 +3,8 @@
 from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, TopicLayout
+from broker_store.units import fact_of, fields_of
 from mqadmin.management.base import TIME_HELP, moment_option
 from mqadmin.views.store.layout.facts import check, look
 
@@ -53,19 +54,21 @@ def layout(command, options) -> None:
     if command.as_json:
         command.show(found)
     elif "items" in found:
-        command.show_table([_row(item) for item in found["items"]], COLUMNS, empty="There is no queue yet.")
+        items = fact_of(LayoutOfEach, found).items
+        command.show_table([_row(item) for item in items], COLUMNS, empty="There is no queue yet.")
     else:
         command.show_facts({name: value for name, value in found.items() if name != "cell_bytes"})
 
 
-def _row(item: dict) -> dict:
-    pages, jumps = item["pages"], item["jumps"]
-    more = {
-        "page_bytes": pages["bytes"],
-        "page_per_byte": pages["per_byte"],
-        "ahead_bytes": item["ahead"]["bytes"],
+def _row(item: TopicLayout) -> dict[str, object]:
+    return fields_of(item) | {
+        "page_bytes": item.pages.bytes,
+        "page_per_byte": item.pages.per_byte,
+        "ahead_bytes": item.ahead.bytes,
+        "mean_jump": item.jumps.mean,
+        "p50_jump": item.jumps.p50,
+        "p99_jump": item.jumps.p99,
     }
-    return item | more | {f"{name}_jump": jumps[name] for name in ("mean", "p50", "p99")}
 
 
 VERBS = {"layout": layout}

@@ -2,4 +2,4 @@
 
 from mqadmin.views.view import Rest, Tab, View
 
-VIEW = View(__name__, Rest("Store", "inside_recoveries", "/store"), tabs=(Tab("recovery", "Recovery", 70),))
+VIEW = View(__name__, Rest("Store", "inside_recoveries"), tabs=(Tab("recovery", "Recovery", 70),))

@@ -1,13 +1,18 @@
 """manage.py store recoveries, recovery, dry-run: what starts did, and what one would do."""
 
+from __future__ import annotations
+
 import json
 import os
 import time
+from collections.abc import Iterator
 
 from broker_store.config.store import StoreSettings
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.errors import NotFoundError
 from broker_store.facts import recoveries as kept
+from broker_store.facts.starts import StartBrief, StartCut, StartReport
+from broker_store.units import document_of, fact_of
 from mqadmin.management.base import cell
 from mqadmin.process import run_file
 
@@ -41,7 +46,7 @@ def add(verb) -> None:
     dry.add_argument(
         "--keep", action="store_true", help="keep the record in the data directory, as a start's"
     )
-    dry.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+    dry.add_argument("--progress", action="store_true", help="show how far it is, on lines of their own")
 
 
 def recoveries(command, options) -> None:
@@ -65,11 +70,11 @@ def recovery(command, options) -> None:
         if id:
             return kept.one(command.data / "recoveries", id)
         newest = next(
-            (record["id"] for record in _of(store.root, command.data) if record["purpose"] == "start"), None
+            (record.id for record in _of(store.root, command.data) if record.purpose == "start"), None
         )
         if newest is None:
             raise NotFoundError(
-                "no start of this store has a record; `manage.py store dry-run` tells what one would do"
+                "no start of this store has a record; `manage.py store dry-run` shows what one would do"
             )
         return kept.one(command.data / "recoveries", newest)
 
@@ -91,16 +96,16 @@ def dry_run(command, options) -> None:
         settings, on_change=_Teller(command) if options["progress"] else None, records=records
     )
     if options["progress"]:
-        command.stdout.write(json.dumps({"result": report}))
+        command.stdout.write(json.dumps({"result": document_of(report)}))
     else:
-        _show(command, report)
+        _show(command, document_of(report))
 
 
-def _of(root, data) -> list[dict]:
+def _of(root, data) -> list[StartBrief]:
     return [
         record
         for record in kept.listing(data / "recoveries")
-        if (data / (record["store"] or "")).resolve() == root.resolve()
+        if (data / (record.store or "")).resolve() == root.resolve()
     ]
 
 
@@ -114,109 +119,94 @@ class _Teller:
     def __init__(self, command):
         self._command, self._told = command, 0.0
 
-    def __call__(self, report: dict) -> None:
+    def __call__(self, report: StartReport) -> None:
         now = time.monotonic()
         if now - self._told >= PROGRESS_SECONDS:
             self._told = now
             progress = {
-                "text": report["step"],
-                "done": report["scanned_bytes"],
-                "total": report["total_bytes"],
+                "text": report.step,
+                "done": report.scanned_bytes,
+                "total": report.total_bytes,
                 "unit": "bytes",
             }
             self._command.stdout.write(json.dumps({"progress": progress}))
             self._command.stdout.flush()
 
 
-def _show(command, report: dict) -> None:
-    command.show(report, None if command.as_json else "\n".join(_lines(report)))
+def _show(command, document: dict) -> None:
+    command.show(document, None if command.as_json else "\n".join(_lines(fact_of(StartReport, document))))
 
 
-def _messages(count: int | str) -> str:
-    return f"{cell(count, 'bytes')} message{'s' * (int(count) != 1)}"
+def _messages(count: int) -> str:
+    return f"{count:,} message{'s' * (count != 1)}"
 
 
-def _lines(report: dict):
+def _lines(report: StartReport) -> Iterator[str]:
     """A report for people: what was found, the steps as a picture of the time, findings."""
-
-    def number(name: str) -> str:
-        return cell(report[name], "bytes")
-
-    took = float(report["took_ms"] or 0)
-    yield (
-        f"{report['purpose']} {report['id']}: {report['state']}, the store was {report['kind']}; took "
-        f"{took:,.1f} ms"
-    )
-    if report["error"]:
-        yield f"  {report['error']}"
-    if report["abort_found"] is not None:
+    took = report.took_ms or 0.0
+    yield (f"{report.purpose} {report.id}: {report.state}, the store was {report.kind}; took {took:,.1f} ms")
+    if report.error:
+        yield f"  {report.error}"
+    if report.abort_found is not None:
         yield "abort       " + (
             "found: the last run did not close the store"
-            if report["abort_found"]
+            if report.abort_found
             else "none: it was closed in order"
         )
-    if report["start"]:
-        yield f"began with  {report['start']['file']}: {report['start']['why']}"
-        for tried in report["tried"]:
-            if not tried["taken"]:
-                yield f"  not {tried['file']}: {tried['why']}"
+    if report.start:
+        yield f"began with  {report.start.file}: {report.start.why}"
+        for tried in report.tried:
+            if not tried.taken:
+                yield f"  not {tried.file}: {tried.why}"
     yield (
-        f"read        {number('scanned_bytes')} bytes, {number('messages')} messages, "
-        f"{cell(report['scan_bytes_per_s'], 'bytes')} bytes/s, {number('crc_failures')} failed CRC"
+        f"read        {cell(report.scanned_bytes)} bytes, {cell(report.messages)} messages, "
+        f"{cell(report.scan_bytes_per_s)} bytes/s, {cell(report.crc_failures)} failed CRC"
     )
-    if report["stopped"]:
-        stopped = report["stopped"]
-        yield (
-            f"stopped     in {stopped['file']} at {cell(stopped['at'], 'bytes')}: {stopped['reason']} "
-            f"({stopped['verdict']})"
-        )
-    cut = report["cut"]
-    yield (
-        f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and "
-        f"{cell(cut['commitlog']['files'], 'bytes')} files, queues "
-        f"{cell(cut['consumequeue']['units'], 'bytes')} units,"
-        f" index {cell(cut['index']['entries'], 'bytes')} entries and "
-        f"{cell(cut['index']['files'], 'bytes')} files"
-    )
-    # REST gives the count as text
-    if (whole := cut.get("messages")) and (int(whole["whole"]) or whole["looked_to"] is not None):
-        more = (
-            ""
-            if whole["looked_to"] is None
-            else f", and perhaps more from log offset {cell(whole['looked_to'], 'bytes')} on, which was "
-            f"not looked at"
-        )
-        kept = ", kept in lost+found" if report["purpose"] == "start" else ""
-        yield f"cut whole   {_messages(whole['whole'])}{kept}{more}{':' * bool(whole['queues'])}"
-        for queue in whole["queues"]:
-            to = "" if int(queue["last"]) == int(queue["first"]) else f" to {cell(queue['last'], 'bytes')}"
-            yield (
-                f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')}{to}: "
-                f"{_messages(queue['messages'])}"
-            )
-        if int(whole["queues_left_out"]):
-            yield f"  and of {cell(whole['queues_left_out'], 'bytes')} more queues"
-    yield f"dispatched  {number('redispatched')} messages again"
-    if report.get("in_use"):
-        yield f"meanwhile   {IN_USE}, {number('came_meanwhile')} bytes were found behind the log's end"
+    if report.stopped:
+        stopped = report.stopped
+        yield f"stopped     in {stopped.file} at {stopped.at:,}: {stopped.reason} ({stopped.verdict})"
+    if report.cut:
+        yield from _cut_lines(report.cut, report.purpose == "start")
+    yield f"dispatched  {cell(report.redispatched)} messages again"
+    if report.in_use:
+        yield (f"meanwhile   {IN_USE}, {cell(report.came_meanwhile)} bytes were found behind the log's end")
     yield ""
-    for step in report["steps"]:
-        lasted = step["duration_ms"]
-        begin = round(BAR * float(step["at_ms"]) / took) if took else 0
-        length = max(1, round(BAR * float(lasted or 0) / took)) if took else 1
+    for step in report.steps:
+        lasted = step.duration_ms
+        begin = round(BAR * step.at_ms / took) if took else 0
+        length = max(1, round(BAR * (lasted or 0) / took)) if took else 1
         bar = (" " * min(begin, BAR - 1) + "█" * length)[:BAR]
         yield (
-            f"{bar:<{BAR}} {'–' if lasted is None else f'{float(lasted):,.1f}':>10} ms  "
-            f"{step['name']}{' ' + step['file'] if step['file'] else ''}"
-            f"{': ' + step['detail'] if step['detail'] else ''}"
+            f"{bar:<{BAR}} {'–' if lasted is None else f'{lasted:,.1f}':>10} ms  "
+            f"{step.name}{' ' + step.file if step.file else ''}"
+            f"{': ' + step.detail if step.detail else ''}"
         )
-    for finding in report["findings"]:
-        yield (
-            f"{finding['severity']}: "
-            f"{finding['file'] or ''}"
-            f"{'' if finding['offset'] is None else ' at ' + cell(finding['offset'], 'bytes')}: "
-            f"{finding['what']}"
-        )
+    for finding in report.findings:
+        place = "" if finding.offset is None else f" at {finding.offset:,}"
+        yield f"{finding.severity}: {finding.file or ''}{place}: {finding.what}"
+
+
+def _cut_lines(cut: StartCut, is_kept: bool) -> Iterator[str]:
+    yield (
+        f"cut         log {cut.commitlog.bytes:,} bytes and {cut.commitlog.files:,} files, queues "
+        f"{cut.consumequeue.units:,} units,"
+        f" index {cut.index.entries:,} entries and {cut.index.files:,} files"
+    )
+    whole = cut.messages
+    if whole is None or not (whole.whole or whole.looked_to is not None):
+        return
+    more = (
+        ""
+        if whole.looked_to is None
+        else f", and perhaps more from log offset {whole.looked_to:,} on, which was not looked at"
+    )
+    kept = ", kept in lost+found" if is_kept else ""
+    yield f"cut whole   {_messages(whole.whole)}{kept}{more}{':' * bool(whole.queues)}"
+    for queue in whole.queues:
+        to = "" if queue.last == queue.first else f" to {queue.last:,}"
+        yield f"  {queue.topic}/{queue.queue_id}, offset {queue.first:,}{to}: {_messages(queue.messages)}"
+    if whole.queues_left_out:
+        yield f"  and of {whole.queues_left_out:,} more queues"
 
 
 VERBS = {"recoveries": recoveries, "recovery": recovery, "dry-run": dry_run}

@@ -19,7 +19,7 @@ router = Router()
 
 @router.get("/dispatch", response=schemas.measured_schema_of(Race))
 async def dispatch_race(request: HttpRequest):
-    """How far confirming, queues and index, flushing and the checkpoint are behind the log's end, in bytes
+    """How far confirming, queues and index, flushing and the checkpoint lag behind the log's end, in bytes
     and milliseconds; the slowest, and a sentence."""
     return schemas.measured_facts("dispatch", current_cluster().race())
 

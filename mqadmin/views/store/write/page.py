@@ -35,7 +35,7 @@ STAGES = {
     "flush": (
         "Flush wait",
         "Until the log is on the disk, with SYNC_FLUSH; a sync covers all groups that came while "
-        "the one before ran. With ASYNC_FLUSH nobody waits.",
+        "the one before ran. With ASYNC_FLUSH no send waits.",
     ),
     "answer": (
         "Answer",
@@ -94,7 +94,7 @@ MEANINGS = {
     "dispatched": "How far queues and index know the log. They are filled by one pass, so neither can be "
     "ahead of "
     "the other.",
-    "flushed": "How far the log is on the disk. A power cut takes what lies behind.",
+    "flushed": "How far the log is on the disk. A power cut takes what lies after it.",
     "checkpoint_position": "Up to here log, queues and index were all on the disk when the checkpoint was "
     "set; a start "
     "after a crash relies on it.",

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from broker_store.errors import StoreClosedError
 from broker_store.facts import exposure
-from broker_store.facts.dispatch import of_files
-from mqadmin.management.base import cell
+from broker_store.facts.dispatch import Race, of_files
+from broker_store.facts.distributions import Distribution
+from broker_store.units import fact_of, fields_of
+from mqadmin.facts.sends import PathOfSends
 
 ONLY_RUNNING = "only a running broker knows it: leave --store out, and start the broker"
 STAGES = ("gather", "append", "dispatch", "flush", "answer")
@@ -20,12 +22,13 @@ def add(verb) -> None:
 
 
 def dispatch(command, options) -> None:
-    race = command.ask(options, lambda broker: broker.get("/store/dispatch"), of_files)
+    found = command.ask(options, lambda broker: broker.get("/store/dispatch"), of_files)
     if command.as_json:
-        command.show(race)
+        command.show(found)
         return
-    command.stdout.write(race["sentence"] + "\n")
-    rows = [{"sink": name, **facts} for name, facts in race["sinks"].items()]
+    race = fact_of(Race, found)
+    command.stdout.write(race.sentence + "\n")
+    rows = [{"sink": name, **fields_of(sink)} for name, sink in race.sinks.items()]
     command.show_table(
         rows,
         {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "BYTES BEHIND", "behind_ms": "MS BEHIND"},
@@ -38,14 +41,15 @@ def flush(command, options) -> None:
 
 
 def write_path(command, options) -> None:
-    path = command.ask(options, lambda broker: broker.get("/store/write-path"), _not_offline)
+    found = command.ask(options, lambda broker: broker.get("/store/write-path"), _not_offline)
     if command.as_json:
-        command.show(path)
+        command.show(found)
         return
-    rows = [_row(name, path["stages"][name]) for name in STAGES] + [_row("all in all", path["whole"])]
+    path = fact_of(PathOfSends, found)
+    rows = [_row(name, stage) for name in STAGES if (stage := path.stages.get(name))]
+    rows.append(_row("all in all", path.whole))
     command.stdout.write(
-        f"{path['flush_type']}, {cell(path['groups'], 'groups')} groups since the start; "
-        f"microseconds of the last minute\n"
+        f"{path.flush_type}, {path.groups:,} groups since the start; microseconds of the last minute\n"
     )
     command.show_table(
         rows,
@@ -59,10 +63,10 @@ def write_path(command, options) -> None:
         },
         empty="",
     )
-    if path["refusals"]:
+    if path.refusals:
         command.stdout.write("")
         command.show_table(
-            path["refusals"],
+            path.refusals,
             {
                 "cause": "REFUSED",
                 "count": "TIMES",
@@ -75,8 +79,8 @@ def write_path(command, options) -> None:
         )
 
 
-def _row(stage: str, facts: dict) -> dict:
-    return {"stage": stage, **facts["lately"], "longest": facts["since_start"]["longest"]}
+def _row(stage: str, times: Distribution) -> dict[str, object]:
+    return {"stage": stage, **fields_of(times.lately), "longest": times.since_start.longest}
 
 
 def show_exposure(command, options) -> None:

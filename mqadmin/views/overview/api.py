@@ -1,0 +1,59 @@
+"""The condition of the broker, at a glance and in sentences, and what it refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+from pydantic import Field
+
+from mqadmin.api import schemas
+from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.overview import Overview
+from mqadmin.views.sources import measured
+
+router = Router()
+
+
+class Notice(Schema):
+    severity: Literal["bad", "warn", "unknown"]
+    kind: str = Field(description="state, flag, refused, disk, damage, lag, jobs, children or samples")
+    sentence: str
+    number: schemas.Int64 | None = Field(description="what the sentence counts; null where no number decides")
+    page: str = Field(description="the name of the dashboard's page that shows more")
+    of: str = Field(description="what it is of: a group, a flag")
+
+
+class Condition(Schema):
+    severity: Literal["bad", "warn", "unknown", "good"]
+    sentence: str
+    notices: list[Notice]
+
+
+class Refusals(Schema):
+    at_ms: schemas.Time
+    source: str = Field(description="where these numbers come from")
+    items: list[schemas.Refusal]
+
+
+@router.get("/condition", response=Condition)
+async def condition(request: HttpRequest):
+    """The condition of the broker in one sentence, and each notice, the most severe first: refused sends, the
+    disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could not be
+    measured."""
+    return await asyncio.to_thread(current_cluster().condition)
+
+
+@router.get("/overview", response=schemas.schema_of(Overview))
+async def overview(request: HttpRequest):
+    """What the first page shows: state, rates, positions, worst lag."""
+    return current_cluster().overview()
+
+
+@router.get("/refusals", response=Refusals)
+async def refusals(request: HttpRequest):
+    """What the broker refused since its start, by cause: how often, and the last case with the value, its
+    limit and the client."""
+    return measured("refusals", {"items": current_cluster().refusals()})
