@@ -145,7 +145,7 @@ class History:
         left_out = 0
         for group, topic, queues in self._offsets.everything():
             for queue_id, at in queues.items():
-                if len(values) + 3 > samples.MOST_SERIES:
+                if len(values) + 3 > samples.MAX_SERIES:
                     left_out += 1
                     continue
                 values[samples.position_of(group, topic, queue_id)] = at

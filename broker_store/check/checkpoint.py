@@ -16,8 +16,8 @@ FILE_NAME = "checkpoint"
 
 
 def read_stamps(disk: Disk, root: Path) -> tuple[bytes | None, Checkpoint]:
-    """Content of the checkpoint (None: there is none), and its stamps, which are zero where it cannot be
-    read."""
+    """Return the content of the checkpoint (None: there is none) and its stamps, which are zero where it
+    cannot be read."""
     try:
         content = disk.read_file(root / FILE_NAME)
     except StoreError:
@@ -28,7 +28,7 @@ def read_stamps(disk: Disk, root: Path) -> tuple[bytes | None, Checkpoint]:
 
 
 class CheckpointCheck:
-    """For when the log was walked. `is_synced_beyond`: the checkpoint states that a record younger than all
+    """Run after the walk of the log. `is_synced_beyond`: the checkpoint states that a record younger than all
     that are left was on the disk."""
 
     def __init__(self, store: CheckedStore, log: Log):
@@ -75,5 +75,5 @@ class CheckpointCheck:
                 report.add(ERROR, "checkpoint-ahead", self._path, at, what)
         at, value = checkpoint.LAYOUT.offset["logics_physical_offset"], stamps.logics_physical_offset
         if value > report.log_end:
-            what = f"logics_physical_offset is {value}, behind the end of the log ({report.log_end})"
+            what = f"logics_physical_offset is {value}, after the end of the log ({report.log_end})"
             report.add(ERROR, "checkpoint-ahead", self._path, at, what)

@@ -1,5 +1,5 @@
-"""The tables of config/, as a start reads them: an error where it refuses one, a warning where it goes on
-without."""
+"""Check of the tables of config/, as a start reads them: an error where a start refuses one, a warning where
+it goes on without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from broker_store.check.report import ERROR, NOTE, WARNING
 from broker_store.check.store import CheckedStore
 from broker_store.engine import config_files
-from broker_store.engine.config_files import ConfigReader, Judged, judged
+from broker_store.engine.config_files import BadConfigFile, ConfigReader, find_bad
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes
@@ -23,7 +23,7 @@ MAX_CONFIG_BYTES = 256 << 20
 
 
 def read_json(disk: Disk, root: Path, name: str) -> dict[str, object]:
-    """A table of config/; empty where it cannot be read, which is reported with the other tables."""
+    """Return a table of config/; empty where it cannot be read, which is reported with the other tables."""
     try:
         raw = disk.read_file(root / config_files.DIRECTORY / name, MAX_CONFIG_BYTES)
         value = config_json.read(raw or b"{}")
@@ -33,10 +33,10 @@ def read_json(disk: Disk, root: Path, name: str) -> dict[str, object]:
 
 
 def read_tombstones(disk: Disk, root: Path) -> dict[str, int]:
-    """Log offset by deleted topic, as a start reads it: of the file, else of its .bak; none where both are
-    bad."""
+    """Return the log offset by deleted topic, as a start reads it: of the file, else of its .bak; none where
+    both are bad."""
     sound: list[dict[str, int]] = []
-    judged(
+    find_bad(
         disk,
         root / config_files.DIRECTORY / TOMBSTONES,
         lambda text: sound.append(read_tombstone_file(text)),
@@ -45,7 +45,7 @@ def read_tombstones(disk: Disk, root: Path) -> dict[str, int]:
 
 
 class ConfigCheck:
-    """`readers` are those of a start, by the name of the file in config/; without those of the broker a file
+    """`readers` are those of a start, by the name of the file in config/; without the broker's readers a file
     that is not JSON is an error."""
 
     def __init__(self, store: CheckedStore, readers: Mapping[str, ConfigReader], knows_readers: bool):
@@ -66,7 +66,7 @@ class ConfigCheck:
         found = {name for name in disk.list_names(self._directory) if name.endswith(".json")}
         for name in sorted(found - {STORE_TIMES} | self._readers.keys()):
             path, reader = self._directory / name, self._readers.get(name)
-            bad = judged(disk, path, reader.read if reader is not None else config_json.read)
+            bad = find_bad(disk, path, reader.read if reader is not None else config_json.read)
             if bad is not None:
                 self._report_bad(path, reader, bad)
             elif disk.exists(path):
@@ -78,7 +78,7 @@ class ConfigCheck:
                 report.add(WARNING, "config", str(self._directory / TOMBSTONES), None, doubt)
         self._check_store_times()
 
-    def _report_bad(self, path: Path, reader: ConfigReader | None, bad: Judged) -> None:
+    def _report_bad(self, path: Path, reader: ConfigReader | None, bad: BadConfigFile) -> None:
         report = self._report
         if bad.is_in_the_way:
             report.add(ERROR, "unreadable", str(path), None, bad.problem)

@@ -1,4 +1,4 @@
-"""Where a unit and a record contradict each other: which of the two is wrong."""
+"""Decides which is wrong where a unit and a record contradict each other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from broker_store.check.records import states_place
 
 
 class Contradictions:
-    """Reads the records to which units lead that no record of their queue agrees with.
+    """Reads the records to which units lead that agree with no record of their queue.
 
-    Each answer costs a read, so there are `reads_left`: after that units count as wrong. `by_topic` has the
-    log offsets of records to which another queue's unit leads, by the topic that they state.
+    Each answer costs a read, and at most `reads_left` are made: after that units count as wrong. `by_topic`
+    has the log offsets of records to which another queue's unit leads, by the topic that they state.
     """
 
     def __init__(self, log: Log, queues: Mapping[tuple[str, int], Queue]):
@@ -25,15 +25,16 @@ class Contradictions:
         self.by_topic: dict[str, set[int]] = {}
 
     def is_record_of(self, queue: Queue, number: int, log_offset: int, size: int) -> bool:
-        """Whether a good record of that size lies at a log offset and states unit `number` of the queue."""
+        """Return whether a good record of that size lies at a log offset and states unit `number` of the
+        queue."""
         if not self.reads_left:
             return False
         self.reads_left -= 1
         return states_place(self._log.record_at(log_offset, size), *queue.key, number)
 
     def is_misplaced(self, log_offset: int, size: int) -> bool:
-        """Whether a good record of that size lies at a log offset to which no unit of the place leads that it
-        states: then the record is wrong, not the unit that leads to it."""
+        """Return whether a good record of that size lies at a log offset, and no unit of the place that it
+        states leads to it: then the record is wrong, not the unit that leads to it."""
         self.reads_left -= 1
         found = self._log.record_at(log_offset, size)
         if found is None or not units.is_misplaced(found, (log_offset, size), self._unit_at):
@@ -42,7 +43,7 @@ class Contradictions:
         return True
 
     def note_misplaced(self, queue: Queue, first: int, end: int) -> None:
-        """Note the records to which units [first, end) lead and that state another place."""
+        """Note the records to which units [first, end) lead if they state another place."""
         for unit in queue.units(first, min(end - first, self.reads_left)):
             if unit["size"] > 0:
                 self.is_misplaced(int(unit["log_offset"]), int(unit["size"]))

@@ -1,4 +1,4 @@
-"""Records of topics that were deleted: they stay in the log, and have no units."""
+"""Records of deleted topics: they stay in the log and have no units."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _NEVER = 1 << 62
 
 
 class DeletedTopics:
-    """Which records are of deleted topics, by the broker's note, by the table of topics and by the queues.
+    """Which records are of deleted topics, by the broker's tombstones, by the table of topics and by the
+    queues.
 
-    `before` has the log offset after the records of each deleted topic, as the broker noted it; `to` the same
-    as the queues show it. `known` are the topics of topics.json; empty where that cannot be read.
+    `before` has the log offset after the records of each deleted topic by its tombstone; `to` the same as the
+    queues show it. `known` are the topics of topics.json; empty where that cannot be read.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class DeletedTopics:
         self._begins: dict[str, int] = {}
 
     def without_deleted(self, queue: Queue, rows: np.ndarray) -> np.ndarray:
-        """The rows of a queue's records that belong into it."""
+        """Return the rows of a queue's records that are not of a deleted topic."""
         topic = queue.key[0]
         offsets, before = rows[:, k.ROW_LOG_OFFSET], self.before.get(topic, 0)
         deleted = units.is_before_life(rows, before, *self.life_of(queue))
@@ -50,14 +51,14 @@ class DeletedTopics:
         return rows[~deleted]
 
     def begin_of(self, queue: Queue) -> int:
-        """Log offset from which on all records of a queue belong into it."""
+        """Return the log offset from which on all records of a queue are of its present topic."""
         return max(self.life_of(queue)[1], self.before.get(queue.key[0], 0))
 
     def count(self, report: CheckReport, misplaced: Mapping[str, set[int]]) -> None:
         """Count the records of deleted topics.
 
         `misplaced` are the log offsets of records that have a unit in another queue, by the topic that they
-        state. A topic whose every record is among them never was: its name is damaged.
+        state. A topic whose every record is among them never existed: its name is damaged.
         """
         for topic, offsets in misplaced.items():
             if len(offsets) >= self._records[topic]:
@@ -67,8 +68,8 @@ class DeletedTopics:
             report.count("records_of_deleted_topics", self._records.total())
 
     def life_of(self, queue: Queue) -> tuple[int, int]:
-        """(number of a queue's first unit, log offset of its record), (0, 0) when that unit and a record do
-        not agree."""
+        """Return (number of a queue's first unit, log offset of its record), (0, 0) when that unit and a
+        record do not agree."""
         if queue.life is None:
             unit = queue.first_unit()
             found = None if unit is None else self._log.record_at(unit.log_offset, unit.size)
@@ -80,8 +81,8 @@ class DeletedTopics:
         return queue.life
 
     def _begin_of_topic(self, topic: str) -> int:
-        """Log offset of the first record to which a unit of a queue of the topic leads, above all offsets
-        without one."""
+        """Return the log offset of the first record to which a unit of a queue of the topic leads; without
+        one a number above all offsets."""
         if topic not in self._begins:
             begins = [
                 begin
@@ -92,8 +93,8 @@ class DeletedTopics:
         return self._begins[topic]
 
     def _first_led_to(self, queue: Queue) -> int | None:
-        """Log offset of the record to which the queue's first unit leads; None when that unit leads to none
-        of its topic."""
+        """Return the log offset of the record to which the queue's first unit leads; None when that record is
+        not of its topic."""
         unit = queue.first_unit()
         found = None if unit is None else self._log.record_at(unit.log_offset, unit.size)
         return found.log_offset if found is not None and found.topic == queue.key[0] else None

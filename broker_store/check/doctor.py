@@ -1,9 +1,9 @@
-"""The store doctor: what each finding of a check means, how grave it is, and what a repair does about it.
+"""The store doctor: what each finding of a check means, its severity, and what a repair does about it.
 
-harmless     nothing need be done
+harmless     nothing needs to be done
 next start   the next start of a broker repairs it by itself
 repair       a repair changes it, and nothing that was readable is lost
-lost         bytes that held something are gone; a repair makes the rest whole
+lost         bytes that held data are gone; a repair makes the rest whole
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HARMLESS, NEXT_START, REPAIR, LOST = GRADES = ("harmless", "next start", "repair
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Of a kind of finding: what it means to who reads the store, what a repair does, and its grade as an
-    error and as a warning."""
+    """The meaning of a kind of finding: what it means to the reader of the store, what a repair does, and its
+    grade as an error and as a warning."""
 
     means: str
     repair: str
@@ -41,7 +41,7 @@ _FROM_QUEUE = (
     "was delivered."
 )
 _NEW_TIMER_LOG = f"Timer log and wheel are moved away. {_FROM_QUEUE}"
-_NEW_WHEEL = "The wheel is made anew from the timer log."
+_NEW_WHEEL = "The wheel is made again from the timer log."
 _START_REFUSED = "A broker refuses to start with it."
 
 MEANINGS = {
@@ -49,7 +49,7 @@ MEANINGS = {
         "Bytes of the log that were once right have changed. The message here cannot be read; "
         "without a repair a start would end the log here and drop all that follows.",
         "The damaged bytes are bridged: an empty placeholder takes the message's place in its queue, "
-        "and everything behind it stays readable.",
+        "and everything after it stays readable.",
         LOST,
     ),
     "torn-tail": Meaning(
@@ -59,7 +59,7 @@ MEANINGS = {
         LOST,
     ),
     "stale-tail": Meaning(
-        "Old bytes lie behind the end of the log. Nobody reads them.", "They are made zero.", REPAIR
+        "Old bytes lie after the end of the log. No broker reads them.", "They are made zero.", REPAIR
     ),
     "queue-offset": Meaning(
         "A record states a place in a queue that is not the next one there: its header has changed, "
@@ -108,7 +108,7 @@ MEANINGS = {
         "The index is cut where the log ends.",
     ),
     "index-geometry": Meaning(
-        f"From its length and content nobody can tell how many slots and entries it has. {_START_REFUSED}",
+        f"Its length and content do not show how many slots and entries it has. {_START_REFUSED}",
         _NEW_INDEX,
     ),
     "index-starts-late": Meaning(
@@ -135,7 +135,7 @@ MEANINGS = {
         f"A file between others is gone, with all that was in it. {_START_REFUSED}",
         "A queue's is made again from the log. A timer log is moved away whole, and what waits is "
         "taken from the queue of timer messages again. In place of a log file one of empty "
-        "placeholders is put, so that the files behind it can be read.",
+        "placeholders is put, so that the files after it can be read.",
         LOST,
     ),
     "empty-file": Meaning("A file was made and never used.", "It is removed."),
@@ -157,7 +157,7 @@ MEANINGS = {
     "log-missing": Meaning(
         "The store had a log, and no file of it is here. A start refuses.",
         "Nothing, until its files are put back or their disk is mounted; a start with "
-        "--accept-damage goes on without it, with new offsets behind the old ones.",
+        "--accept-damage goes on without it, with new offsets after the old ones.",
         LOST,
     ),
     "log-starts-late": Meaning(
@@ -249,7 +249,7 @@ def meaning_of(finding: Finding) -> Meaning:
 
 
 def grade_of(finding: Finding, unclean: bool) -> str:
-    """How grave a finding is, of a store that was not closed in order (`unclean`) or was."""
+    """Return the grade of a finding; `unclean`: the store was not closed in order."""
     if finding.severity == NOTE:
         return HARMLESS
     meaning = meaning_of(finding)
@@ -265,8 +265,8 @@ def grade_of(finding: Finding, unclean: bool) -> str:
 
 
 def findings_of(report: CheckReport, root: Path, unclean: bool) -> list[dict]:
-    """The findings of a report, each with its grade, what it means and what a repair does; the gravest
-    first."""
+    """Return the findings of a report, each with its grade, its meaning and what a repair does; the most
+    severe first."""
     found = [
         {
             "severity": finding.severity,
@@ -284,7 +284,7 @@ def findings_of(report: CheckReport, root: Path, unclean: bool) -> list[dict]:
 
 
 def _inside(file: str, root: Path) -> str:
-    """A file's name below the store."""
+    """Return a file's name relative to the store."""
     try:
         return str(Path(file).relative_to(root))
     except ValueError:

@@ -1,5 +1,4 @@
-"""What `check_store` says of the record of ends: whether it is whole, and whether the log begins where it
-says."""
+"""Check of the record of ends: whether it is whole, and whether the log begins where it says."""
 
 from __future__ import annotations
 
@@ -15,16 +14,17 @@ from broker_store.engine.start.start_records import ends_gone
 
 
 class EndsCheck:
-    """`expired` comes before the log's files are taken up, `finish` when the log has been walked."""
+    """Call `expired` before the log's files are listed, and `finish` after the walk of the log."""
 
     def __init__(self, disk: Disk, root: Path, report: CheckReport, late: str):
-        """`late` is how grave it is that the record ends early: a power cut tears its last block."""
+        """`late` is the severity of a record that ends early: a power cut tears its last block."""
         self._path, self._report, self._late = root / FILE_NAME, report, late
         self._ends = EndsFile(disk, self._path)
         self.missing: MissingBegin | None = None
 
     def expired(self, names: list[str], directory: Path) -> set[str]:
-        """Of the names of log files those that retention had begun to remove; the next start removes them."""
+        """Return, of the names of log files, those that retention had begun to remove; the next start removes
+        them."""
         self._ends.load()
         minimum = self._ends.log_minimum
         gone = {name for name in names if is_expired_name(name, minimum, names)}
@@ -38,37 +38,38 @@ class EndsCheck:
 
     @property
     def position(self) -> int:
-        """Log offset up to which the record knows of the log; 0 without one."""
+        """The log offset up to which the record knows the log; 0 without a record."""
         return self._ends.position
 
     @property
     def is_final(self) -> bool:
-        """Whether this engine closed the store, by the record's last block."""
+        """True if this engine closed the store, by the record's last block."""
         return self._ends.is_final
 
     @property
     def log_minimum(self) -> int:
-        """Where the log begins by the record; -1 when that is not known."""
+        """The log offset where the log begins by the record; -1 when that is not known."""
         return self._ends.log_minimum
 
     def first_numbers(self, topic: str, queue_id: int) -> tuple[list[int], int] | None:
-        """(the first number of each file, the next offset) of a queue when the store was closed; None where
-        that is not recorded."""
+        """Return (the first number of each file, the next offset) of a queue when the store was closed; None
+        where that is not recorded."""
         rows = [end for end in self._ends.queues.get((topic, queue_id), {}).values() if end.first != BOUND]
         return (
             (sorted(end.first for end in rows), max(rows).following) if rows and self._ends.is_final else None
         )
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The least offset that the queue's next message may have, 0 where it is not recorded."""
+        """Return the least offset that the queue's next message may have, 0 where it is not recorded."""
         return self._ends.next_offset(topic, queue_id)
 
     def missing_messages(self, known: Container[tuple[str, int]]) -> int:
-        """How many messages were in recorded queues that are not among `known`, topics and queue ids."""
+        """Return how many messages were in recorded queues that are not among `known`, topics and queue
+        ids."""
         return sum(self._ends.messages(*key) for key in self._ends.queues if key not in known)
 
     def recorded(self) -> dict[tuple[str, int], FileEnd]:
-        """The row of the newest file of each queue of which files are recorded."""
+        """Return the row of the newest file of each queue of which files are recorded."""
         files = {
             key: [end for end in rows.values() if end.first != BOUND]
             for key, rows in self._ends.queues.items()
@@ -78,7 +79,7 @@ class EndsCheck:
     def remade(self, ends: Iterable[tuple[tuple[str, int], int | None, int]]) -> list[tuple[str, int]]:
         """Queues that another broker deleted and made again since the record was written.
 
-        `ends` has of each queue the number after its last record in the log and that record's log offset.
+        `ends` has, for each queue, the number after its last record in the log and that record's log offset.
         Records after the recorded position have the recorded next offset or a larger one, unless numbers
         began at 0 again.
         """
@@ -101,7 +102,7 @@ class EndsCheck:
     ) -> None:
         """`is_end(log offset)` says whether nothing lies there, `last_start_ms` when the last known start on
         the store began."""
-        # Once more: of a store in use retention may have noted a new begin before the files were listed
+        # Read again: in a store in use retention may have noted a new begin before the files were listed
         self._ends.load()
         ends = self._ends
         if ends.is_there and ends.note:

@@ -30,8 +30,8 @@ WRONG_ENDS = "its begin and end offset are not those of its first and last entry
 
 
 class WrongLink(NamedTuple):
-    """An entry that does not name the one before it in its slot: its number, the one that it names and the
-    one that it should."""
+    """An entry that does not name the previous one of its slot: its number, the number that it names and the
+    right one."""
 
     number: int
     named: int
@@ -39,7 +39,7 @@ class WrongLink(NamedTuple):
 
 
 class StepBack(NamedTuple):
-    """An entry that points before the entry in front of it: its number, and the log offsets of both."""
+    """An entry that points before the preceding entry: its number, and the log offsets of both."""
 
     number: int
     log_offset: int
@@ -47,25 +47,25 @@ class StepBack(NamedTuple):
 
 
 def pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """(log offset, hash) of keys or entries, as one comparable value each."""
+    """Return one comparable value for each (log offset, hash) of keys or entries."""
     found = np.empty(len(offsets), dtype=[("offset", np.int64), ("hash", np.int64)])
     found["offset"], found["hash"] = offsets, hashes
     return found
 
 
 def entry_seconds(store_ms: np.ndarray, begin_ms: np.ndarray | int) -> np.ndarray:
-    """Return the seconds that index entries state, of records stored at `store_ms` in files that begin at
-    `begin_ms`; as `seconds_since` of kernels/index.py."""
+    """Return the seconds that index entries state, for records stored at `store_ms` in files that begin at
+    `begin_ms`; as `seconds_since` of kernels/index.py computes them."""
     return np.where(begin_ms > 0, np.clip((store_ms - begin_ms) // 1000, 0, index_file.MAX_SECONDS), 0)
 
 
 def wrong_links(
     entries: np.ndarray, first: int, heads: np.ndarray, room: np.ndarray
 ) -> tuple[list[WrongLink], int]:
-    """(the entries that name another one as the one before them in their slot, how many there are).
+    """Return (the entries that name a wrong previous entry of their slot, how many there are).
 
     `first` is the number of the first of `entries`. `heads` has the newest entry of each slot before them,
-    and after them when this returns. As many are named as `room`, rows of two numbers, has room for.
+    and after them when this returns. At most as many are returned as `room`, rows of two numbers, has rows.
     """
     count = compare.wrong_links(
         entries.ctypes.data,
@@ -84,10 +84,10 @@ def wrong_links(
 
 
 def steps_back(entries: np.ndarray, first: int, before: int) -> Iterator[StepBack]:
-    """The entries that point before the one in front of them. Entries stand in the order of the log, over all
+    """Yield the entries that point before the preceding one. Entries are in the order of the log, over all
     files of the index.
 
-    `first` is the number of the first of `entries`, `before` the log offset of the entry in front of it.
+    `first` is the number of the first of `entries`, `before` the log offset of the entry before it.
     """
     offsets = entries["log_offset"].astype(np.int64)
     previous = np.concatenate(([before], offsets[:-1]))
@@ -115,7 +115,7 @@ def wrong_stamp(name: str, stated_ms: int, record_ms: int) -> str:
 
 
 def points_back(to: int, before: int) -> str:
-    return f"points back to {to} behind {before}"
+    return f"points back to {to} after {before}"
 
 
 def keys_not_in_index(keys: int, log_offset: int) -> str:

@@ -1,7 +1,7 @@
-"""Files of the log, of queues and of the timer log: each is named by the offset at which it begins.
+"""Files of the log, of queues and of the timer log: the name of each is the offset at which it begins.
 
-A directory is read twice: `listed` takes the names, `in_order` compares the lengths. Between them the check
-finds out how long the files should be, and which of them lie under another name (`places.py`).
+A directory is processed in two steps: `listed` reads the names, `in_order` compares the lengths. Between them
+the check determines how long the files should be, and which of them have a wrong name (`places.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ NAME_DIGITS = 20
 
 @dataclass(slots=True)
 class StoreFile:
-    """A file of a sequence that is named by its start offset. It should have `size` bytes, and has
-    `actual`."""
+    """A file of a sequence, named by its start offset. It should have `size` bytes and has `actual`."""
 
     path: Path
     base: int
@@ -34,12 +33,13 @@ class StoreFile:
 
 
 def named(files: list[StoreFile]) -> list[NamedFile]:
-    """Names and lengths, as `likely_size` takes them."""
+    """Return names and lengths, as `likely_size` takes them."""
     return [NamedFile(file.base, file.actual) for file in files]
 
 
 def data_end(disk: Disk, file: StoreFile) -> int:
-    """Position after the last byte of a file that was ever written. Holes are not read: they are zero."""
+    """Return the position after the last byte of a file that was ever written. Holes, which are zero, are not
+    read."""
     if not file.actual:
         return 0
     region = disk.open_region(file.path, writable=False)
@@ -62,19 +62,19 @@ class FileLists:
         self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}
 
     def sequence(self, directory: Path, what: str, wanted: int | None) -> list[StoreFile]:
-        """The files of a directory in order. Each should have `wanted` bytes; where that is None, their
+        """Return the files of a directory in order. Each should have `wanted` bytes; if that is None, their
         lengths show it."""
         files = self.listed(directory, what)
         return self.in_order(directory, files, wanted or likely_size([named(files)]))
 
     def listed(self, directory: Path, what: str, queue: tuple[str, int] | None = None) -> list[StoreFile]:
-        """The files of a directory by name; their `size` is not known yet."""
+        """Return the files of a directory by name; their `size` is not known yet."""
         files: list[StoreFile] = []
         for name in self._disk.list_names(directory):
             path = directory / name
             is_named = len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
             if not is_named and self._disk.is_directory(path):
-                # Apache passes over directories; one in the place of a file keeps a broker from making it
+                # Apache skips directories; one in the place of a file prevents a broker from making that file
                 continue
             if not is_named:
                 sentence = f"does not belong into {what}/, Apache refuses to start with it"
@@ -92,8 +92,8 @@ class FileLists:
     def in_order(
         self, directory: Path, files: list[StoreFile], size: int | None, queue: tuple[str, int] | None = None
     ) -> list[StoreFile]:
-        """The files of a directory, each of which should have `size` bytes; None when nothing shows how
-        many. Files whose name is no multiple of it are left out."""
+        """Return the files of a directory, each of which should have `size` bytes; None when nothing shows
+        the size. Files whose name is no multiple of it are left out."""
         if size is None:
             for file in files:
                 sentence = f"is {file.actual} bytes long, and no file shows how long it should be"
@@ -126,7 +126,7 @@ class FileLists:
         return sound
 
     def size_of(self, path: Path, queue: tuple[str, int] | None = None) -> int | None:
-        """Length of a file in bytes; None, with a finding, where there is no regular file."""
+        """Return the length of a file in bytes; None, with a finding, where there is no regular file."""
         try:
             return self._disk.size_of(path)
         except StoreError as error:

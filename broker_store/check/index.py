@@ -1,4 +1,4 @@
-"""The entries of the index against the keys of the records, while the log is walked.
+"""Check of the entries of the index against the keys of the records, during the walk of the log.
 
 The index files are read once, from front to back. Entries stand in the order of the log, so the entries that
 point into a slice are the next ones: `check_rows` takes them and compares them with the keys of the slice's
@@ -26,10 +26,10 @@ from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
 
-ENTRIES_AT_ONCE = 1 << 15  # so few that they stay near the processor until they are compared
-SLOTS_AT_ONCE = 1 << 18
+ENTRIES_PER_READ = 1 << 15  # so few that they stay in the processor's cache until they are compared
+SLOTS_PER_READ = 1 << 18
 _NEVER = 1 << 62  # after every log offset
-_NUMBER_BITS = 32  # of a place: the number of the file is above them, that of the entry in them
+_NUMBER_BITS = 32  # a place is the number of the file, shifted by so many bits, and that of the entry
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _CHUNK_WORDS = [
     compare.E_ENTRIES,
@@ -60,14 +60,14 @@ class IndexCheck:
     def __init__(self, store: CheckedStore, log: Log, index: IndexFiles):
         self._store, self._report, self._disk, self._log = store, store.report, store.disk, log
         self._index, self._files = index, index.files
-        # Without a file there is none, and nothing is computed with it
+        # Without a file there is no geometry, and nothing is computed with this one
         self._geometry = index.geometry or IndexGeometry(0, 0)
         self._file = self._entry = 0  # the cursor: file number, next entry number
         self._chunks: deque[_Chunk] = deque()  # read, and not all of them taken
         self._words = np.zeros(compare.E_WORDS, dtype=np.int64)
-        self._late = np.empty(ENTRIES_AT_ONCE, dtype=np.int64)
+        self._late = np.empty(ENTRIES_PER_READ, dtype=np.int64)
         self._words[compare.E_LATE] = self._late.ctypes.data
-        self._wrong = np.empty((ENTRIES_AT_ONCE, 2), dtype=np.int64)
+        self._wrong = np.empty((ENTRIES_PER_READ, 2), dtype=np.int64)
         self._first_offset: int | None = None
         self.after_log = np.empty(0, dtype=np.int64)
         self._last_offset = -1
@@ -109,8 +109,8 @@ class IndexCheck:
         self._compare(offsets, hashes, places, key_offsets, wanted_hashes, is_tag)
 
     def _agree(self, rows: np.ndarray, keys: np.ndarray, end: int) -> bool:
-        """Whether the next entries are those of the rows' keys, and no more below `end`, by compiled code;
-        they are taken then.
+        """Return whether the next entries are those of the rows' keys, with no more entries below `end`, by
+        compiled code. They are taken then.
 
         The first and the last entry of a file are left to the slower way, which compares its header too.
         """
@@ -162,8 +162,7 @@ class IndexCheck:
         wanted_hashes: np.ndarray,
         is_tag: np.ndarray,
     ) -> None:
-        """Report which entries are too many and which are missing; tags may be missing, and entries may stand
-        twice."""
+        """Report extra and missing entries; entries of tags may be missing, and entries may occur twice."""
         found = e.pairs(offsets, hashes)
         wanted = e.pairs(key_offsets, wanted_hashes)
         extra = (offsets >= self._log.start) & ~np.isin(found, wanted) & ~self._log.is_damaged(offsets)
@@ -176,7 +175,7 @@ class IndexCheck:
             self._report.add(ERROR, e.INDEX_ENTRY, path, at, what)
         missing = ~np.isin(wanted, found) & ~is_tag
         late = missing & (key_offsets >= self._last_offset)
-        if late.any():  # perhaps the rest of the index comes with a later slice
+        if late.any():  # a later slice may bring the rest of the index
             if not self._unindexed:
                 self._unindexed_from = int(key_offsets[late][0])
             self._unindexed += int(late.sum())
@@ -202,7 +201,7 @@ class IndexCheck:
         begins: np.ndarray,
         places: np.ndarray,
     ) -> None:
-        """An entry states the whole seconds between its file's begin and its record."""
+        """Report entries that do not state the whole seconds between their file's begin and their record."""
         if not len(offsets):
             return
         row_offsets = rows[:, k.ROW_LOG_OFFSET]
@@ -223,7 +222,8 @@ class IndexCheck:
     def _check_stamps(
         self, numbers: np.ndarray, places: np.ndarray, known: np.ndarray, store_ms: np.ndarray
     ) -> None:
-        """A file begins and ends at the store time of its first and last entry's record."""
+        """Report files that do not begin and end at the store times of the records of their first and last
+        entry."""
         for place in np.flatnonzero(known & (numbers == index_file.FIRST_ENTRY)):
             self._check_stamp("begin_timestamp", int(places[place]) >> _NUMBER_BITS, int(store_ms[place]))
         counts = np.array([file.header.count for file in self._files], dtype=np.int64)
@@ -238,15 +238,15 @@ class IndexCheck:
             self._report.add(severity, e.INDEX_HEADER, str(path), index_file.HEADER.offset[name], what)
 
     def _place(self, place: int) -> tuple[str, int]:
-        """(path, offset in the file) of an entry: its file's number and its own, packed."""
+        """Return (path, offset in the file) of an entry, from its place."""
         file, number = place >> _NUMBER_BITS, place & _NUMBER_MASK
         return str(self._files[file].path), self._geometry.entry_at(number)
 
     def _take(self, end: int) -> tuple[np.ndarray, ...]:
-        """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were
-        not yet taken.
+        """Return offsets, hashes, seconds, begin times and places of all entries below log offset `end` that
+        were not taken yet.
 
-        Entries that point after all files of the log keep no others back.
+        Entries that point after all files of the log do not stop it.
         """
         parts = []
         for chunk in self._each_chunk():
@@ -274,14 +274,14 @@ class IndexCheck:
         return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
     def _each_chunk(self) -> Iterator[_Chunk]:
-        """What was read and not taken yet, then what follows; it is kept until it is taken."""
+        """Yield what was read and not taken yet, then what follows; each chunk is kept until it is taken."""
         yield from tuple(self._chunks)
         while (chunk := self._read_chunk()) is not None:
             self._chunks.append(chunk)
             yield chunk
 
     def _read_chunk(self) -> _Chunk | None:
-        """The next entries in order, checked for their chains; None after the last file."""
+        """Return the next entries in order, with their chains checked; None after the last file."""
         while self._file < len(self._files):
             file = self._files[self._file]
             if self._entry == 0:
@@ -291,7 +291,7 @@ class IndexCheck:
                 self._check_slots(file)
                 self._file, self._entry = self._file + 1, 0
                 continue
-            count = min(ENTRIES_AT_ONCE, file.header.count - self._entry)
+            count = min(ENTRIES_PER_READ, file.header.count - self._entry)
             with self._disk.open_reader(file.path) as reader:
                 raw = reader.read(self._geometry.entry_at(self._entry), count * e.ENTRY.itemsize)
             entries = np.frombuffer(raw, dtype=e.ENTRY)
@@ -304,7 +304,7 @@ class IndexCheck:
         return None
 
     def _check_chains(self, path: str, entries: np.ndarray) -> None:
-        """Each entry names the one before it in its slot, has a hash that is none below zero, and stands in
+        """Report entries that do not name the previous one of their slot, have a negative hash, or are not in
         the order of the log."""
         flaws = compare.flaws_of(entries.ctypes.data, len(entries))
         for place in np.flatnonzero(entries["key_hash"] < 0) if flaws & compare.HAS_NEGATIVE else ():
@@ -324,13 +324,14 @@ class IndexCheck:
         self._read_to = int(entries["log_offset"][-1])
 
     def _check_slots(self, file: IndexFile) -> None:
-        """Each slot names the newest of its entries, and the header counts the slots in use."""
+        """Report slots that do not name the newest of their entries, and a header that does not count the
+        slots in use."""
         severity, path, header = self._chain_severity(), str(file.path), file.header
-        found = np.empty(min(SLOTS_AT_ONCE, self._geometry.slots), dtype=e.SLOT)
+        found = np.empty(min(SLOTS_PER_READ, self._geometry.slots), dtype=e.SLOT)
         room = memoryview(found.view(np.uint8))
         with self._disk.open_reader(file.path) as reader:
-            for first in range(0, self._geometry.slots, SLOTS_AT_ONCE):
-                heads = self._heads[first : first + SLOTS_AT_ONCE]
+            for first in range(0, self._geometry.slots, SLOTS_PER_READ):
+                heads = self._heads[first : first + SLOTS_PER_READ]
                 read = (
                     reader.read_into(room[: len(heads) * e.SLOT.itemsize], self._geometry.slot_at(first))
                     // e.SLOT.itemsize
@@ -368,15 +369,14 @@ class IndexCheck:
             self._report.add(severity, e.INDEX_SLOT, str(file.path), self._geometry.slot_at(slot), what)
 
     def _chain_severity(self) -> str:
-        """How grave a wrong link of the file under the cursor is.
+        """Return the severity of a wrong link in the file under the cursor.
 
         A start after an unclean stop links the last file again.
         """
         return self._store.late if self._file == len(self._files) - 1 else ERROR
 
     def finish(self) -> None:
-        """Report what is left when the log has ended: entries that point after it, keys that no file
-        holds."""
+        """Report what is left after the log: entries that point after it, keys that no file holds."""
         report = self._report
         offsets, _, _, _, places = self._take(_NEVER)
         offsets, places = (
@@ -415,11 +415,11 @@ class IndexCheck:
 
     @property
     def _file_now(self) -> IndexFile:
-        """The file under the cursor, the last one after all."""
+        """The file under the cursor; the last one after all were read."""
         return self._files[min(self._file, len(self._files) - 1)]
 
     def _report_unindexed(self, kind: str) -> None:
-        """Report the keys that no entry was found for. Called when it is known whether entries follow."""
+        """Report the keys without an entry. Called when it is known whether entries follow."""
         path = str(self._file_now.path)
         what = e.keys_not_in_index(self._unindexed, self._unindexed_from)
         self._report.add(self._store.late, kind, path, None, what)

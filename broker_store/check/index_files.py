@@ -16,7 +16,7 @@ from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 
-MAX_SEARCHED_BYTES = 64 << 20  # of a file from whose content its numbers of slots and entries are found
+MAX_SEARCHED_BYTES = 64 << 20  # a larger file is not searched for its numbers of slots and entries
 
 
 class IndexFile(NamedTuple):
@@ -28,13 +28,13 @@ class IndexFile(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether its header counts no entry."""
+        """True if its header counts no entry."""
         return self.header.count == index_file.FIRST_ENTRY
 
 
 class IndexFiles:
     """The files of the index in order, without those of a wrong length or header; `geometry` is that of all,
-    None where there is none to see it from."""
+    None where no file shows it."""
 
     def __init__(self, store: CheckedStore, lists: FileLists, wanted: FileSizes, noted: FileSizes):
         """`wanted` are sizes that the caller gives, `noted` those that the last start used."""
@@ -66,7 +66,7 @@ class IndexFiles:
         return files
 
     def _sound(self, files: list[IndexFile]) -> list[IndexFile]:
-        """The files that have the length of the geometry, and a header that fits it."""
+        """Return the files that have the length of the geometry and a header that fits it."""
         if not files:
             return []
         self.geometry = self._find_geometry(files)
@@ -75,7 +75,7 @@ class IndexFiles:
                 path, size, _ = files[0]
                 what = f"its {size} bytes fit no number of slots and entries, give the sizes"
                 self._report.add(ERROR, "index-geometry", str(path), None, what)
-            # Where nothing was ever put in, there is nothing to see the sizes from, and nothing to check
+            # Files without an entry do not show the sizes, and there is nothing to check
             return []
         sound = []
         for file in files:
@@ -93,7 +93,7 @@ class IndexFiles:
 
     @property
     def reaches_to(self) -> int:
-        """A log offset in the last record that the headers state; 0 without an entry."""
+        """The log offset after the begin of the last record that the headers state; 0 without an entry."""
         return max(
             (file.header.end_offset + 1 for file in self.files if file.header.count > index_file.FIRST_ENTRY),
             default=0,
@@ -104,15 +104,16 @@ class IndexFiles:
             return IndexGeometry(self._wanted.max_hash_slot_num, self._wanted.max_index_num)
         if self._noted.max_hash_slot_num and self._noted.max_index_num:
             geometry = IndexGeometry(self._noted.max_hash_slot_num, self._noted.max_index_num)
-            # The only file may have lost or got bytes: what lies in it says then that the noted sizes are its
-            # own.
+            # The only file may have lost or gained bytes: its content then shows that the noted sizes are
+            # right.
             if (
                 all(file.is_empty for file in files)
                 or any(file.bytes == geometry.file_bytes for file in files)
                 or self._is_laid_out_as(files, geometry)
             ):
                 return geometry
-        # The most common length first: all files of an index are alike, and one may have lost or got bytes.
+        # The most common length first: all files of an index are alike, and one may have lost or gained
+        # bytes.
         sizes = Counter(file.bytes for file in files)
         for path, size, header in sorted(files, key=lambda file: -sizes[file.bytes]):
             if header.count > index_file.FIRST_ENTRY:
@@ -124,7 +125,7 @@ class IndexFiles:
         return next(_usual_geometries(sizes.most_common(1)[0][0]), None)
 
     def _is_laid_out_as(self, files: list[IndexFile], geometry: IndexGeometry) -> bool:
-        """Whether the entries of a file that holds some lie where this geometry has them, whatever its
+        """Return whether a file with entries has them where this geometry places them, whatever its
         length."""
         for path, size, header in files:
             if (
@@ -151,23 +152,24 @@ class IndexFiles:
 
 
 def find_geometry(reader: Reader, size: int, header: IndexHeader) -> IndexGeometry | None:
-    """The numbers of slots and entries of a file that holds entries, seen from where they lie; None when none
-    fit."""
+    """Return the numbers of slots and entries of a file that holds entries, from where they lie; None when
+    none fit."""
     return next(
         (geometry for geometry in _geometries(reader, size, header) if _fits(reader, geometry, header)), None
     )
 
 
 def _usual_geometries(size: int) -> Iterator[IndexGeometry]:
-    """Four entries a slot, as in Apache's defaults and in most settings."""
+    """Yield the geometry with four entries per slot, as in Apache's defaults and in most settings, if it
+    fits."""
     slots, rest = divmod(size - index_file.HEADER.size, index_file.SLOT.size + 4 * index_file.ENTRY.size)
     if not rest:
         yield IndexGeometry(slots, 4 * slots)
 
 
 def _geometries(reader: Reader, size: int, header: IndexHeader) -> Iterator[IndexGeometry]:
-    """What the numbers of slots and entries may be: the usual ones, then wherever the last entry's offset
-    stands."""
+    """Yield possible numbers of slots and entries: the usual ones, then one for each position of the last
+    entry's offset."""
     yield from _usual_geometries(size)
     wanted = header.end_offset.to_bytes(8, "big", signed=True)
     content = reader.read(0, size) if size <= MAX_SEARCHED_BYTES else b""
@@ -179,8 +181,8 @@ def _geometries(reader: Reader, size: int, header: IndexHeader) -> Iterator[Inde
 
 
 def _places(content: bytes, wanted: bytes) -> Iterator[int]:
-    """Where `wanted` stands after the header, the last place first: a message has several entries, and the
-    last one is searched for. Zeros, which fill the rest of the file, are searched for from the front."""
+    """Yield the positions of `wanted` after the header, the last one first: a message has several entries,
+    and the last is searched for. Zeros, which fill the rest of the file, are searched for from the front."""
     if not any(wanted):
         at = content.find(wanted, index_file.HEADER.size)
         while at >= 0:
@@ -194,7 +196,8 @@ def _places(content: bytes, wanted: bytes) -> Iterator[int]:
 
 
 def _fits(reader: Reader, geometry: IndexGeometry, header: IndexHeader) -> bool:
-    """Whether first and last entry lie where this geometry has them, and the last one's slot names it."""
+    """Return whether first and last entry lie where this geometry places them, and the last one's slot names
+    it."""
     if geometry.slots < 1 or header.count > geometry.entries:
         return False
     first = index_file.decode_entry(

@@ -11,12 +11,12 @@ from broker_store.check.files import StoreFile, data_end
 from broker_store.check.records import good_record, magic_places
 from broker_store.check.store import CheckedStore
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.log.record_room import MAX_RECORD
+from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import record
 
-ZEROS_AT_ONCE = 1 << 20
-_WINDOW_BYTES = 1 << 20  # searched at once for a record's magic
+ZEROS_PER_READ = 1 << 20
+_WINDOW_BYTES = 1 << 20  # searched at a time for a record's magic
 
 
 class Stretch(NamedTuple):
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
     low: int
     high: int
     is_tail: bool = False
-    closes_file: bool = False  # it reaches to the end of its file, and the log goes on in the next
+    closes_file: bool = False  # it reaches the end of its file, and the log goes on in the next
 
 
 class Log:
@@ -43,7 +43,7 @@ class Log:
         self.start = self.end = files[0].base if files else 0
         self.damaged: list[tuple[int, int]] = []
         self.stretches: list[Stretch] = []
-        self.ends_with_blank = False  # the last file is closed: the log went on, or would have, in the next
+        self.ends_with_blank = False  # the last file is closed: the log continues in the next
         self.newest_ms = 0
         self.last_ms = 0  # store time of the last good record in the order of the log
         # By the base of a log file: whether files after it hold records
@@ -55,14 +55,14 @@ class Log:
         self.stretches.append(Stretch(low, high, is_tail, closes_file))
 
     def is_damaged(self, offsets: np.ndarray) -> np.ndarray:
-        """True for each of these log offsets that lies in a damaged part."""
+        """Return an array that is True for each log offset in a damaged part."""
         inside = np.zeros(len(offsets), dtype=bool)
         for low, high in self.damaged:
             inside |= (offsets >= low) & (offsets < high)
         return inside
 
     def file_at(self, log_offset: int) -> StoreFile | None:
-        """The file in which a log offset lies."""
+        """Return the file that holds a log offset, None without one."""
         return next((file for file in self.files if file.base <= log_offset < file.end), None)
 
     def file_holding(self, log_offset: int) -> StoreFile:
@@ -72,7 +72,7 @@ class Log:
         return file
 
     def is_end(self, log_offset: int) -> bool:
-        """Whether nothing lies at a log offset: zeros, or the end of the last file."""
+        """Return whether nothing lies at a log offset: zeros, or the end of the last file."""
         file = self.file_at(log_offset)
         if file is None:
             return bool(self.files) and log_offset == self.files[-1].end
@@ -95,8 +95,8 @@ class Log:
         return found if found.size == size else None
 
     def record_from(self, log_offset: int) -> record.StoredMessage | None:
-        """The good record that begins at a log offset, of the size that it states; None when there is
-        none."""
+        """Return the good record that begins at a log offset, with the size that it states; None when there
+        is none."""
         file = self.file_at(log_offset)
         if file is None:
             return None
@@ -111,7 +111,7 @@ class Log:
             return None
 
     def records_between(self, low: int, high: int, at_most: int) -> Iterator[record.StoredMessage]:
-        """The good records that lie in a part of one log file which the walk has left out, found by their
+        """Yield the good records in a part of one log file that the walk has left out, found by their
         magic."""
         file = self.file_at(low)
         if file is None or not file.actual:
@@ -132,8 +132,8 @@ class Log:
     # Around a bad record --------------------------------------------------------------------------
 
     def next_record(self, file: StoreFile, reader: Reader, at: int) -> int | None:
-        """Position of the next good record after a bad one at `at`, found by its magic and its own place;
-        None when the file has none."""
+        """Return the position of the next good record after a bad one at `at`, found by its magic and its own
+        place; None when the file has none."""
         position = at + 1
         end = data_end(self._store.disk, file)
         while position < end:
@@ -146,7 +146,8 @@ class Log:
         return None
 
     def has_later_records(self, file: StoreFile) -> bool:
-        """Whether any later file holds a good record: damage in one file says nothing of those after it."""
+        """Return whether any later file holds a good record: damage in one file implies nothing about later
+        ones."""
         if file.base not in self._has_later:
             self._has_later[file.base] = any(
                 self._holds_record(later) for later in self.files if later.base > file.base
@@ -160,9 +161,9 @@ class Log:
             return _is_good(file, reader, 0) or self.next_record(file, reader, 0) is not None
 
     def is_zero(self, file: StoreFile, reader: Reader, at: int) -> bool:
-        """Whether a file holds nothing but zeros from `at` on."""
+        """Return whether a file holds nothing but zeros from `at` on."""
         end = data_end(self._store.disk, file)
-        found = np.empty(ZEROS_AT_ONCE, dtype=np.uint8)
+        found = np.empty(ZEROS_PER_READ, dtype=np.uint8)
         while at < end:
             count = reader.read_into(memoryview(found)[: end - at], at)
             if found[:count].max(initial=0):
@@ -173,5 +174,5 @@ class Log:
 
 
 def _is_good(file: StoreFile, reader: Reader, at: int) -> bool:
-    """Whether a good record lies at `at` of a file and states this place."""
+    """Return whether a good record lies at `at` of a file and states this place."""
     return good_record(reader, at, file.size - at, file.base + at) is not None

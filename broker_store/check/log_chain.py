@@ -1,8 +1,7 @@
-"""How far the log leads, record by record from its first byte, as a start reads it.
+"""How far the chain of records reaches, from the log's first byte, as a start reads it.
 
-A start ends the log at the first record that is not good, and takes away what follows. So a repair asks here,
-after its last change of the log and before it lets a start read it, whether all that was good is still on the
-way.
+A start ends the log at the first record that is not good, and takes away what follows. So a repair checks
+here, after its last change of the log and before a start, that the chain still reaches all good records.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.log.record_room import MAX_RECORD
+from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.engine.rows import Words
 from broker_store.kernels import context as c
 from broker_store.kernels.scan import scan
@@ -19,8 +18,8 @@ _NEVER_MS = 1 << 62
 
 
 def chain_end(disk: Disk, directory: Path, file_size: int) -> int:
-    """Log offset after the last record that is reached; files are those of `file_size` bytes that follow one
-    another."""
+    """Return the log offset after the last record that is reached. Files are those of `file_size` bytes that
+    follow one another."""
     bases = [
         int(name)
         for name in disk.list_names(directory)
@@ -38,7 +37,7 @@ def chain_end(disk: Disk, directory: Path, file_size: int) -> int:
 
 
 def _walk(disk: Disk, path: Path, base: int, file_size: int) -> tuple[bool, int]:
-    """Whether a blank closes the file, and the position after its last good record."""
+    """Return (whether a blank closes the file, the position after its last good record)."""
     region = disk.open_region(path, writable=False)
     try:
         words = Words(c.S_WORDS)

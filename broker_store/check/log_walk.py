@@ -1,5 +1,5 @@
-"""The walk over the log: each file in slices, each slice against units and index, and what lies where no good
-record does."""
+"""The walk over the log: each file in slices, each slice compared with units and index, and the judgement of
+what is no good record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker_store.check.log import Log, Stretch
 from broker_store.check.queues import UnitsCheck
 from broker_store.check.records import REASONS
 from broker_store.check.report import ERROR, NOTE, WARNING
-from broker_store.check.slices import ROOMS, Room, Slices
+from broker_store.check.slices import MAX_SLICES, SliceMemory, Slices
 from broker_store.check.store import CheckedStore
 from broker_store.engine.disk.file_access import Reader
 from broker_store.formats import record
@@ -42,7 +42,7 @@ class LogWalk:
     def run(self) -> None:
         """Walk all files, up to the limit of a store in use."""
         log, limit, disk = self._log, self._store.limit, self._store.disk
-        rooms = [Room() for _ in range(ROOMS)]
+        rooms = [SliceMemory() for _ in range(MAX_SLICES)]
         for number, file in enumerate(log.files):
             if limit is not None and file.base >= limit:
                 break
@@ -51,7 +51,7 @@ class LogWalk:
                 log.lose(expected, file.base, closes_file=True)
             log.end = file.base
             if limit is not None and not disk.exists(file.path):
-                # A store in use has deleted it since: what points into it is neither good nor bad.
+                # The broker has deleted it since: what points into it cannot be judged.
                 log.damaged.append((file.base, file.end))
                 continue
             with disk.open_reader(file.path) as reader, Slices(file, reader, limit, rooms) as slices:
@@ -85,7 +85,7 @@ class LogWalk:
                 at = following
 
     def _check_slice(self, file: StoreFile, slices: Slices, at: int) -> tuple[int, int, int]:
-        """(why it stopped, position in the file, reason) after one slice of good records was checked."""
+        """Check one slice of good records; return (why it ended, position in the file, reason)."""
         log, limit = self._log, self._store.limit
         found = slices.take(at)
         stopped, reason, room = found.stopped, found.room.reason, found.room
@@ -104,7 +104,7 @@ class LogWalk:
         return stopped, at + room.at, reason
 
     def _check_times(self, rows: np.ndarray, file: StoreFile) -> None:
-        """Store times go up along the log, apart from clocks that were set back (not with this broker) and
+        """Report store times that go back along the log: clocks that were set back (not with this broker), or
         changed bytes."""
         times = rows[:, k.ROW_STORE_MS]
         before = np.concatenate(([self._log.last_ms], times[:-1]))
@@ -116,8 +116,8 @@ class LogWalk:
     def _after_bad_record(
         self, file: StoreFile, reader: Reader, at: int, reason: int, is_last: bool
     ) -> int | None:
-        """Report what the bad record is: the ordinary end, a torn tail or damage. Returns the position at
-        which good records go on, None where they do not in this file."""
+        """Report a bad record as the ordinary end, a torn tail or damage. Return the position at which good
+        records go on, None where they do not in this file."""
         log, store, offset = self._log, self._store, file.base + at
         files_end = file.base + log.file_size
         if log.is_zero(file, reader, at):
@@ -134,8 +134,8 @@ class LogWalk:
             and self._broken_at is None
         )
         if is_unknown and not self._is_start_known:
-            # Nothing refers to what follows: old bytes after an end that was cut, not the log. A broker of
-            # ours leaves zeros there.
+            # No file refers to what follows: old bytes after an end that was cut. This broker leaves zeros
+            # there.
             what = f"old records lie {rules.AFTER_THE_LOG}"
             self._report.add(WARNING, rules.STALE_TAIL, str(file.path), at, what)
             log.stretches.append(Stretch(offset, file.end, is_tail=True))
@@ -166,7 +166,7 @@ class LogWalk:
         self._report.add(severity, kind, str(file.path), at, what)
 
     def _check_rest(self, file: StoreFile, reader: Reader, at: int) -> None:
-        """What follows the blank of the last file."""
+        """Report what follows the blank of the last file."""
         if not self._log.is_zero(file, reader, at):
-            what = "old bytes lie behind the last blank"
+            what = "old bytes lie after the last blank"
             self._report.add(NOTE, rules.STALE_TAIL, str(file.path), at, what)

@@ -1,4 +1,4 @@
-"""Which messages of a damaged store no repair can bring back: by queue and offset, known before anything is
+"""The messages of a damaged store that no repair can restore: by queue and offset, known before anything is
 changed.
 
 A message is lost when its queue, or its neighbours in the queue, state that it was there, and the log holds
@@ -11,8 +11,8 @@ no good record of it:
                are gone too, and those before a queue's first record where the log never lost any
     stale      whole records after the log's end that no queue knows: a repair makes the file zero there
 
-Damaged or missing bytes that no unit points to are known by their length alone (`unnamed_bytes`). Where the
-record of ends counts their messages, those are named as well.
+Of damaged or missing bytes that no unit points to only the length is known (`unnamed_bytes`). If the record
+of ends counts their messages, those are named as well.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import numpy as np
 from broker_store.check.files import StoreFile
 from broker_store.check.queue import Queue
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.log.record_room import MAX_RECORD
+from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.formats import names, record
 from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
 
-MAX_RANGES = 1_000  # of a document: pages and REST name these, and count the others
+MAX_RANGES = 1_000  # pages and REST name so many, and count the others
 _NEVER = 1 << 62
-_UNITS_AT_ONCE = 1 << 16
-# A number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of
+_UNITS_PER_READ = 1 << 16
+# A number further from the queue's last sound record comes from a misnamed file, and would mean 20 MB of
 # empty units
-_MOST_UNITS_BETWEEN = 1 << 20
-_MOST_READ = 1 << 12  # records to which units of numbers lead that no record has
-_MOST_STALE = 1 << 16  # records after the end of the log that are counted
+_MAX_UNITS_BETWEEN = 1 << 20
+_MAX_RECORDS_READ = 1 << 12  # to which units lead whose numbers no record has
+_MAX_STALE = 1 << 16  # records after the end of the log; more are not counted
 
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
     """Messages [first, last] of one queue. `is_stale`: they are whole, but after the end of the log, and no
-    queue knows them."""
+    queue has them."""
 
     topic: str
     queue_id: int
@@ -73,15 +73,15 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """`ranges` name each lost message of a queue that is known; `messages` is how many they are.
+    """`ranges` name each lost message of a queue that is known; `messages` is their number.
 
-    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that
-    only the index or the checkpoint knows they count the least that a record has.
-    `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention
-    removed them. `ends_unknown` are the queues (`topic/queue id`) for which it is not known whether the lost
-    end of the log held more messages: their units end before the last record that the log has of them.
-    `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that
-    lose their last messages or units.
+    `unnamed_bytes` are missing or damaged bytes of the log whose messages no queue names; a record that only
+    the index or the checkpoint knows counts with the least size of a record. `perhaps_expired` messages,
+    which units name, lie before `log_begin`, and no file shows whether retention removed them. `ends_unknown`
+    are the queues (`topic/queue id`) for which it is not known whether the lost end of the log held more
+    messages: their units end before the last record that the log has of them. `next_offsets` are the least
+    numbers that next messages may have, by (topic, queue id), of queues that lose their last messages or
+    units.
     """
 
     ranges: tuple[LostRange, ...] = ()
@@ -105,7 +105,7 @@ class Losses:
 
 
 def losses_of(check: StoreCheck, restored: Iterable[tuple[str, int, int]] = ()) -> Losses:
-    """What a check found lost. `restored` are (topic, queue, offset) that a repair writes into a sound
+    """Return what a check found lost. `restored` are (topic, queue, offset) that a repair writes into a sound
     record's header again."""
     found = _Finder(check, restored)
     return found.losses()
@@ -123,9 +123,9 @@ class _Finder:
         damaged = sorted([*check.log.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
-        # Units and entries that are believed after the end: each lies at most two files after the one before
-        # it. Without a log file the record of ends says where the end was; where it does not, or the files'
-        # size is not known, the last unit of each queue and the headers of the index say it.
+        # Units and entries after the end count if each lies at most two files after the previous one. Without
+        # a log file the record of ends shows where the end was; without that, or if the files' size is not
+        # known, the last unit of each queue and the headers of the index do.
         file_size = check.lists.sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
         end = check.log.end if check.log.files else check.ends.position
         if file_size and (check.log.files or end):
@@ -138,8 +138,8 @@ class _Finder:
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
-        self._unreadable_bytes = 0  # of whole records in the tail that is cut, whose topic is no name
-        self._to_read = _MOST_READ
+        self._unreadable_bytes = 0  # of whole records in the cut tail whose topic is no valid name
+        self._to_read = _MAX_RECORDS_READ
         self._given: dict[tuple[str, int], int] = {}  # next offsets by the units of misnamed files
 
     def losses(self) -> Losses:
@@ -158,23 +158,23 @@ class _Finder:
         after, has_lost_end = self._unnamed_after()
         unnamed = max(0, middle - self._named_bytes) + after + self._unreadable_bytes
         if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
-            # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be
-            # gone while others have theirs.
+            # In a log that began at 0, numbers below the recorded ones are named. One queue's units may be
+            # gone while others still have theirs.
             unnamed += max(0, self._missing[1] - self._missing[0] - self._named_missing_bytes)
         following = dict(self._given)
         for one in ranges:
             key = (one.topic, one.queue_id)
             queue = self._check.queues.get(key)
             kept = queue.next if queue is not None and queue.next is not None else one.first
-            if kept <= one.last < kept + _MOST_UNITS_BETWEEN:
+            if kept <= one.last < kept + _MAX_UNITS_BETWEEN:
                 following[key] = max(following.get(key, 0), one.last + 1)
         expired = self._check.units_before_log if _is_begin_unknown(self._check) else 0
         unknown = self._ends_unknown() if has_lost_end else ()
         return Losses(tuple(ranges), messages, unnamed, following, expired, self._check.log.start, unknown)
 
     def _ends_unknown(self) -> tuple[str, ...]:
-        """The queues whose units end before the log's last record of them, as those of a file that is
-        zero."""
+        """Return the queues whose units end before the log's last record of them, such as those with a file
+        of zeros."""
         queues = self._check.queues.values()
         ended = [
             queue
@@ -186,7 +186,8 @@ class _Finder:
     def _of_queue(
         self, key: tuple[str, int], queue: Queue | None, gaps: list[tuple[int, int]]
     ) -> list[LostRange]:
-        """Numbers before and after those that the log has records of, and the gaps between them."""
+        """Return the lost numbers of a queue: before and after those that the log has records of, and the
+        gaps between them."""
         spans = self._recorded_spans(key, queue)
         if queue is not None:
             covered = queue.end if queue.covered_from is None else queue.covered_from
@@ -194,8 +195,8 @@ class _Finder:
             if queue.covered_from is not None and queue.next is not None:
                 spans += self._lost_units(queue, queue.next, queue.end)
                 for first, end in gaps:
-                    # A record that states a wrong number makes gaps too: there the units lead to records that
-                    # state their numbers, or there are none.
+                    # A record that states a wrong number causes gaps too: in them the units lead to records
+                    # that state their numbers, or there are no units.
                     spans += self._lost_units(
                         queue, first, min(end, max(queue.end, queue.next)), with_absent=True
                     )
@@ -208,12 +209,12 @@ class _Finder:
         ]
 
     def _misnamed(self, queue: Queue) -> list[tuple[int, int]]:
-        """Numbers of lost units in files whose names are no multiple of the file size: they are taken to
-        follow those that are known.
+        """Return the numbers of lost units in files whose names are no multiple of the file size. They are
+        assumed to follow the known ones.
 
-        A file of whose records one is sound is at its place before this. How many files lie between is not
-        known. A file whose units come before a known one belongs into a gap. What its units lead to may have
-        expired: its numbers were given even so.
+        A file with at least one sound record was moved to its place before this. How many files lie between
+        is not known. A file whose units precede a known one belongs in a gap. The records of its units may
+        have expired: their numbers were given even so.
         """
         following = max(queue.next or 0, queue.end)
         known = queue.units(following - 1, 1)["log_offset"][0] if following else -1
@@ -230,15 +231,14 @@ class _Finder:
         return [(following, following + units)] if units else []
 
     def _recorded_spans(self, key: tuple[str, int], queue: Queue | None) -> list[tuple[int, int]]:
-        """Numbers below the first that a record states, where the log has lost its begin, and above the last
-        that is known, where it has lost its end."""
+        """Return the numbers below the first that a record states, if the log has lost its begin, and above
+        the last known one, if it has lost its end."""
         spans: list[tuple[int, int]] = []
         newest = self._recorded.get(key)
         recorded = newest.following if newest is not None else 0
         first, following = recorded, 0
         if queue is not None:
-            # Not the first unit: of a file that is zero or has random bytes no unit leads to a record that is
-            # missing.
+            # Not the first unit: in a file of zeros or random bytes no unit leads to a missing record.
             first = queue.covered_from if queue.covered_from is not None else max(recorded, queue.first)
             following = max(queue.next or 0, queue.end)
         if first > 0 and (self._begins_too_late(queue) if self._missing is None else self._missing[0] == 0):
@@ -248,8 +248,8 @@ class _Finder:
         return spans
 
     def _begins_too_late(self, queue: Queue | None) -> bool:
-        """Whether records before the queue's first must be in a log that has all since it began, and are not:
-        what they state is damaged."""
+        """Return whether records before the queue's first must be in a log that has everything since it
+        began, and are not: what they state is damaged."""
         ends = self._check.ends
         if queue is None or queue.covered_from is None or (ends.log_minimum, self._check.log.start) != (0, 0):
             return False
@@ -261,10 +261,10 @@ class _Finder:
         return bool(queue.units(queue.covered_from - 1, 1)["size"][0] != PRE_BLANK_SIZE)
 
     def _unnamed_after(self) -> tuple[int, bool]:
-        """Bytes between the end of the log and the last unit or entry after it that no unit names, and
-        whether anything lay after it.
+        """Return (the bytes, between the end of the log and the last unit or entry after it, that no unit
+        names; whether anything lay after the end).
 
-        The bytes are records of queues whose units are gone. Where there is neither, the checkpoint may know
+        The bytes are records of queues whose units are gone. Without unit and entry, the checkpoint may show
         that a record lay there.
         """
         at, unnamed = self._check.log.end, 0
@@ -277,31 +277,32 @@ class _Finder:
             for low in self._check.index.after_log.tolist()
             if self._check.log.end <= low and low not in named
         ]
-        believed_to, found = self._after_to, False
+        counted_to, found = self._after_to, False
         for low, high in sorted([*self._after, *only_indexed]):
-            if high > believed_to:
+            if high > counted_to:
                 break
             found = True
-            believed_to = max(believed_to, low + self._most_between)
+            counted_to = max(counted_to, low + self._most_between)
             unnamed += max(0, low - at)
             if low == high and at <= low:
                 unnamed, high = unnamed + record.MIN_RECORD, low + record.MIN_RECORD
             at = max(at, high)
         if not found and self._check.is_synced_beyond:
-            return unnamed + record.MIN_RECORD, True  # nothing but the checkpoint knows of it
+            return unnamed + record.MIN_RECORD, True  # only the checkpoint shows that record
         return unnamed, found
 
     def _lost_units(
         self, queue: Queue, first: int, end: int, with_absent: bool = False
     ) -> list[tuple[int, int]]:
-        """Runs [first, end) of units that point into damaged parts of the log, or at and after its end.
+        """Return runs [first, end) of units that point into damaged parts of the log, or at and after its
+        end.
 
-        `with_absent`, of numbers that no record has: those too that are zero, or lead to a record of another
-        place.
+        With `with_absent`, which is for numbers that no record has, units that are zero or lead to a record
+        of another place count too.
         """
         spans: list[tuple[int, int]] = []
         covered = first
-        for at, count in queue.spans(first, end, _UNITS_AT_ONCE):
+        for at, count in queue.spans(first, end, _UNITS_PER_READ):
             if with_absent and covered < at:
                 spans.append((covered, at))
             covered = at + count
@@ -341,12 +342,12 @@ class _Finder:
         return spans
 
     def _stale(self) -> list[LostRange]:
-        """Whole records in the tail that is cut, by queue. One whose topic is no name is of no known
-        queue."""
+        """Count whole records in the tail that is cut, by queue. A record whose topic is no valid name
+        belongs to no known queue."""
         found: dict[tuple[str, int], list[int]] = {}
         for stretch in self._check.log.stretches:
             if stretch.is_tail:
-                for message in self._check.log.records_between(stretch.low, stretch.high, _MOST_STALE):
+                for message in self._check.log.records_between(stretch.low, stretch.high, _MAX_STALE):
                     if message.is_queued and not names.is_stored_topic(message.topic):
                         self._unreadable_bytes += message.size
                     elif message.is_queued:
@@ -355,18 +356,18 @@ class _Finder:
 
 
 def _is_begin_unknown(check: StoreCheck) -> bool:
-    """Whether the log begins late, and no file says if retention did that: without a record of ends, or where
-    another broker wrote since."""
+    """Return whether the log begins late, and no file shows if retention did that: without a record of ends,
+    or where another broker wrote since."""
     return check.ends.log_minimum < 0 if check.ends.missing is None else _missing_begin(check) is None
 
 
 def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
-    """The part [start, end) of the log before its first file that is lost, None when it began there or that
-    is not known."""
+    """Return the part [start, end) of the log before its first file that is lost, None when nothing is, or
+    that is not known."""
     missing = check.ends.missing
     if missing is not None:
-        # A log that ends below the recorded position was not written on by another broker: its end is gone as
-        # well as its begin.
+        # No other broker wrote to a log that ends below the recorded position: both its end and its begin are
+        # gone.
         return (
             None
             if missing.by_other_broker and check.log.end >= check.ends.position
@@ -376,7 +377,7 @@ def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
         return (max(0, check.ends.log_minimum), check.ends.position) if check.ends.position else None
     if check.ends.log_minimum >= 0:
         return None
-    # Retention leaves no file before the first one; here the content of another file lies under such a name.
+    # Retention leaves no file before the first one; here a file has such a name and another file's content.
     before = [
         int(path.name)
         for path in check.places.found.aside
@@ -386,7 +387,7 @@ def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs [first, end) in order; those that touch, as at the end of a queue file, are one."""
+    """Return runs [first, end) in order; those that touch, as at the end of a queue file, are one."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(spans):
         if merged and first <= merged[-1][1]:

@@ -1,9 +1,9 @@
-"""Files of the log and of queues that lie under another name than their content states.
+"""Files of the log and of queues whose name is not that which their content states.
 
-A log file's records state their own log offset, so a good record at byte `at` of a file says where the file
-begins. A unit of a queue file points to a record that states its topic, queue and number, so the unit says
-the same of its file. A file that was renamed, swapped with another or copied over another is found by this,
-and its content is worth more than its name:
+A log file's records state their own log offset, so a good record at byte `at` of a file shows where the file
+begins. A unit of a queue file points to a record that states its topic, queue and number, so the unit shows
+the same for its file. So a file that was renamed, swapped with another or copied over another is found, and
+its content counts more than its name:
 
     its right place is free (or the file there goes elsewhere)    it is read there, and a repair renames it
     its right place has a file none of whose units leads to a
@@ -11,9 +11,8 @@ and its content is worth more than its name:
                                                                   repair swaps them
     its right place has its own file                              it is left out, and a repair sets it aside
 
-Nothing is concluded from one record alone where the names around it are in order: one changed bit makes a
-record state another place. Queue files of light queues are left as they are: their records state the queue of
-another topic.
+One record alone is no proof if the names around it are in order: one changed bit makes a record state another
+place. Queue files of light queues are left as they are: their records state the queue of another topic.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from broker_store.check.units import UNIT
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.mapped_file import file_name
-from broker_store.engine.log.record_room import MAX_RECORD
+from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.errors import StoreError
 from broker_store.formats import checkpoint, queue_unit, record
 
 RecordAt = Callable[[int, int], "record.StoredMessage | None"]
-MAX_SAMPLES = 16  # records that are asked of one file; more than half must agree
+MAX_SAMPLES = 16  # records that are read in one file; more than half must agree
 MAX_SEARCHED_BYTES = 16 << 20  # of a log file without a good record at its begin: two of the largest records
 MAX_UNITS_READ = 1 << 12  # of a queue file whose first unit does not agree with its record
-MAX_MISSING_FILES = 1_000  # of a log: so many may be made again; a name that is further away is not believed
+MAX_MISSING_FILES = 1_000  # of a log: so many may be made again; a name further away is ignored
 _WINDOW_BYTES = 1 << 20
 
 
@@ -57,7 +56,7 @@ class Misplaced:
 
 
 class PlaceCheck:
-    """The places of the files of one check, found when their names and lengths are known and before their
+    """The places of the files of one check, determined when names and lengths are known and before the
     content is compared."""
 
     def __init__(self, store: CheckedStore, ends: EndsCheck):
@@ -65,7 +64,7 @@ class PlaceCheck:
         self.found = Misplaced()
 
     def log_files(self, files: list[StoreFile], size: int | None) -> list[StoreFile]:
-        """The files of the log in order, each at its right place; those set aside are left out."""
+        """Return the files of the log in order, each at its right place; those set aside are left out."""
         if size is None or self._store.is_in_use:
             return files
         bases = {file.base for file in files}
@@ -92,8 +91,8 @@ class PlaceCheck:
     def _without_far_ones(
         self, files: list[StoreFile], holds_records: set[int], size: int
     ) -> list[StoreFile]:
-        """Without files at the end that hold no record and lie after a hole, and after all that the store
-        knows of its log."""
+        """Return the files without those at the end that hold no record and lie after a hole and after the
+        known end of the log."""
         known_end = self._known_end()
         first = len(files)
         while first and files[first - 1].base not in holds_records and files[first - 1].base >= known_end:
@@ -108,8 +107,8 @@ class PlaceCheck:
         return files
 
     def _known_end(self) -> int:
-        """Log offset up to which the record of ends and the checkpoint know of the log; 0 when neither
-        does."""
+        """Return the log offset up to which the record of ends and the checkpoint know the log; 0 when
+        neither does."""
         position = self._ends.position
         content = (
             self._disk.read_file(self._store.root / "checkpoint")
@@ -126,7 +125,8 @@ class PlaceCheck:
         size: int | None,
         record_at: RecordAt,
     ) -> None:
-        """Put the files of all queues where they belong, in `listed`; `record_at` as for `queue_place`."""
+        """Move the files of all queues in `listed` to their right places; `record_at` as for
+        `queue_place`."""
         if size is None or self._store.is_in_use:
             return
         top = self._store.root / "consumequeue"
@@ -162,8 +162,8 @@ class PlaceCheck:
             listed.setdefault(key, (directory, []))[1].append(file)
 
     def _may_be_swapped(self, path: Path, right: Path) -> bool:
-        """Whether the file at `right`, none of whose units leads to a record, may belong under the name
-        `path` of its queue: it is empty, or its units are in order there."""
+        """Return whether the file at `right`, none of whose units leads to a record, may belong under the
+        name `path` of its queue: it is empty, or its units are in order there."""
         if path.parent != right.parent:
             return False
         stating, silent = _log_offsets(self._disk, path), _log_offsets(self._disk, right)
@@ -180,8 +180,8 @@ class PlaceCheck:
     def _only_place_left(
         self, key: tuple[str, int], own: list[StoreFile], file: StoreFile, size: int
     ) -> tuple[str, int, int] | None:
-        """The place of the one file that the queue had by the record of ends and lacks, for the one file
-        whose name is beyond all that it had."""
+        """Return the place of the one recorded file that the queue lacks, for the one file whose name is
+        beyond all recorded ones."""
         recorded = self._ends.first_numbers(*key)
         if recorded is None:
             return None
@@ -192,7 +192,7 @@ class PlaceCheck:
         return (*key, lacking[0]) if len(lacking) == 1 and beyond == [file] else None
 
     def _moved(self, files: list[StoreFile], stated: dict[Path, Path], far: set[Path]) -> list[StoreFile]:
-        """`files` in the order of their right places; `stated` has the right paths of those that lie
+        """Return `files` in the order of their right places; `stated` has the right paths of those that lie
         elsewhere."""
         taken = {file.path for file in files if file.path not in stated}
         kept = []
@@ -239,7 +239,8 @@ def _at(path: Path, base: int) -> Path:
 
 
 def log_base(disk: Disk, path: Path, base: int, size: int) -> tuple[int, int] | None:
-    """(log offset of the first byte by the file's records, records that agree); None when they do not say."""
+    """Return (log offset of the first byte by the file's records, how many records agree); None when they do
+    not show it."""
     votes: Counter[int] = Counter()
     with disk.open_reader(path) as reader:
         for at, stated in _stated_places(reader):
@@ -255,7 +256,7 @@ def log_base(disk: Disk, path: Path, base: int, size: int) -> tuple[int, int] | 
 
 
 def _stated_places(reader: Reader) -> Iterator[tuple[int, int]]:
-    """(position, log offset that it states) of each good record near the begin of a file."""
+    """Yield (position, log offset that it states) of each good record near the begin of a file."""
     position, following = 0, 0
     while position < min(reader.size, MAX_SEARCHED_BYTES):
         for place in magic_places(reader.read(position, _WINDOW_BYTES + 8)):
@@ -269,10 +270,10 @@ def _stated_places(reader: Reader) -> Iterator[tuple[int, int]]:
 def queue_place(
     disk: Disk, path: Path, key: tuple[str, int], base: int, size: int, record_at: RecordAt
 ) -> tuple[str, int, int] | None:
-    """(topic, queue, first byte) of a queue file by the records that its units point to; None when they do
-    not say.
+    """Return (topic, queue, first byte) of a queue file by the records that its units point to; None when
+    they do not show it.
 
-    `record_at(log offset, bytes)` gives the good record of that size there, or None.
+    `record_at(log offset, bytes)` returns the good record of that size there, or None.
     """
     if key[0].startswith(queue_unit.LIGHT_QUEUE):
         return None
@@ -299,13 +300,13 @@ def queue_place(
 
 
 def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
-    """Log offsets to which the first units of a queue file lead; None when one of them has no size of a
-    record, or the file cannot be read."""
+    """Return the log offsets to which the first units of a queue file lead; None when one of them has no
+    valid size, or the file cannot be read."""
     try:
         with disk.open_reader(path) as reader:
             raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
     except StoreError:
-        return None  # the check of the queue says so
+        return None  # the check of the queue reports it
     units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=UNIT)
     units = units[(units["size"] != 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE)]
     is_possible = (
@@ -315,7 +316,7 @@ def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
 
 
 def _place_of(number: int, raw: bytes, record_at: RecordAt) -> tuple[str, int, int] | None:
-    """The place of a file by its unit `number`."""
+    """Return the place of a file that its unit `number` shows."""
     if len(raw) < queue_unit.SIZE:
         return None
     unit = queue_unit.decode(raw)

@@ -1,4 +1,4 @@
-"""What groups and delay levels have read, against the ends of the queues."""
+"""Check of the positions of groups and delay levels against the ends of the queues."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LEVELS_FILE = "delayOffset.json"
 
 
 class Position(NamedTuple):
-    """The queue offset that a group reads next in a queue; `group` is "" where it is that of a delay level.
-    `file` is its table in config/."""
+    """The queue offset that a group reads next in a queue; `group` is "" for a delay level. `file` is its
+    table in config/."""
 
     file: str
     topic: str
@@ -42,7 +42,8 @@ class Positions:
         self._store, self._log, self._queues, self._deleted = store, log, queues, deleted
 
     def check(self) -> None:
-        """Report each position after the end of its queue. Those of a store in use change meanwhile."""
+        """Report each position after the end of its queue. Those of a store in use change meanwhile, and are
+        not checked."""
         if self._store.is_in_use:
             return
         for one in self.all():
@@ -58,7 +59,7 @@ class Positions:
                 self._store.report.add(WARNING, "offset-ahead", str(path), None, what, queue=key)
 
     def all(self) -> Iterator[Position]:
-        """The positions of queues and topics that the store has."""
+        """Yield the positions of queues and topics that the store has."""
         known = self._deleted.known
         for place, queues in _table(self._read(GROUPS_FILE)).items():
             topic, _, group = str(place).partition("@")
@@ -71,8 +72,7 @@ class Positions:
             yield Position(LEVELS_FILE, queue_unit.SCHEDULE_TOPIC, level - 1, "", offset)
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """The queue offset that comes next, as the log has it, or the queue when the log holds none of its
-        records."""
+        """Return the next queue offset by the log, or by the queue when the log holds none of its records."""
         queue, log = self._queues.get((topic, queue_id)), self._log
         if queue is None:
             return 0
@@ -92,7 +92,8 @@ def _table(value: object) -> dict:
 
 
 def _numbers(value: object) -> Iterator[tuple[int, int]]:
-    """The pairs of a table of whole numbers by whole number, quoted keys or not; what is none is left out."""
+    """Yield the pairs of a table from whole number to whole number, with quoted keys or not; other pairs are
+    left out."""
     for key, number in _table(value).items():
         if str(key).isascii() and str(key).isdigit() and isinstance(number, int):
             yield int(key), number

@@ -13,10 +13,10 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.errors import StoreError
 from broker_store.formats import queue_unit
 
-UNITS_AT_ONCE = 1 << 16  # read where they are compared with no record
-UNITS_AT_THE_END = 1 << 12  # read at once to find the last of a queue
-MAX_DAMAGED_UNITS = 1 << 20  # of a run; more are taken not to be lost with one damaged part
-FIRST_UNITS = 1024  # read at once to find the first of a queue
+UNITS_PER_READ = 1 << 16  # where they are compared with no record
+END_UNITS_PER_READ = 1 << 12  # to find the last unit of a queue
+MAX_DAMAGED_UNITS = 1 << 20  # of a run; a longer run is not attributed to one damaged part
+FIRST_UNITS_PER_READ = 1024  # to find the first unit of a queue
 _TAGS_AT = queue_unit.LAYOUT.offset["tags_code"]
 
 
@@ -44,13 +44,13 @@ class Queue:
     """The units of one queue, read by number.
 
     `key` is (topic, queue id). `first` and `end` are the numbers of its first unit and after its last one;
-    `last_record_end` is the log offset after the record of that. The walk over the log notes the rest:
+    `last_record_end` is the log offset after the record of the last one. The walk over the log sets the rest:
     `next` is the queue offset that the log's next record of it must have, `last_at` the log offset of the
     record before that (-1: none), `covered_from` the number of its first record in the log.
     """
 
     def __init__(self, disk: Disk, key: tuple[str, int], name: str, files: list[StoreFile]):
-        """`name` stands for the queue in findings on units of which there is no file."""
+        """`name` stands for the queue in findings about units without a file."""
         self._disk, self.key, self.name, self.files = disk, key, name, files
         self.first = files[0].base // queue_unit.SIZE if files else 0
         self.next: int | None = None
@@ -68,11 +68,11 @@ class Queue:
 
     @property
     def is_light(self) -> bool:
-        """Whether its units are of records of other topics."""
+        """True if its units belong to records of other topics."""
         return self.key[0].startswith(queue_unit.LIGHT_QUEUE)
 
     def units(self, first: int, count: int) -> np.ndarray:
-        """Units [first, first + count); zeros where there is no file."""
+        """Return units [first, first + count); zeros where there is no file."""
         found = np.empty(count, dtype=UNIT)
         self.read_units(memoryview(found.view(np.uint8)), first)
         return found
@@ -93,16 +93,16 @@ class Queue:
                     count = reader.read_into(target[low - start : high - start], low - file.base)
             except StoreError:
                 if self._disk.exists(file.path):
-                    raise  # else a store in use has deleted it since
-            # Of a file that is cut within a unit: its first 12 bytes say where the message is, so its number
+                    raise  # otherwise the broker has deleted it since
+            # In a file that is cut within a unit, its first 12 bytes show where the message is, so its number
             # was given.
             cut = count % queue_unit.SIZE
             kept = low + count - (cut if cut < _TAGS_AT else 0)
             target[kept - start : high - start] = bytes(high - kept)
 
     def spans(self, first: int, end: int, at_most: int) -> Iterator[tuple[int, int]]:
-        """(first unit, count) of the parts of [first, end) that lie in files, of at most `at_most` units: the
-        name of a file may be far from the others."""
+        """Yield (first unit, count) of the parts of [first, end) that lie in files, of at most `at_most`
+        units: a file's name may be far from the others."""
         for file in self.files:
             low = max(first, file.base // queue_unit.SIZE)
             high = min(end, file.end // queue_unit.SIZE)
@@ -110,9 +110,9 @@ class Queue:
                 yield at, min(at_most, high - at)
 
     def first_unit(self) -> FirstUnit | None:
-        """The queue's first unit of a message; None when it has none."""
-        for start in range(self.first, self.end, FIRST_UNITS):
-            units = self.units(start, min(FIRST_UNITS, self.end - start))
+        """Return the queue's first unit of a message; None when it has none."""
+        for start in range(self.first, self.end, FIRST_UNITS_PER_READ):
+            units = self.units(start, min(FIRST_UNITS_PER_READ, self.end - start))
             data = np.flatnonzero((units["size"] > 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE))
             if len(data):
                 unit = units[int(data[0])]
@@ -120,7 +120,7 @@ class Queue:
         return None
 
     def file_of(self, number: int) -> tuple[str, int]:
-        """(path, offset in the file) of a unit, for a finding."""
+        """Return (path, offset in the file) of a unit, for a finding."""
         at = number * queue_unit.SIZE
         for file in self.files:
             if file.base <= at < file.end:
@@ -128,12 +128,12 @@ class Queue:
         return self.name, at
 
     def _find_end(self) -> int:
-        """The number after the last unit that holds data, holes or not."""
+        """Return the number after the last unit that holds data, with or without holes before it."""
         for file in reversed(self.files):
             lowest = file.base // queue_unit.SIZE
             end = lowest - (-data_end(self._disk, file) // queue_unit.SIZE)
             while end > lowest:
-                first = max(lowest, end - UNITS_AT_THE_END)
+                first = max(lowest, end - END_UNITS_PER_READ)
                 data = np.flatnonzero(is_written(self.units(first, end - first)))
                 if len(data):
                     return first + int(data[-1]) + 1
@@ -141,7 +141,8 @@ class Queue:
         return self.first
 
     def _find_last_record_end(self) -> int:
-        """Log offset after the record of the last unit; 0 when the unit is nonsense or there is none."""
+        """Return the log offset after the record of the last unit; 0 when the unit is not valid or there is
+        none."""
         if self.end == self.first:
             return 0
         unit = self.units(self.end - 1, 1)[0]
@@ -150,7 +151,7 @@ class Queue:
         return int(unit["log_offset"]) + int(unit["size"])
 
     def are_damaged(self, first: int, end: int, damaged: list[tuple[int, int]]) -> bool:
-        """Whether the units [first, end) all point into these parts [low, high) of the log."""
+        """Return whether the units [first, end) all point into these parts [low, high) of the log."""
         if end - first > MAX_DAMAGED_UNITS:
             return False
         offsets = self.units(first, end - first)["log_offset"].astype(np.int64)

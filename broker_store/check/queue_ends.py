@@ -1,5 +1,5 @@
-"""The units that no record of the log was compared with: before the first record of their queue in the log,
-and after its last."""
+"""Check of the units that the walk compared with no record: before the first record of their queue in the
+log, and after its last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from broker_store.check import rules, units
 from broker_store.check.contradictions import Contradictions
 from broker_store.check.log import Log
-from broker_store.check.queue import UNITS_AT_ONCE, Queue
+from broker_store.check.queue import UNITS_PER_READ, Queue
 from broker_store.check.report import ERROR, NOTE
 from broker_store.check.store import CheckedStore
 from broker_store.formats import properties
@@ -20,7 +20,8 @@ _UNITS_PER_STEP = 1024  # of progress, where a record is read for each unit
 
 
 class QueueEndsCheck:
-    """For when the log was walked. `units_before_log` counts units of records that the log has no more."""
+    """Run after the walk of the log. `units_before_log` counts units of records that the log does not have
+    any more."""
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class QueueEndsCheck:
             self._report.add(severity, units.MISSING, path, at, what, queue=queue.key)
 
     def _check_before(self, queue: Queue, covered_from: int) -> None:
-        """Units whose records are not in the log: it must be because the log begins later."""
-        for first, count in queue.spans(queue.first, covered_from, UNITS_AT_ONCE):
+        """Check units whose records are not in the log: the log must begin after them."""
+        for first, count in queue.spans(queue.first, covered_from, UNITS_PER_READ):
             found = queue.units(first, count)
             blank = units.is_pre_blank(found)
             gone = (found["log_offset"] >= 0) & (found["size"] > 0) & (found["log_offset"] < self._log.start)
@@ -72,8 +73,8 @@ class QueueEndsCheck:
             self._report_extra(queue, first, found, extra)
 
     def _pass_light(self, queue: Queue, first: int, found: np.ndarray, extra: np.ndarray) -> None:
-        """Take away from `extra` the units of a light queue whose records name it, and those that a store in
-        use has just added."""
+        """Clear in `extra` the units of a light queue whose records name it, and those that a running broker
+        has just added."""
         limit = self._store.limit
         for place in np.flatnonzero(extra).tolist():
             if place % _UNITS_PER_STEP == 0:
@@ -90,8 +91,8 @@ class QueueEndsCheck:
                 self._report.count("units", int(not extra[place]))
 
     def _check_after(self, queue: Queue, first: int, end: int) -> None:
-        """Units after the last record of the queue."""
-        for start, count in queue.spans(first, end, UNITS_AT_ONCE):
+        """Check units after the last record of the queue."""
+        for start, count in queue.spans(first, end, UNITS_PER_READ):
             found = queue.units(start, count)
             extra = units.is_written(found)
             if self._store.limit is not None:
@@ -99,7 +100,7 @@ class QueueEndsCheck:
             self._report_extra(queue, start, found, extra)
 
     def _report_extra(self, queue: Queue, first: int, found: np.ndarray, wrong: np.ndarray) -> None:
-        """Report the `wrong` ones of units from number `first` on, but for those that point into damage: that
+        """Report the `wrong` ones of units from number `first` on, except those that point into damage, which
         is reported with the record."""
         offsets = found["log_offset"].astype(np.int64)
         wrong = wrong & ~self._log.is_damaged(offsets)

@@ -26,13 +26,13 @@ def load_queues(
     wanted_size: int | None,
     noted_size: int | None,
 ) -> tuple[dict[QueueKey, Queue], int | None]:
-    """(the queues of the store, the length that each of their files should have in bytes).
+    """Return (the queues of the store, the length that each of their files should have in bytes).
 
     `wanted_size` is the length that the caller gives, `noted_size` the one that the last start used. The
     length is None when nothing shows it.
     """
     listed = _listed(store, lists)
-    # Of all queues together, since many have one file and nothing beside it to compare.
+    # Of all queues together, since many have one file only, with no other to compare.
     size = wanted_size or likely_size(
         (named(files) for _, files in listed.values()), noted_size, queue_unit.SIZE
     )
@@ -46,7 +46,7 @@ def load_queues(
 
 
 def _listed(store: CheckedStore, lists: FileLists) -> dict[QueueKey, tuple[Path, list[StoreFile]]]:
-    """Directory and files of each queue, by what the names say."""
+    """Return directory and files of each queue, by their names."""
     disk, report = store.disk, store.report
     listed: dict[QueueKey, tuple[Path, list[StoreFile]]] = {}
     top = store.root / "consumequeue"

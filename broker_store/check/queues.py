@@ -1,7 +1,7 @@
-"""The records of the log against the units of their queues, a slice at a time.
+"""Check of the records of the log against the units of their queues, a slice at a time.
 
-Compiled code compares the queues of a slice that are in order. What does not agree there is compared once
-more by queue, and becomes findings.
+Compiled code compares the queues of a slice that are in order. What does not agree is compared again by
+queue, and reported.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from broker_store.check.deleted_topics import DeletedTopics
 from broker_store.check.ends import EndsCheck
 from broker_store.check.files import StoreFile
 from broker_store.check.log import Log
-from broker_store.check.queue import UNITS_AT_ONCE, Gap, Queue
-from broker_store.check.report import ERROR, MOST_TOLD_OF_A_KIND
+from broker_store.check.queue import UNITS_PER_READ, Gap, Queue
+from broker_store.check.report import ERROR, MAX_LISTED_PER_KIND
 from broker_store.check.slices import MAX_ROWS
 from broker_store.check.store import CheckedStore
 from broker_store.formats import queue_unit, record
@@ -23,7 +23,7 @@ from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 
 MAX_QUEUES = 256  # of a slice, compared by compiled code
-MAX_GAPS = 1 << 16  # remembered for a repair
+MAX_GAPS = 1 << 16  # that are kept for a repair
 
 
 class UnitsCheck:
@@ -75,11 +75,11 @@ class UnitsCheck:
     def _agree(
         self, rows: np.ndarray, data: memoryview, base: int, groups: np.ndarray, file: StoreFile
     ) -> bool:
-        """Whether all units of the queues in `groups` are as their rows make them; there are no findings when
-        they are not.
+        """Return whether all units of the queues in `groups` agree with their rows. Nothing is reported when
+        they do not.
 
-        Queues that compiled code cannot judge (deliveries, deleted topics, numbers that were not expected)
-        are compared one by one then.
+        Queues that compiled code cannot judge (deliveries, deleted topics, unexpected numbers) are compared
+        one by one then.
         """
         plain: list[tuple[Queue, list[int]]] = []
         others: list[tuple[Queue, list[int]]] = []
@@ -119,7 +119,7 @@ class UnitsCheck:
         return True
 
     def _is_plain(self, queue: Queue, group: list[int], first_at: int) -> bool:
-        """Whether compiled code can judge a queue's records, the first of which lies at `first_at`."""
+        """Return whether compiled code can judge a queue's records, the first of which lies at `first_at`."""
         if (
             queue.key[0] == queue_unit.SCHEDULE_TOPIC
             or not queue.files
@@ -130,7 +130,7 @@ class UnitsCheck:
         return first_at >= self._deleted.begin_of(queue)
 
     def _queue_of(self, row: np.ndarray, data: memoryview) -> Queue:
-        """The queue of a row's record."""
+        """Return the queue of a row's record."""
         hashed, queue_id = int(row[k.ROW_TOPIC_HASH]), int(row[k.ROW_QUEUE_ID])
         topic = self._topics.get(hashed)
         if topic is None:
@@ -165,7 +165,7 @@ class UnitsCheck:
         for first, last in units.runs(np.sort(rows[absent][:, k.ROW_QUEUE_OFFSET])):
             if queue.missing and queue.missing[-1][1] == first - 1:
                 queue.missing[-1][1] = last
-            elif len(queue.missing) < MOST_TOLD_OF_A_KIND:
+            elif len(queue.missing) < MAX_LISTED_PER_KIND:
                 queue.missing.append([first, last])
         for row, unit in zip(rows[~absent], found[~absent], strict=True):
             number, stated, expected = int(row[k.ROW_QUEUE_OFFSET]), units.values(unit), units.made_by(row)
@@ -180,7 +180,7 @@ class UnitsCheck:
     # Numbers --------------------------------------------------------------------------------------
 
     def _check_density(self, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: StoreFile) -> None:
-        """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
+        """Report queue offsets in the log that do not go up by one, except for numbers in damaged parts."""
         if queue.covered_from is None:
             recorded = self._ends.next_offset(*queue.key)
             queue.covered_from = queue.next = first_number(queue, numbers, int(offsets[0]), recorded)
@@ -208,8 +208,8 @@ class UnitsCheck:
 
 
 def first_number(queue: Queue, numbers: np.ndarray, log_offset: int, recorded: int) -> int:
-    """The number of a queue's first record in the log: that of the unit which leads to it, else what it
-    states if there is room for it.
+    """Return the number of a queue's first record in the log: that of the unit which leads to it, else the
+    number that it states if there is room for it.
 
     `numbers` are those that the queue's first records state, the first of which lies at `log_offset`.
     `recorded` is the queue's next offset by the record of ends: so many records may have been before it, and
@@ -219,7 +219,7 @@ def first_number(queue: Queue, numbers: np.ndarray, log_offset: int, recorded: i
     has_room = (stated - recorded) * record.MIN_RECORD <= log_offset
     if (len(following) and int(following[0]) == stated + 1) or (has_room and not queue.files):
         return stated
-    for first, count in queue.spans(queue.first, queue.end, UNITS_AT_ONCE):
+    for first, count in queue.spans(queue.first, queue.end, UNITS_PER_READ):
         places = np.flatnonzero(queue.units(first, count)["log_offset"] == log_offset)
         if len(places):
             return first + int(places[0])

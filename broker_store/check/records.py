@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.log.record_room import MAX_RECORD
+from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.errors import FormatError
 from broker_store.formats import record
 from broker_store.kernels import context as c
 
-# What is wrong with a record, by the reason that the kernels give
+# What is wrong with a record, by the reason code of the kernels
 REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here, the magic is wrong",
     c.REASON_LENGTH: "a length is out of bounds or the parts do not add up",
@@ -22,7 +22,7 @@ REASONS = {
 }
 
 _MAGICS = [magic.to_bytes(4, "big", signed=True) for magic in (record.MAGIC_V1, record.MAGIC_V2)]
-_BOTH_BEGIN = _MAGICS[0][:3]  # searched: the two magics differ in their last byte alone
+_BOTH_BEGIN = _MAGICS[0][:3]  # this is searched: the two magics differ only in their last byte
 _LAST_BYTES = [magic[3:] for magic in _MAGICS]
 _MAGIC_AT = record.HEAD.offset["magic"]
 
@@ -30,10 +30,10 @@ _MAGIC_AT = record.HEAD.offset["magic"]
 def good_record(
     reader: Reader, at: int, room: int | None = None, log_offset: int | None = None
 ) -> record.StoredMessage | None:
-    """The good record at byte `at` of a log file; None when there is none.
+    """Return the good record at byte `at` of a log file; None when there is none.
 
-    It ends within `room` bytes, those of the file without it. It states that it lies at `log_offset`; without
-    that it may state any place.
+    It ends within `room` bytes, the rest of the file. It states that it lies at `log_offset`; with None it
+    may state any place.
     """
     try:
         head = record.read_head(reader.read(at, record.BLANK_BYTES))
@@ -46,7 +46,7 @@ def good_record(
 
 
 def magic_places(data: bytes) -> Iterator[int]:
-    """Positions at which a record may begin: four bytes before each magic of a record."""
+    """Yield positions at which a record may begin: four bytes before each magic of a record."""
     at = data.find(_BOTH_BEGIN)
     while at >= 0:
         if at >= _MAGIC_AT and data[at + 3 : at + 4] in _LAST_BYTES:
@@ -55,7 +55,7 @@ def magic_places(data: bytes) -> Iterator[int]:
 
 
 def states_place(found: record.StoredMessage | None, topic: str, queue_id: int, number: int) -> bool:
-    """Whether a record states that it is message `number` of a queue; False without a record."""
+    """Return whether a record states that it is message `number` of a queue; False without a record."""
     return found is not None and (found.topic, found.queue_id, found.queue_offset) == (
         topic,
         queue_id,

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from broker_store.engine.disk.file_sizes import FileSizes
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-MOST_TOLD_OF_A_KIND = 100
+MAX_LISTED_PER_KIND = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it must be; `offset` counts in the file, None when it is about the whole
-    file."""
+    """One deviation; `offset` counts in the file, None when it is about the whole file."""
 
     severity: str
     kind: str
@@ -27,7 +26,7 @@ class Finding:
         return f"{self.severity}: {place}: {self.what}"
 
 
-# The names of counts in the words of a report, where the name alone would mislead.
+# Words for counts whose name alone would mislead.
 WORDS_OF_COUNTS = {"log_bytes": "bytes of log files, which are made with room for records to come"}
 
 
@@ -49,7 +48,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the whole store was checked and nothing is wrong."""
+        """True if the whole store was checked and nothing is wrong."""
         return not self.stopped and not self.errors
 
     def add(
@@ -65,7 +64,7 @@ class CheckReport:
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
         if queue is not None and severity == ERROR:
             self.bad_queues.add(queue)
-        if self.kinds[kind] <= MOST_TOLD_OF_A_KIND:
+        if self.kinds[kind] <= MAX_LISTED_PER_KIND:
             self.findings.append(Finding(severity, kind, file, offset, what, queue))
         elif severity == ERROR and not self.errors:
             self.findings.append(Finding(severity, kind, file, offset, what, queue))

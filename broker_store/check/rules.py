@@ -1,8 +1,8 @@
 """Rules that `check_store` and the pipeline's audit share: kinds of findings, their severities and sentences.
 
-The check walks a store in order, the audit shares it out among tasks; what they report of the same fault is
-the same. Rules for units are in `units.py`, those for index entries in `entries.py`, those for single records
-in `records.py`.
+The check walks a store in order, the audit divides it among tasks; both report the same for the same fault.
+Rules for units are in `units.py`, those for index entries in `entries.py`, those for single records in
+`records.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ MISPLACED = "misplaced-file"
 BAD_RECORD = "bad-record"
 TORN_TAIL = "torn-tail"
 STALE_TAIL = "stale-tail"
-AFTER_THE_LOG = "behind the end of the log"  # of a finding: the doctor takes the unit's message for lost
+# In a finding: the doctor counts the unit's message as lost
+AFTER_THE_LOG = "after the end of the log"
 
 
 def late_severity(is_unclean_or_in_use: bool) -> str:
-    """How grave it is that queues or index lack what the next start makes again.
+    """Return the severity of queues or index that lack what the next start makes again.
 
     A warning after a stop that was not in order and in a store in use, else an error.
     """
@@ -27,7 +28,7 @@ def late_severity(is_unclean_or_in_use: bool) -> str:
 
 
 def missing_severity(late: str, is_at_end: bool, is_unclean: bool) -> str:
-    """How grave it is that the log has a record whose unit is missing; `late` is `late_severity` of the
+    """Return the severity of a missing unit whose record the log has; `late` is `late_severity` of the
     store."""
     return late if is_at_end or is_unclean else ERROR
 

@@ -1,7 +1,7 @@
 """Slices of a log file, read ahead of the comparison by two threads.
 
-A slice is so much of the log as is compared at once, as bytes and as rows (a record each). So the memory of
-a check is bounded by a few slices, and not by the store.
+A slice is the part of the log that is compared at a time, as bytes and as rows, one for each record. So a few
+slices bound the memory of a check, not the store.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 
 from broker_store.check.files import StoreFile
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.log.record_room import ColumnRoom
+from broker_store.engine.log.row_buffer import ColumnBuffer
 from broker_store.kernels import context as c
 
-# Bytes of the log that are read at once where a record is as large as that. At least two of the largest must
-# fit, and a usual slice with what is taken over.
+# Bytes of a slice where records are very large. At least two of the largest must fit, and a usual slice with
+# what is carried over.
 SLICE_BYTES = 32 << 20
 USUAL_SLICE_BYTES = 8 << 20
-REST_BYTES = 8 << 20  # at most so much of a slice is taken over into the next
-ROOMS = 3  # slices in memory: one that is compared, one that becomes rows, one that is copied
+REST_BYTES = 8 << 20  # at most so much of a slice is carried over into the next
+MAX_SLICES = 3  # in memory: one is compared, one becomes rows, one is copied
 MAX_ROWS = 1 << 18  # of a slice
 MAX_KEYS = 1 << 20  # of a slice
 
 
-class Room:
-    """Memory for one slice of the log and its rows; what is not used of it is not taken from the system."""
+class SliceMemory:
+    """Memory for one slice of the log and its rows; unused parts take no memory of the system."""
 
     def __init__(self):
-        self.columns = ColumnRoom(MAX_ROWS, MAX_KEYS)
+        self.columns = ColumnBuffer(MAX_ROWS, MAX_KEYS)
         self.bytes = np.empty(SLICE_BYTES, dtype=np.uint8)
         self.buffer = memoryview(self.bytes)
 
@@ -40,28 +40,28 @@ class Slice(NamedTuple):
     """What was read of a log file, and its records as rows, up to where they end."""
 
     data: memoryview
-    room: ColumnRoom
+    room: ColumnBuffer
     stopped: int
 
 
 class _Ahead(NamedTuple):
-    """A slice that is under way."""
+    """A slice that is being read."""
 
-    room: Room
+    room: SliceMemory
     copied: Future[int]
     walked: Future[Slice | None]
 
 
 class Slices:
-    """Slices of one log file. While one is compared, a thread makes rows of the next, and another copies
-    those after it out of the file.
+    """Slices of one log file. While one is compared, a thread makes rows of the next, and another copies the
+    following ones from the file.
 
-    They run ahead as long as records follow on records. Where they do not, the caller of `take` says where to
-    go on, and they begin again there. Rows take the most time of the three, so they have a thread of their
-    own.
+    They run ahead as long as each record follows the previous one. Where it does not, the caller of `take`
+    gives the position to go on, and they begin again there. Making rows takes the most time, so it has a
+    thread of its own.
     """
 
-    def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: list[Room]):
+    def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: list[SliceMemory]):
         self._file, self._reader = file, reader
         self._end = file.size if limit is None else min(file.size, limit - file.base)
         self._free, self._taken = rooms.copy(), rooms[:0]
@@ -70,12 +70,11 @@ class Slices:
         self._ahead: deque[_Ahead] = deque()
         self._following = 0  # where the first slice ahead begins
         self._copied_to = 0  # where the next one to be copied begins
-        # Of the slice that was walked last, after its last record; None where the next does not go on with
-        # it
+        # The rest of the last slice after its last record; None where the next slice does not continue it
         self._rest: memoryview | None = None
 
     def take(self, at: int) -> Slice:
-        """The slice at a position. What was taken before is gone then."""
+        """Return the slice at a position. The previous slice is invalid then."""
         self._free += self._taken
         found = self._ahead[0].walked.result() if self._ahead and self._following == at else None
         if found is not None:
@@ -91,7 +90,7 @@ class Slices:
             self._run_ahead()
         return found
 
-    def _read(self, at: int, room: Room) -> Slice:
+    def _read(self, at: int, room: SliceMemory) -> Slice:
         columns = room.columns
         for most in (USUAL_SLICE_BYTES, SLICE_BYTES):
             length = min(most, self._end - at)
@@ -114,9 +113,9 @@ class Slices:
             )
             self._copied_to = at + length
 
-    def _walk(self, room: Room, at: int, length: int, copied: Future[int]) -> Slice | None:
-        """Rows of what was copied, with the rest of the slice before in front of it; None when the records do
-        not just go on here."""
+    def _walk(self, room: SliceMemory, at: int, length: int, copied: Future[int]) -> Slice | None:
+        """Return rows of the copied bytes, preceded by the rest of the previous slice; None when the records
+        do not simply continue here."""
         rest, self._rest = self._rest, None
         if rest is None or len(rest) > REST_BYTES:
             return None
@@ -132,7 +131,7 @@ class Slices:
         return Slice(data, columns, stopped)
 
     def _forget_ahead(self) -> None:
-        """Give up what is under way. What of it could not be read is reported when that part is taken."""
+        """Drop the slices that are being read. An error in them is reported when that part is taken."""
         while self._ahead:
             room, copied, walked = self._ahead.popleft()
             for future in (walked, copied):

@@ -1,4 +1,4 @@
-"""What every part of a check knows of the store, and how a check reports its progress."""
+"""The store as every part of a check sees it, and the progress of a check."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from broker_store.engine.disk.disk import Disk
 
 
 class StoppedError(Exception):
-    """`should_stop` of a check answered True; the check ends with what it has found."""
+    """Raised when `should_stop` of a check returned True; the check ends with what it has found."""
 
 
 class Progress:
-    """Counts the bytes that are read, and ends the check with StoppedError when it should stop."""
+    """Counts the bytes that are read. Raises StoppedError when the check should stop."""
 
     def __init__(
         self,
@@ -27,8 +27,7 @@ class Progress:
         self.total_bytes = 0
 
     def step(self, name: str, done_bytes: int | None = None) -> None:
-        """Report the step that is under way. Without `done_bytes` the count stays as it was: the step reads
-        no log."""
+        """Report the current step. Without `done_bytes` the count stays: the step reads no log."""
         if done_bytes is not None:
             self._done_bytes = done_bytes
         if self._on_progress:

@@ -1,11 +1,11 @@
-"""The check of what waits for its time: timerlog/, timerwheel and config/timercheck.
+"""Check of the files of timer messages: timerlog/, timerwheel and config/timercheck.
 
-    queue of the timer topic ──► timerlog: a unit a message, chained by second ──► timerwheel: the end of each
-                                 second's chain
+    queue of the timer topic ──► timerlog: a unit per message, chained by second ──► timerwheel: the end of
+                                 each second's chain
 
-All of it can be made from the queue again. So what a start cuts or makes again is a warning or a note; an
-error is what a start would believe: a unit that names another message or second, a chain that leads
-elsewhere. Of a store in use they are not checked: all of them change.
+All of it can be built again from the queue. So what a start cuts or builds again is a warning or a note. An
+error is a fault that a start would not notice: a unit that names another message or second, a chain that
+leads elsewhere. In a store in use these files are not checked: all of them change.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS, SLOTS
 
-UNITS_AT_ONCE = 1 << 16
-SLOTS_AT_ONCE = 1 << 16
+UNITS_PER_READ = 1 << 16
+SLOTS_PER_READ = 1 << 16
 _CLOCKS_DIFFER_MS = 3_600_000
-_MOST_LOOKED_UP = 1 << 12  # slots of a piece that differ from the timer log: each costs a read of its unit
+_MAX_LOOKUPS = 1 << 12  # for slots, of one read, that differ from the timer log: each reads a unit
 
 
 class TimerFilesCheck:
-    """For when the log and the queues were walked. `queue` is that of the timer topic; `file_size` how long
-    files of the timer log are, if that is known."""
+    """Run after log and queues were walked. `queue` is that of the timer topic; `file_size` is the length of
+    the timer log's files, if that is known."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TimerFilesCheck:
     def run(self) -> None:
         self._files = self._lists.sequence(self._directory, timer_log.PATH, self._file_size)
         self._first = self._end = self._files[0].base if self._files else 0
-        # A ring, as the wheel: which second, and its newest unit
+        # A ring like the wheel: the second of each slot, and its newest unit
         self._seconds = np.zeros(SLOTS, dtype=np.int64)
         self._lasts = np.full(SLOTS, timer_log.NONE, dtype=np.int64)
         self._units = 0
@@ -81,7 +81,8 @@ class TimerFilesCheck:
                     return
 
     def _check_begin(self) -> None:
-        """As `TimerFiles._lacks_begin`: retention leaves the units of all messages that the log has."""
+        """Report lost first files, as `TimerFiles._lacks_begin` finds them: retention leaves the units of all
+        messages that the log has."""
         if not self._files or not self._files[0].base or self._queue is None:
             return
         file = self._files[0]
@@ -102,12 +103,12 @@ class TimerFilesCheck:
             self._report.add(WARNING, "timer-log", str(file.path), 0, what)
 
     def _check_file(self, file: StoreFile, reader: Reader) -> bool:
-        """Whether the log goes on in the next file."""
+        """Check a file; return whether the log goes on in the next file."""
         room = (file.size - timer_log.BLANK.size) // timer_log.SIZE
-        for number in range(0, room, UNITS_AT_ONCE):
+        for number in range(0, room, UNITS_PER_READ):
             self._progress.step("timer")
             at = number * timer_log.SIZE
-            raw = reader.read(at, min(UNITS_AT_ONCE, room - number) * timer_log.SIZE)
+            raw = reader.read(at, min(UNITS_PER_READ, room - number) * timer_log.SIZE)
             units = np.frombuffer(raw[: len(raw) // timer_log.SIZE * timer_log.SIZE], dtype=UNIT)
             count = sound_units(units, file.base + at)
             ended = self._check_units(file, at, units[:count])
@@ -119,7 +120,8 @@ class TimerFilesCheck:
         return self._ends(file, reader, room * timer_log.SIZE)
 
     def _ends(self, file: StoreFile, reader: Reader, at: int) -> bool:
-        """What stands where no unit does: a blank that closes the file, nothing, or what is none."""
+        """Judge the place after the last unit: a blank that closes the file, nothing, or other bytes. Return
+        whether the log goes on in the next file."""
         left, _, magic = timer_log.BLANK.unpack(reader.read(at, timer_log.BLANK.size))
         if magic == timer_log.BLANK_MAGIC and left == file.size - at:
             return True
@@ -134,7 +136,7 @@ class TimerFilesCheck:
         return False
 
     def _check_units(self, file: StoreFile, at: int, units: np.ndarray) -> bool:
-        """True when the log of messages ends before one of them."""
+        """Check units; return True when the log of messages ends before one of them."""
         offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
         beyond = np.flatnonzero(offsets + sizes > self._log.end)
         if len(beyond):
@@ -145,7 +147,7 @@ class TimerFilesCheck:
                 "timer-log",
                 str(file.path),
                 where,
-                "the units from here on name messages behind the end of the log",
+                "the units from here on name messages after the end of the log",
             )
         self._units += len(units)
         for place in np.flatnonzero(~self._are_named(offsets, sizes)):
@@ -158,15 +160,15 @@ class TimerFilesCheck:
         return bool(len(beyond))
 
     def _are_named(self, offsets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Which of these (log offset, size) are messages of the timer topic's queue, or may be: their part of
-        the log is gone or damaged."""
+        """Return which of these (log offset, size) are messages of the timer topic's queue, or may be: their
+        part of the log is gone or damaged."""
         named = (offsets < self._log.start) | self._log.is_damaged(offsets)
         queue = self._queue
         if named.all() or queue is None or queue.key in self._report.bad_queues:
             return np.ones(len(offsets), dtype=bool)
         number, highest = _number_of(queue, int(offsets[~named].min())), int(offsets[~named].max())
         while number < queue.end:
-            units = queue.units(number, min(UNITS_AT_ONCE, queue.end - number))
+            units = queue.units(number, min(UNITS_PER_READ, queue.end - number))
             known, lengths = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
             places = np.minimum(np.searchsorted(known, offsets), len(known) - 1)
             named |= (known[places] == offsets) & (lengths[places] == sizes)
@@ -176,7 +178,7 @@ class TimerFilesCheck:
         return named
 
     def _check_chains(self, file: StoreFile, at: int, units: np.ndarray) -> None:
-        """Each unit names the one before it of its second."""
+        """Report units that do not name the previous one of their second."""
         if not len(units):
             return
         seconds = _seconds_of(units)
@@ -190,7 +192,7 @@ class TimerFilesCheck:
             self._seconds[slots] == seconds[firsts], self._lasts[slots], timer_log.NONE
         )
         previous = units["previous"].astype(np.int64)
-        gone = (expected == timer_log.NONE) & (previous < self._first)  # with the file it was in
+        gone = (expected == timer_log.NONE) & (previous < self._first)  # its file was removed
         for place in np.flatnonzero((previous != expected) & ~gone):
             what = (
                 f"names the unit at {int(previous[place])} as the one before it of its second "
@@ -204,7 +206,7 @@ class TimerFilesCheck:
     # timercheck -----------------------------------------------------------------------------------
 
     def _check_page(self) -> int:
-        """The first second that was not delivered."""
+        """Check config/timercheck; return the first second that was not delivered."""
         content = self._disk.read_file(self._path)
         if content is None or len(content) < timer_check.FILE_BYTES:
             if self._units:
@@ -214,7 +216,11 @@ class TimerFilesCheck:
                     else f"is {len(content)} bytes long, not {timer_check.FILE_BYTES}"
                 )
                 self._report.add(
-                    WARNING, "timer-check", str(self._path), None, f"{what}: nobody knows what was delivered"
+                    WARNING,
+                    "timer-check",
+                    str(self._path),
+                    None,
+                    f"{what}: it is not known what was delivered",
                 )
             return 0
         page: TimerCheck = timer_check.decode(content)
@@ -242,8 +248,8 @@ class TimerFilesCheck:
     # The wheel ------------------------------------------------------------------------------------
 
     def _check_wheel(self, read_s: int) -> None:
-        """Of seconds that were not delivered; a slot may be older than the log, since Apache's broker writes
-        the wheel once a second."""
+        """Check the slots of seconds that were not delivered. A slot may be older than the log, since
+        Apache's broker writes the wheel once a second."""
         path = self._wheel
         size = self._lists.size_of(path) if self._disk.exists(path) else None
         if size is None:
@@ -264,17 +270,17 @@ class TimerFilesCheck:
             self._bad_slots = self._passed_over = 0
             self._passed_over_at: int | None = None
             with self._disk.open_reader(path) as reader:
-                for first in range(0, SLOTS, SLOTS_AT_ONCE):
+                for first in range(0, SLOTS, SLOTS_PER_READ):
                     self._progress.step("timer")
                     raw = reader.read(
                         first * timer_wheel.SLOT_BYTES,
-                        min(SLOTS_AT_ONCE, SLOTS - first) * timer_wheel.SLOT_BYTES,
+                        min(SLOTS_PER_READ, SLOTS - first) * timer_wheel.SLOT_BYTES,
                     )
                     self._check_slots(first, np.frombuffer(raw, dtype=SLOT), read_s)
             if self._passed_over:
                 what = (
                     f"at least {self._bad_slots} slots are wrong; {self._passed_over} more that differ "
-                    f"from the timer log were not looked at, the first of them here"
+                    f"from the timer log were not checked, the first of them here"
                 )
                 self._report.add(WARNING, "timer-slots", str(path), self._passed_over_at, what)
 
@@ -283,11 +289,11 @@ class TimerFilesCheck:
         mine = slice(first, first + len(slots))
         differs = waiting & ((slots["time_s"] != self._seconds[mine]) | (slots["last"] != self._lasts[mine]))
         places = np.flatnonzero(differs)
-        passed_over = places[_MOST_LOOKED_UP:]
+        passed_over = places[_MAX_LOOKUPS:]
         if len(passed_over) and not self._passed_over:
             self._passed_over_at = (first + int(passed_over[0])) * timer_wheel.SLOT_BYTES
         self._passed_over += len(passed_over)
-        for place in places[:_MOST_LOOKED_UP].tolist():
+        for place in places[:_MAX_LOOKUPS].tolist():
             slot, at = slots[place], (first + place) * timer_wheel.SLOT_BYTES
             time_s, last = int(slot["time_s"]), int(slot["last"])
             unit = self._unit_at(last)
@@ -325,7 +331,7 @@ class TimerFilesCheck:
         return unit if unit is not None and unit.is_data else None
 
     def _asked_ms(self, unit: timer_log.TimerUnit) -> int | None:
-        """The slot that a unit's message asks for; None when it cannot be read."""
+        """Return the time that a unit's message asks for, in ms; None when the message cannot be read."""
         found = self._log.record_at(unit.log_offset, unit.size)
         asked = found.properties.get(properties.TIMER_OUT_MS, "") if found is not None else ""
         return int(asked) if asked.isascii() and asked.isdigit() else None

@@ -1,13 +1,13 @@
-"""Checks a store directory from end to end and changes nothing: is everything there, and does it agree?
+"""Check of a whole store directory, which changes nothing: is everything there, and does it agree?
 
     commit log  ── a slice at a time ──►  rows (a record each)  ──►  the unit of its queue, at its queue
                                                                      offset
                                                                 └──►  the entries of the index, in order
 
 Each record must be sound (length, magic, own place, body CRC, topic); each that has a place in a queue must
-have its unit there, and nothing else may stand in the queue; each key must be in the index, and no entry may
-point at nothing. So damage of one file shows in the two others. Memory is bounded by a slice of the log, not
-by the store.
+have its unit there, and the queue may hold nothing else; each key must be in the index, and no entry may
+point to nothing. So damage of one file shows in the two others. A few slices of the log bound the memory, not
+the store.
 
 What the engine's next start repairs by itself (a torn tail, queues or index that lack the end of the log,
 after a stop that was not in order) is a *warning*. What needs a decision, or is wrong in a store that was
@@ -162,7 +162,7 @@ class StoreCheck:
         self.is_synced_beyond = False
 
     def load(self) -> CheckReport:
-        """Names and lengths of all files alone, without what is in them."""
+        """Find all files by name and length, without reading what is in them; return the report so far."""
         if not self.disk.is_directory(self.root):
             raise StoreError(f"{self.root} is no store directory")
         is_unclean = self.disk.exists(self.root / "abort")
@@ -223,7 +223,7 @@ class StoreCheck:
     # Names and lengths ----------------------------------------------------------------------------
 
     def _check_names(self) -> None:
-        """Names under which a start writes files of its own."""
+        """Check the names under which a start writes files of its own."""
         if self.store.is_unclean:
             self.lists.size_of(self.root / "abort")
         try:
@@ -284,7 +284,7 @@ class StoreCheck:
         return Log(self.store, files, self.lists.sizes.get(self.log_directory, 0))
 
     def _check_missing_log(self) -> None:
-        """Say of a store without a byte of a log whether it had one."""
+        """Report, for a store without a byte of a log, whether it had one."""
         where = str(self.log_directory)
         messages = sum(
             max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items()
@@ -309,7 +309,7 @@ class StoreCheck:
     # Content --------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
-        """The log with all that is compared with it, then the checkpoint and the tables of config/."""
+        """Check the log with all that is compared with it, then the checkpoint and the tables of config/."""
         store, log = self.store, self.log
         contradictions = Contradictions(log, self.queues)
         self.units = UnitsCheck(

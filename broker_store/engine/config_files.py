@@ -1,13 +1,12 @@
-"""The files of `config/`: each is replaced as a whole, the version before is kept as `.bak`, and a bad one is
-never believed.
+"""The files of `config/`: each is replaced as a whole, the previous version is kept as `.bak`, and a bad file
+is never used.
 
-A file that is missing, empty, torn or of a wrong content is taken from its `.bak`, as by Apache's
-`ConfigManager.loadBak`, and the start's report says which and why. The bad file is copied to `lost+found/`
-and replaced by the sound text at once: the next change would make it the `.bak`. When both are bad, the start
-stops if messages depend on the file. A file that is there and bad never counts as an empty table.
+In place of a file that is missing, empty, torn or wrong in its content the `.bak` is used, as by Apache's
+`ConfigManager.loadBak`. The start's report names the file and the reason. The bad file is copied to
+`lost+found/` and replaced by the sound text at once, or the next change would make it the `.bak`. When both
+are bad, the start stops if messages depend on the file. A bad file never counts as an empty table.
 
-What was taken from a `.bak` is older: a group's offsets then lie further back, and messages are delivered
-again.
+A `.bak` is older: a group's offsets in it are lower, so messages are delivered again.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _MISSING = "is missing"
 
 
 class ConfigReader(NamedTuple):
-    """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a
-    start.
+    """How a start reads a file: `read` raises FormatError for a bad one. A file with `is_needed` False never
+    stops a start.
 
-    `without` says what happens without the file; `is_of_each_stop`: a stop always writes it. `of_topic`:
-    nothing depends on the file while this topic has no queue.
+    `without` says what follows when the file is missing. `is_of_each_stop`: every stop writes the file.
+    `of_topic`: nothing depends on the file while this topic has no queue.
     """
 
     read: Callable[[str], object]
@@ -43,15 +42,15 @@ class ConfigReader(NamedTuple):
     of_topic: str = ""
 
     def gone(self, topics: Container[str]) -> str:
-        """Say that the file is not there though the last stop wrote it; "" where that means nothing. `topics`
-        are those that have queues."""
+        """Return a sentence for a file that is missing though the last stop wrote it; "" where that has no
+        consequence. `topics` are those that have queues."""
         if not self.is_of_each_stop or (self.of_topic and self.of_topic not in topics):
             return ""
         return f"{_MISSING}, though each stop writes it: {self.without}"
 
 
-class Judged(NamedTuple):
-    """A file that is bad, and its .bak. `backup` is the content of the .bak when that is sound."""
+class BadConfigFile(NamedTuple):
+    """A bad file and its .bak. `backup` is the content of the .bak when that is sound."""
 
     raw: bytes | None
     problem: str
@@ -61,10 +60,12 @@ class Judged(NamedTuple):
     is_in_the_way: bool  # it is no regular file, so nothing can be put in its place
 
 
-def judged(disk: Disk, path: Path, read: Callable[[str], object]) -> Judged | None:
-    """What is wrong with a file of config/; None when it is sound, or when neither it nor its .bak is there.
+def find_bad(disk: Disk, path: Path, read: Callable[[str], object]) -> BadConfigFile | None:
+    """Return what is wrong with a file of config/; None when it is sound, or when neither it nor its .bak
+    exists.
 
-    The last text that is given to `read` is the sound one, if there is one.
+    `read` is called with the text of the file, then of its .bak. The text of its last call is the sound one,
+    if either is.
     """
     raw, problem, advice = _read(disk, path, read)
     if problem is None:
@@ -77,7 +78,7 @@ def judged(disk: Disk, path: Path, read: Callable[[str], object]) -> Judged | No
         f"{problem}; and {backup.name} "
         f"{'has the same error' if backup_problem == problem else backup_problem}"
     )
-    return Judged(
+    return BadConfigFile(
         raw,
         problem,
         backup_raw if backup_problem is None else None,
@@ -96,7 +97,7 @@ def _is_regular(disk: Disk, path: Path) -> bool:
 
 
 def _read(disk: Disk, path: Path, read: Callable[[str], object]) -> tuple[bytes | None, str | None, str]:
-    """(the bytes, what is wrong with them or None, advice)."""
+    """Return (content, what is wrong with it or None, advice)."""
     raw = None
     try:
         raw = disk.read_file(path)
@@ -113,33 +114,33 @@ def _read(disk: Disk, path: Path, read: Callable[[str], object]) -> tuple[bytes 
 
 
 class ConfigFiles:
-    """Reads for a start, which go into its report, and writes of any thread."""
+    """Reads files for a start and reports what it finds. Writes files for any thread."""
 
     def __init__(self, disk: Disk, root: Path, report: RecoveryReport):
         self._disk, self._root, self._report = disk, root, report
         self._directory = root / DIRECTORY
         self._lock = threading.Lock()
         self._kept_in: Path | None = None
-        # Whether a broker closed the store: then all files are there that its stop writes
+        # True if a broker closed the store: then all files that its stop writes must exist
         self.expects_all = False
 
     def is_there(self, name: str) -> bool:
-        """Whether config/<name> or its .bak is there. Any thread."""
+        """Return whether config/<name> or its .bak exists. Any thread."""
         return any(self._disk.exists(self._directory / each) for each in (name, f"{name}{BACKUP}"))
 
     def load(
         self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = ""
     ) -> str | None:
-        """Give the text of config/<name> to `take`, that of its .bak when `take` or the file fails; what was
-        found, if anything was.
+        """Call `take` with the text of config/<name>, or of its .bak when `take` or the file fails. Return
+        what was found, None when nothing was.
 
-        `take` raises DamagedStoreError or FormatError and then has changed nothing. It is not called when
-        neither file is there; after a stop in order `when_gone` is the finding then, if it is given. When
-        both are bad: DamagedStoreError, or, of a file that is not needed, no call and a finding.
-        DamagedStoreError too where the file is no regular file, but for an inspection.
+        `take` raises DamagedStoreError or FormatError, and then has changed nothing. It is not called when
+        neither file exists; after a stop in order that is the finding `when_gone`, if it is given. When both
+        are bad: DamagedStoreError; for a file that is not needed, a finding and no call. DamagedStoreError
+        too where the file is no regular file, except in an inspection.
         """
         path = self._directory / name
-        found = judged(self._disk, path, take)
+        found = find_bad(self._disk, path, take)
         if found is None:
             if not (when_gone and self.expects_all) or self.is_there(name):
                 return None
@@ -176,10 +177,10 @@ class ConfigFiles:
 
 
 def read_sound(disk: Disk, root: Path, name: str) -> str | None:
-    """The text of config/<name> when it is JSON, else that of its .bak; None when neither is there. Changes
+    """Return the text of config/<name> if it is JSON, else of its .bak; None when neither exists. Changes
     nothing.
 
-    When both are bad: the text of the first, for the message about what is wrong with it.
+    When both are bad: the text of the file itself, for the message about what is wrong with it.
     """
     found = None
     for path in (root / DIRECTORY / name, root / DIRECTORY / f"{name}{BACKUP}"):

@@ -11,8 +11,9 @@ chunks.
                ──► index entries: its unique key, each key, its tag
                ──► DISPATCH_AT moves past the record
 
-A stop in the middle is taken up at the same record: its unit is there already and is passed, and
-INDEX_KEYS_DONE counts the entries that it has in the file before. So nothing is written twice.
+After a stop in the middle of a record the kernel goes on with the same record. Its unit exists already and is
+skipped, and INDEX_KEYS_DONE counts the entries that it has in the previous index file. So nothing is written
+twice.
 
     stop                what is done                                             then
     LOG_FILE_END        enter the next log file                                  the kernel goes on
@@ -41,7 +42,7 @@ from broker_store.formats import names, queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up, dispatch
 
-_CHUNK = 65536  # records a call of the catch-up kernel
+_RECORDS_PER_CALL = 65536  # of the catch-up kernel
 # Stops for which the record is decoded
 _DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD, c.OTHER_UNIT)
 
@@ -93,7 +94,7 @@ class Dispatcher(Generic[Q]):
         return view[c.DISPATCH_BASE] + view[c.DISPATCH_AT]
 
     def start_at(self, offset: int) -> None:
-        """Let dispatch go on at log offset `offset`, a record's start."""
+        """Continue dispatch at log offset `offset`, where a record begins."""
         file = self._log.file_at(offset)
         if file is None:  # exactly after the last file: a blank closed it and the next is not made yet
             file, at = self._log.files[-1], self._log.file_size
@@ -110,12 +111,12 @@ class Dispatcher(Generic[Q]):
         view[c.DISPATCH_AT] = at
 
     def confirm(self, to: int) -> None:
-        """Dispatch the records below `to`, which may be shown now."""
+        """Set CONFIRMED to log offset `to`, and dispatch the records below it."""
         self._context.view[c.CONFIRMED] = to
         self.settle(dispatch(self._context.address))
 
     def settle(self, stopped: int) -> None:
-        """Do what a dispatch stopped for and go on until it is done."""
+        """Handle what a dispatch stopped for, and call it again until it is done."""
         while stopped != c.DONE:
             self._go_on(stopped, None)
             stopped = dispatch(self._context.address)
@@ -127,23 +128,23 @@ class Dispatcher(Generic[Q]):
         on_bad: Callable[[int], int | None],
         on_other: Callable[[Q, int], None] | None = None,
     ) -> None:
-        """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue,
-        unit)`.
+        """Dispatch up to `confirmed` in chunks, with the interpreter lock released. `on_hole(queue, unit)`
+        handles a hole in a queue.
 
-        `on_bad(log offset)` returns where to go on after a bad record; None: not at all, and
-        DamagedStoreError. With `on_other(queue, unit)` no unit is written over that leads to another record:
-        it is called instead.
+        `on_bad(log offset)` returns where to go on after a bad record; None raises DamagedStoreError. With
+        `on_other(queue, unit)` a unit that leads to another record is not overwritten: `on_other` is called
+        instead.
         """
         view = self._context.view
         view[c.KEEPS_UNITS] = int(on_other is not None)
         while True:
-            stopped = catch_up(self._context.address, _CHUNK)
+            stopped = catch_up(self._context.address, _RECORDS_PER_CALL)
             on_progress(self.dispatched)
             if stopped == c.DONE:
                 view[c.KEEPS_UNITS] = 0
                 return
             if stopped in _DECODED and not self._is_record(view[c.STOPPED_AT]):
-                stopped = c.BAD_RECORD  # the kernel does not see all that is malformed
+                stopped = c.BAD_RECORD  # the kernel does not check all of a record's syntax
             if stopped == c.BAD_RECORD and (following := on_bad(view[c.STOPPED_AT])) is not None:
                 self.start_at(following)
             elif stopped == c.OTHER_UNIT and on_other is not None:
@@ -155,7 +156,7 @@ class Dispatcher(Generic[Q]):
                 self._go_on(stopped, on_hole)
 
     def _is_record(self, offset: int) -> bool:
-        """Return whether the record at a log offset can be decoded, and is of a queue that there may be."""
+        """Return whether the record at a log offset can be decoded, and names a valid queue."""
         try:
             found = record_in(self._file, offset)
             names.check_stored_topic(found.topic)
@@ -181,7 +182,7 @@ class Dispatcher(Generic[Q]):
             on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, at).queue_offset)
         elif stopped == c.BAD_RECORD:
             raise DamagedStoreError(
-                "no good record begins here, though the log goes on behind it: queues and index "
+                "no good record begins here, though the log goes on after it: queues and index "
                 "cannot be made from it",
                 file=str(self._file.path),
                 offset=at - self._file.base,

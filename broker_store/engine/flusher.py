@@ -46,13 +46,12 @@ from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.kernels import context as c
 
-# A step each second, and one more until the log is there: no unit is on the disk later than 30 s after it was
-# written.
+# With a step each second, and one more that waits for the log, every unit is on the disk within 30 s.
 MAX_ROUND_MS = 28_000
 
 
 class CheckpointFile:
-    """The stamps on disk. `stamps` is what was last written and synced."""
+    """The checkpoint file. `stamps` are those that were last written and synced."""
 
     def __init__(self, disk: Disk, path: Path):
         self._disk, self._path = disk, path
@@ -126,8 +125,8 @@ class LogFlusher:
 
 
 class _Due(NamedTuple):
-    """What waits for the log: the dispatched position P, its store time, and (row address, next unit) of
-    queues not recorded so."""
+    """What the next round records once the log is synced: the dispatched position P, its store time, and (row
+    address, next unit) of queues that are not recorded so."""
 
     position: int
     dispatched_ms: int
@@ -135,8 +134,8 @@ class _Due(NamedTuple):
 
 
 class RoundFlusher:
-    """The step that syncs queues and index and then stamps the checkpoint; a round each `interval_ms` when
-    dirty."""
+    """The step that syncs queues and index and then moves the stamps; a round each `interval_ms` when
+    something changed."""
 
     def __init__(
         self,
@@ -163,8 +162,8 @@ class RoundFlusher:
         if now_ms - self._last_round_ms < self._interval_ms:
             return False
         if self._due is None:
-            # Captured once and kept: under a steady load the newest P is never on disk yet, this one is by
-            # the next look.
+            # Captured once and kept: under a steady load the newest P is never on the disk yet, but this one
+            # is by the next step.
             self._due = self._dispatched()
         return self._sync(self._due, now_ms)
 
@@ -173,8 +172,8 @@ class RoundFlusher:
         return self._sync(self._dispatched(), now_ms)
 
     def finish(self, now_ms: int) -> bool:
-        """Run the last round of a store that takes nothing more: after it the record holds all there is.
-        Return False without room. Raises StoreError."""
+        """Run the last round of a store that takes nothing more: after it the record of ends covers
+        everything. Return False when the disk is full. Raises StoreError."""
         self.round(now_ms)
         try:
             if self.position is not None:
@@ -192,7 +191,7 @@ class RoundFlusher:
     def _dispatched(self) -> _Due:
         """Capture what the next round brings to the disk.
 
-        Both words of the context are set by one kernel call, which holds the interpreter lock: they belong
+        One kernel call, which holds the interpreter lock, sets both words of the context, so they belong
         together. The ends of queues are read first, so no record of theirs lies beyond P.
         """
         view = self._context.view
@@ -201,7 +200,7 @@ class RoundFlusher:
         return _Due(view[c.DISPATCH_BASE] + view[c.DISPATCH_AT], dispatched_ms, changed)
 
     def _record(self, position: int, changed: list[tuple[int, int]], is_final: bool = False) -> None:
-        """Add to the record of ends what changed. Raises DiskFullError, and then the next call adds it."""
+        """Add changed ends to the record of ends. Raises DiskFullError; the next call adds them then."""
         queues, changes = [], []
         for address, following in changed:
             queue = self._queues.find_row(address)
@@ -220,7 +219,7 @@ class RoundFlusher:
         self._ends.write(
             position, changes, index_ends(self._index, self._ends.index, with_slots=is_final), is_final
         )
-        # The loop may have taken them out of the record before they came in.
+        # The loop may have removed these queues from the record before their rows were added.
         self._ends.forget([(queue.topic, queue.queue_id) for queue in queues if queue.closed])
 
     def _sync(self, due: _Due, now_ms: int) -> bool:
@@ -237,7 +236,7 @@ class RoundFlusher:
         try:
             self._record(position, due.changed)
         except DiskFullError:
-            return False  # the stamps stay where they are, and the next look tries again
+            return False  # the stamps stay as they are, and the next step tries again
         stamps = self._checkpoint.stamps
         self._checkpoint.write(
             Checkpoint(

@@ -26,12 +26,12 @@ class LastMinute:
         self._ring[place] = (second, value + total if kept == second else value)
 
     def values(self, second: int) -> list[float | None]:
-        """The numbers of the KEPT_SECONDS seconds that end with `second`, oldest first; None where none was
-        noted."""
+        """Return the numbers of the KEPT_SECONDS seconds that end with `second`, oldest first; None where
+        none was noted."""
         ring = list(self._ring)
         wanted = range(second - KEPT_SECONDS + 1, second + 1)
         return [value if kept == at else None for at in wanted for kept, value in (ring[at % KEPT_SECONDS],)]
 
     def largest(self, second: int) -> float | None:
-        """The largest of `values`; None when nothing was noted."""
+        """Return the largest of `values`; None when nothing was noted."""
         return max((value for value in self.values(second) if value is not None), default=None)

@@ -1,7 +1,7 @@
 """The int64 memory that Python and the kernels share: the writer's context, queue rows, topic rows.
 
-What a kernel needs to append and dispatch a message is found here by address, never in a dict a message. Rows
-stay where they are once made; the arrays behind them are kept for the life of the store.
+A kernel finds here, by address, what it needs to append and dispatch a message; no dict is searched for a
+message. A row never moves: the arrays that hold rows are kept for the life of the store.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from broker_store.formats.java_hash import java_hash
 from broker_store.kernels import context as c
 
-_ROWS_A_BLOCK = 1024
+_ROWS_PER_BLOCK = 1024
 _FIRST_TABLE = 1024
 _FNV_PRIME = 1099511628211
 _FNV_START = 1469598103934665603
@@ -19,7 +19,7 @@ _ARRIVAL_ROOM = 65536
 
 
 def name_hash(name: bytes) -> int:
-    """FNV-1a as the dispatch kernel computes it, 63 bits."""
+    """Return the FNV-1a hash of a name as the dispatch kernel computes it, 63 bits."""
     value = _FNV_START
     for byte in name:
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
@@ -27,7 +27,7 @@ def name_hash(name: bytes) -> int:
 
 
 class Words:
-    """An int64 array with its address; `words[n]` costs an ndarray access, for what is not hot."""
+    """An int64 array with its address. `words[n]` costs an ndarray access, so hot code uses a memoryview."""
 
     __slots__ = ("address", "array")
 
@@ -58,7 +58,7 @@ class Row:
 
 
 class Rows:
-    """Rows of `width` words, given out one by one."""
+    """Rows of `width` words, allocated one by one and never freed."""
 
     def __init__(self, width: int):
         self._width = width
@@ -66,10 +66,10 @@ class Rows:
         self._count = 0
 
     def add(self) -> tuple[int, Row]:
-        """(number, row) of a new row of zeros."""
-        block, place = divmod(self._count, _ROWS_A_BLOCK)
+        """Return (number, row) of a new row of zeros."""
+        block, place = divmod(self._count, _ROWS_PER_BLOCK)
         if block == len(self._blocks):
-            self._blocks.append(np.zeros(_ROWS_A_BLOCK * self._width, dtype=np.int64))
+            self._blocks.append(np.zeros(_ROWS_PER_BLOCK * self._width, dtype=np.int64))
         array = self._blocks[block]
         start = place * self._width
         row = Row(memoryview(array)[start : start + self._width], array.ctypes.data + start * 8)
@@ -77,7 +77,7 @@ class Rows:
         return self._count - 1, row
 
     def tables(self) -> list[tuple[np.ndarray, int]]:
-        """(rows, address of the first) of each block; rows that were not given out are zeros."""
+        """Return (rows, address of the first) of each block. Rows that were not allocated are zeros."""
         return [(block.reshape(-1, self._width), block.ctypes.data) for block in list(self._blocks)]
 
 
@@ -112,12 +112,12 @@ class TopicRow:
 
 
 class WriterContext:
-    """The context of append and dispatch with what it points to."""
+    """The context of append and dispatch, and the rows that it points to."""
 
     def __init__(self) -> None:
         self.words = Words(c.CONTEXT_WORDS)
         self.address = self.words.address
-        # A memoryview gives and takes plain ints, several times cheaper than the array's own items.
+        # A memoryview reads and writes plain ints, several times cheaper than the array's own items.
         self.view = memoryview(self.words.array)
         self._topic_rows = Rows(c.T_WORDS)
         self._queue_rows = Rows(c.Q_WORDS)
@@ -135,7 +135,7 @@ class WriterContext:
         self.view[c.TOPIC_MASK] = len(self._table.array) - 1
 
     def topic(self, name: str, delayed: bool = False) -> TopicRow:
-        """The topic's row, made when new."""
+        """Return the topic's row, created when new."""
         found = self.topics.get(name)
         if found is None:
             _, row = self._topic_rows.add()
@@ -165,8 +165,8 @@ class WriterContext:
         return row
 
     def unsynced_queues(self) -> list[int]:
-        """Addresses of queue rows that have units, or leavings of a crash, which are not on the disk. Any
-        thread."""
+        """Return the addresses of queue rows with units that are not on the disk, or with files that a crash
+        left unsynced. Any thread."""
         found: list[int] = []
         for rows, address in self._queue_rows.tables():
             places = np.flatnonzero(
@@ -176,8 +176,8 @@ class WriterContext:
         return found
 
     def changed_ends(self) -> list[tuple[int, int]]:
-        """(address, next unit) of queue rows whose next unit is not the recorded one (engine/start/ends.py).
-        Any thread."""
+        """Return (address, next unit) of queue rows whose next unit is not the recorded one
+        (engine/start/ends.py). Any thread."""
         found: list[tuple[int, int]] = []
         for rows, address in self._queue_rows.tables():
             following = rows[:, c.Q_DISPATCHED].copy()
@@ -188,7 +188,7 @@ class WriterContext:
         return found
 
     def take_arrivals(self) -> list[int]:
-        """Addresses of queue rows that were watched and got a unit since the last call."""
+        """Return the addresses of watched queue rows that got a unit since the last call."""
         count = self.view[c.ARRIVAL_COUNT]
         if not count:
             return []

@@ -3,7 +3,7 @@
     put ──► append kernel ──► log ──(confirmed)──► dispatch kernel ──► queues, index ──► answers, arrivals
                                 └── flusher ──► disk ──► checkpoint
 
-`MessageStore` opens and closes the parts in order, and runs their workers. What a part does stands with it:
+`MessageStore` opens and closes the parts in order, and runs their workers. Each part has a module:
 
     appender, reads    write and read                    confirmation   what is acknowledged, and when
     cleaning           removes old files                 rebuilding     the index is built again
@@ -130,12 +130,12 @@ class MessageStore:
         return report
 
     def start(self) -> None:
-        """Begin to take messages: workers run from here on. Loop's thread."""
+        """Begin to take messages and run the workers. Loop's thread."""
         parts, settings = self._parts, self.settings
         if self.state != "recovering" or self.report.state != "done":
             raise MisuseError("start() comes after open()")
         if settings.inspect:
-            # Nothing is taken and nothing deleted, so there is nothing for workers to do.
+            # No message is taken and no file deleted, so no worker is needed.
             parts.state.enter("running")
             parts.state.set_flag("inspect", "the store was opened to be looked at")
             return
@@ -145,11 +145,11 @@ class MessageStore:
         parts.state.enter("running")
 
     def close(self) -> None:
-        """Stop in order: no more puts, workers out, last sync, checkpoint, `abort` away. Idempotent."""
+        """Stop in order: refuse puts, end workers, sync, write the checkpoint, remove `abort`. Idempotent."""
         parts, state = self._parts, self._parts.state
         if state.value in ("closed", "failed"):
             return self._release()
-        # Opened and never started is running for that: what recovery repaired is complete.
+        # A store that was opened and never started counts as running: what recovery repaired is complete.
         was_running = state.is_open or (self.state == "recovering" and self.report.state == "done")
         state.set_flag("closed", "the store is shut down")
         parts.rebuilding.stop()
@@ -160,8 +160,7 @@ class MessageStore:
                 parts.confirmation.flushed(self.log.flushed)
                 is_recorded = parts.round_flusher.finish(self._clock())
                 parts.timer_files.step(self._clock())
-                # A store that was closed in order has a record that ends where it ends; without room for it
-                # the next start scans all.
+                # Without room for the record of ends `abort` stays, and the next start scans everything.
                 if is_recorded and self.dispatcher.dispatched == self.log.wrote:
                     self.disk.unlink(self.root / "abort", missing_ok=True)
                     self.disk.sync_directory(self.root)
@@ -194,7 +193,7 @@ class MessageStore:
         self.close()
 
     def tick(self) -> None:
-        """Do small work that is due; call it about ten times a second."""
+        """Do the small work that is due. Called about ten times a second."""
         while self._woken:
             self._woken.popleft()()
         parts, now_ms = self._parts, self._clock()
@@ -225,25 +224,27 @@ class MessageStore:
     def is_writable(self) -> bool:
         return self._parts.state.is_writable
 
-    def trouble(self, flag: str, cause: str) -> None:
+    def set_flag(self, flag: str, cause: str) -> None:
+        """Set a flag of the broker around the store."""
         self._parts.state.set_flag(flag, cause)
 
-    def trouble_over(self, flag: str) -> None:
+    def clear_flag(self, flag: str) -> None:
+        """Clear a flag that `set_flag` set."""
         self._parts.state.clear_flag(flag)
 
     @property
     def confirmed(self) -> int:
-        """Log offset below which records may be shown and acknowledged."""
+        """The log offset below which records may be shown and acknowledged."""
         return self._parts.context.view[c.CONFIRMED]
 
     @property
     def flushed(self) -> int:
-        """Log offset up to which this process has nothing left to sync."""
+        """The log offset up to which this process has nothing left to sync."""
         return self.log.flushed
 
     @property
     def index_doubt(self) -> str | None:
-        """Why a lookup by key may miss a message now, None when the index is known to be whole."""
+        """A sentence why a lookup by key may miss a message now; None when the index is known to be whole."""
         unproved = self._parts.unproved.index_files
         return self.rebuilding.doubt or (
             f"{unproved:,} index files are not compared with their sums yet" if unproved else None
@@ -288,8 +289,7 @@ class MessageStore:
         return self._parts.config_files.is_there(name)
 
     def read_config(self, name: str) -> str | None:
-        """Return the text of config/<name>, of its .bak when the file is missing, empty or torn, None when
-        neither is there."""
+        """Return the text of config/<name>, else of its .bak; None when neither is there."""
         return config_files.read_sound(self.disk, self.root, name)
 
     def write_config(self, name: str, data: bytes) -> None:

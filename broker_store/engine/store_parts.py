@@ -3,11 +3,10 @@
     disk, context ──► log, queues, index ──► dispatcher ──► state, confirmation ──► appender
                                          ──► flushers, reads, rebuilding, live page
 
-What works on all of them (a start, the workers, cleaning, status) is given them as a whole, and is made by
-the store.
+A start, the workers, cleaning and status work on all parts: they get this object, and the store makes them.
 
-A comment says which thread changes a part; without one it is the loop's. The words of `context` are shared
-with the kernels, which run in the thread of their caller.
+A comment says which thread changes a part; without a comment it is the loop's. The words of `context` are
+shared with the kernels, which run in the thread of their caller.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from broker_store.messages import PutStatus
 
 
 class StoreParts:
-    """`refuse` is StoreState's. `lock()` is the lock that the process holds, None without it.
+    """The parts. `refuse` is StoreState's. `lock()` returns the lock that the process holds, None without it.
     `load_config` and `write_config` are the store's."""
 
     def __init__(
@@ -101,7 +100,7 @@ class StoreParts:
             clock=clock,
             wake=wake,
         )
-        self.retention = Retention(disk, settings, root, log_path)  # its look: the retention worker, too
+        self.retention = Retention(disk, settings, root, log_path)  # `decide`: the retention worker, too
         self.host = AppenderHost(
             str(root),
             self.log,

@@ -58,11 +58,11 @@ class Store(Protocol):
     def flags(self) -> dict[str, str]:
         """Return the cause of each flag that is set."""
 
-    def trouble(self, flag: str, cause: str) -> None:
+    def set_flag(self, flag: str, cause: str) -> None:
         """Set a flag of the broker around the store, such as a config file that cannot be written."""
 
-    def trouble_over(self, flag: str) -> None:
-        """Clear a flag that `trouble` set."""
+    def clear_flag(self, flag: str) -> None:
+        """Clear a flag that `set_flag` set."""
 
     @property
     def index_doubt(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What the store can do now: its state, and a flag with a cause for all that is not as it should be.
+"""What the store can do now: its state, and a flag with its cause for each problem.
 
     opening ──► recovering ──► running ◄──► read_only ──► closed
                     └────────► failed
@@ -7,8 +7,8 @@ While a blocking flag is set a running store is read_only, and puts are refused.
 notice blocks nothing. `sync_failed` and `dispatch_failed` stay until the process ends; the others are cleared
 when their cause is gone.
 
-All of it is for the loop's thread. Workers reach it through `wake`. Before `start` and after the ports are
-closed one other thread opens and closes the store, and nothing else runs then.
+Loop's thread; workers reach it through `wake`. Another thread may open and close the store: before `start`
+and after the ports are closed, when nothing else runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _OPEN = ("running", "read_only")
 
 
 class StoreState:
-    """`refuse(refusal, rejects_sends)` is called when one of the two has changed or may have: why puts are
-    refused (None while they are taken), and the flag for which sends are rejected before they are put."""
+    """`refuse(refusal, rejects_sends)` is called after any change of flags: `refusal` is why puts are refused
+    (None while they are taken), `rejects_sends` the flag for which sends are rejected before they are put."""
 
     def __init__(self, clock: Callable[[], int], refuse: Callable[[PutStatus | None, str | None], None]):
         self._clock = clock
@@ -55,7 +55,7 @@ class StoreState:
         return "sync_failed" in self._flags or "dispatch_failed" in self._flags
 
     def enter(self, value: str) -> None:
-        """Go to another state of those above."""
+        """Change the state to one of those above."""
         self.value = value
         if value in _OPEN:
             self._update()
@@ -74,7 +74,7 @@ class StoreState:
             self._update()
 
     def causes(self) -> dict[str, str]:
-        """The cause of each flag that is set."""
+        """Return the cause of each flag that is set."""
         return {name: cause for name, (cause, _) in self._flags.items()}
 
     def facts(self) -> list[Flag]:

@@ -1,7 +1,7 @@
 """The only thread class of the package: repeats a step until there is nothing to do, then waits to be nudged.
 
-A job is `step(now_ms) -> bool`: do one piece, say whether there was any. Tests call the step; a `Worker` runs
-it.
+A job is `step(now_ms) -> bool`: it does one piece of work and returns whether there was any. Tests call the
+step; a `Worker` runs it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from collections.abc import Callable
 
 from broker_store.engine.last_minute import LastMinute
 
-HAND_OVER_S = 0.0002  # a thread wakes in 0.02 ms; on a full machine the caller must not wait for its turn
+HAND_OVER_S = 0.0002  # a thread wakes in 0.02 ms; on a busy machine the caller must not wait longer
 
 
 class Worker:
-    """Runs `step` in a thread; waits at most `interval_s` between rounds without work. Stop it with `stop`.
+    """Runs `step` in a thread; waits at most `interval_s` between rounds without work. End it with `stop`.
 
-    `on_failure` hears of an exception that left the step (once: the worker ends, since what failed is not
-    understood). A thread with a `niceness` gives way to the others on a full machine: what it does is for
-    later.
+    `on_failure(name, error)` is called once for an exception that left the step, and the worker ends. A
+    thread with a `niceness` yields the CPU to others on a busy machine.
     """
 
     def __init__(
@@ -54,26 +53,26 @@ class Worker:
         self._thread.start()
 
     def nudge(self) -> None:
-        """There is work now. From any thread; cheap when it was nudged already."""
+        """Wake the worker: there is work. Any thread; cheap when it was nudged already."""
         self._nudged.set()
 
     def hand_over(self, limit_s: float = HAND_OVER_S) -> None:
         """Nudge, and let an idle worker begin its step before the caller goes on. One thread at a time may
         call it.
 
-        A thread that wakes waits for the interpreter lock until the one that woke it blocks, or for the
-        switch interval: a sync would begin only when the caller has done all that it has to do, and could
-        have been under way meanwhile.
+        A woken thread waits for the interpreter lock until the thread that woke it blocks, or for the switch
+        interval. Without the wait here a sync would begin only after the caller has finished all its work.
         """
         if not self._idle:
             self._nudged.set()
             return
-        self._begun.acquire(blocking=False)  # what is left of a step that nobody waited for
+        self._begun.acquire(blocking=False)  # left over from a step without a waiting caller
         self._nudged.set()
         self._begun.acquire(timeout=limit_s)
 
     def stop(self, limit_s: float = 2.0) -> bool:
-        """Let the current step end; False when it did not within the limit. Idempotent."""
+        """Let the current step end and stop; return False when it did not end within the limit.
+        Idempotent."""
         self._stopping = True
         self._nudged.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -84,8 +83,8 @@ class Worker:
         """Run steps until `stop`; what the worker's thread calls."""
         try:
             if self._niceness:
-                with contextlib.suppress(OSError):  # where it may not be set, the others only wait longer
-                    # Linux counts it by thread, and a thread's number stands for it here.
+                with contextlib.suppress(OSError):  # where the system refuses it, the others only wait longer
+                    # Linux keeps the niceness per thread, and takes the thread's id here.
                     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
             while not self._stopping:
                 self._nudged.clear()

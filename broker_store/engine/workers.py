@@ -3,12 +3,12 @@
     log-flusher      syncs the log: nudged by each put with SYNC_FLUSH, else by time
     round-flusher    syncs queues and index, then the record of ends and the checkpoint
     preallocator     makes room in the log and the next index file ahead of the writer
-    retention        disk use, the lock, names that were removed (engine/retention/cleaning.py)
-    prover           compares files that a start did not read with their sums, once
+    retention        disk use, the lock, log files that were removed (engine/retention/cleaning.py)
+    prover           compares files that a start did not read with their recorded sums, once
     timer-flusher    syncs the timer's wheel and log
 
-A worker that fails ends the writing of the process: a failed sync is final (docs/durability.md), and so is an
-error that was not foreseen.
+A worker that fails ends all writing of the process: a failed sync is final (docs/durability.md), and so is an
+unexpected error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_FLUSH_WAIT_S = 0.5
 
 
 class StoreWorkers:
-    """`start` and `stop` are for the thread that starts and closes the store."""
+    """`start` and `stop` are called by the thread that starts and closes the store."""
 
     def __init__(self, parts: StoreParts, cleaning: Cleaning):
         self._parts, self._cleaning = parts, cleaning
@@ -32,7 +32,7 @@ class StoreWorkers:
         parts, settings = self._parts, self._parts.settings
         flush_s = min(settings.flush_interval_commit_log / 1000, MAX_FLUSH_WAIT_S)
         round_s = settings.flush_interval_consume_queue / 1000
-        look_s = settings.clean_resource_interval / 1000
+        clean_s = settings.clean_resource_interval / 1000
         timer_s = settings.timer_flush_interval_ms / 1000
         flusher = Worker("log-flusher", parts.log_flusher.step, flush_s, self._failed)
         preallocator = Worker("preallocator", self._prepare, 1.0, self._failed, niceness=5)
@@ -40,7 +40,7 @@ class StoreWorkers:
             flusher,
             Worker("round-flusher", parts.round_flusher.step, round_s, self._failed),
             preallocator,
-            Worker("retention", self._cleaning.look, look_s, self._failed),
+            Worker("retention", self._cleaning.step, clean_s, self._failed),
             Worker("prover", parts.unproved.step, 3600.0, self._failed, niceness=5),
             Worker("timer-flusher", parts.timer_files.step, timer_s, self._failed),
         ]
@@ -49,15 +49,16 @@ class StoreWorkers:
         parts.host.hand_work_to(flusher, preallocator)
 
     def stop(self) -> None:
-        """Stop all. The flag sync_failed is set for one that has failed: its wake-up may still be on the way
-        to the loop, and the system reports a failed sync only once."""
+        """Stop all. For a failed worker the flag sync_failed is set here too: its wake-up may not have
+        reached the loop yet, and the system reports a failed sync only once."""
         for worker in self.all:
             worker.stop()
             if worker.last_error is not None:
                 self._parts.state.set_flag("sync_failed", f"{worker.name}: {worker.last_error}")
 
     def _prepare(self, now_ms: int) -> bool:
-        """Preallocator's step. What the disk refuses here the writer will find."""
+        """Take the preallocator's step. An error of the disk is left to the writer, which will meet it
+        too."""
         try:
             did = self._parts.log.prepare()
             return self._parts.index.prepare() or did
@@ -67,5 +68,5 @@ class StoreWorkers:
             return False
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Worker's thread."""
+        """End all writing. Worker's thread."""
         self._parts.wake(lambda: self._parts.confirmation.stop_writing(f"{name}: {error}"))

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from broker_store.check.records import REASONS
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.log.record_room import FieldRoom, Room
+from broker_store.engine.log.row_buffer import FieldBuffer, RowBuffer
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import properties, queue_unit, record
 from broker_store.formats.java_hash import java_text
@@ -325,7 +325,7 @@ def batches_of(
     """
     schema = arrow_schema("records", columns)
     needs_keys = not _FROM_PROPERTIES.isdisjoint((*columns, *(name for name, _, _ in options.tests)))
-    room = FieldRoom(ROWS, needs_keys)
+    room = FieldBuffer(ROWS, needs_keys)
     for part in walk(split, room, options.damage, disk or Disk()):
         if isinstance(part, np.ndarray):
             kept = _passing(Slice(part, room.rows, options), options.tests)
@@ -362,7 +362,9 @@ def holds(found: np.ndarray, operator: str, value: Any) -> np.ndarray:
 _COMPARE = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}
 
 
-def walk(split: Split, room: Room, damage: str, disk: Disk) -> Iterator[np.ndarray | tuple[int, int, str]]:
+def walk(
+    split: Split, room: RowBuffer, damage: str, disk: Disk
+) -> Iterator[np.ndarray | tuple[int, int, str]]:
     """Yield the room's memory each time it has rows, and with `damage` (log offset, bytes, problem) of each
     part without records.
 

@@ -31,7 +31,7 @@ from broker_store.formats import config_json, queue_unit, record
 from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
 
 MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
-ZEROS_AT_ONCE = 1 << 20
+ZEROS_PER_READ = 1 << 20
 QUEUES_ASKED = 64  # the longest queues; others are not used for a cut
 # Each takes some 2 KB while cuts are searched; with 64 MiB each they are 6 TiB of log
 MAX_STRETCHES = 100_000
@@ -163,8 +163,8 @@ def is_zero(path: Path, size: int, disk: Disk) -> bool:
     """True if the first `size` bytes of a file are zero, written or not."""
     with disk.open_reader(path) as reader:
         end, at = min(size, data_end(path, disk)), 0
-        while at < end and not any(reader.read(at, min(ZEROS_AT_ONCE, end - at))):
-            at += ZEROS_AT_ONCE
+        while at < end and not any(reader.read(at, min(ZEROS_PER_READ, end - at))):
+            at += ZEROS_PER_READ
     return at >= end
 
 

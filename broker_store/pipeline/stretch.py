@@ -17,7 +17,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.engine.log.record_room import ColumnRoom
+from broker_store.engine.log.row_buffer import ColumnBuffer
 from broker_store.kernels import columns as k
 from broker_store.pipeline.batches import TORN, walk
 from broker_store.pipeline.findings import MAX_ROWS, Findings, Found, Store, Stretch
@@ -37,7 +37,7 @@ def check_stretch(store: Store, stretch: Stretch, disk: Disk | None = None) -> F
     with ExitStack() as closing:
         units = StretchUnits(findings)
         entries = StretchEntries(findings, closing) if store.index else None
-        room = ColumnRoom(MAX_ROWS, MAX_KEYS)
+        room = ColumnBuffer(MAX_ROWS, MAX_KEYS)
         for part in () if stretch.split is None else walk(stretch.split, room, "report", findings.disk):
             if isinstance(part, np.ndarray):
                 rows, keys = room.rows, room.keys

@@ -10,7 +10,7 @@ import numpy as np
 
 from broker_store.check import rules
 from broker_store.check import units as u
-from broker_store.check.queue import FIRST_UNITS
+from broker_store.check.queue import FIRST_UNITS_PER_READ
 from broker_store.check.units import MAX_CONTRADICTED, UNIT, values
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
@@ -188,8 +188,8 @@ class StretchUnits:
 
     def _begin_of_life(self, queue: _QueueUnits) -> tuple[int, int]:
         """Return (number, log offset) of the first unit if a record agrees with it, else (0, 0)."""
-        for first in range(queue.first, queue.end, FIRST_UNITS):
-            units = queue.read(first, min(FIRST_UNITS, queue.end - first))
+        for first in range(queue.first, queue.end, FIRST_UNITS_PER_READ):
+            units = queue.read(first, min(FIRST_UNITS_PER_READ, queue.end - first))
             for place in np.flatnonzero(_is_data(units))[:1]:
                 number, unit = first + int(place), queue_unit.QueueUnit(*values(units[place]))
                 if is_record_of(queue.queue, number, unit, self._findings.store.files, self._findings.disk):

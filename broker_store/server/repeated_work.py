@@ -88,7 +88,7 @@ class RepeatedWork:
         except StoreError as error:
             self._failed_s = asyncio.get_running_loop().time()
             self._not_before_s = self._failed_s + STEP_RETRY_S
-            self._parts.store.trouble(f"{self._name}_failed", f"{_WHAT_WAITS[self._name]}: {error}")
+            self._parts.store.set_flag(f"{self._name}_failed", f"{_WHAT_WAITS[self._name]}: {error}")
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -100,4 +100,4 @@ class RepeatedWork:
                 and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S
             ):
                 self._failed_s = None
-                self._parts.store.trouble_over(f"{self._name}_failed")
+                self._parts.store.clear_flag(f"{self._name}_failed")

@@ -23,7 +23,7 @@ from broker_store.broker import flow
 from broker_store.broker.statistics import Statistics
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.store import StoreSettings
-from broker_store.engine.log.write_path import Lap
+from broker_store.engine.log.write_path import MeasuredGroup
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import record
 from broker_store.formats.message_id import host_text
@@ -170,7 +170,7 @@ class SendGroup:
             asyncio.get_running_loop().call_soon(self.flush)
         if not waiting:
             return
-        times, lap = self._write_path, None
+        times, measured = self._write_path, None
         times.groups += 1
         files = self._store.appender.new_files
         put_off, files.until_s = files.put_off, times.seconds() + MAX_FILES_S
@@ -178,8 +178,8 @@ class SendGroup:
             if times.groups < times.due:
                 results = list(self._store_all(waiting))
             else:
-                lap = times.begin(came_s, now_s)
-                results = self._store.appender.put_apart(lambda: list(self._store_all(waiting)), lap)
+                measured = times.begin(came_s, now_s)
+                results = self._store.appender.put_measured(lambda: list(self._store_all(waiting)), measured)
         except Exception:  # each send of the group needs an answer
             log.exception("a group of %d messages could not be stored", len(waiting))
             results = [PutResult(PutStatus.UNKNOWN_ERROR) for _ in waiting]
@@ -195,12 +195,12 @@ class SendGroup:
             self._answer(waiting, results)
             answered_s = self._seconds()
             self._put_times.add(len(waiting), answered_s - came_s)
-            if lap is not None:
-                times.end(lap, len(waiting), None, answered_s)
+            if measured is not None:
+                times.end(measured, len(waiting), None, answered_s)
         else:
             self._unanswered += len(waiting)
             self._store.confirmation.when_confirmed(
-                log_end, lambda status: self._confirmed(status, waiting, results, lap, came_s)
+                log_end, lambda status: self._confirmed(status, waiting, results, measured, came_s)
             )
 
     def _give_up_late(self, waiting: list[_Entry], now_s: float, limit_ms: int, busy: bool) -> list[_Entry]:
@@ -275,11 +275,11 @@ class SendGroup:
         status: PutStatus,
         waiting: list[_Entry],
         results: list[PutResult],
-        lap: Lap | None,
+        measured: MeasuredGroup | None,
         came_s: float,
     ) -> None:
-        if lap is not None:
-            confirmed_s, lap.dispatch_s = self._seconds(), self._write_path.dispatch_s
+        if measured is not None:
+            confirmed_s, measured.dispatch_s = self._seconds(), self._write_path.dispatch_s
         self._unanswered -= len(waiting)
         if status is not PutStatus.PUT_OK:
             confirmed = self._store.confirmed
@@ -289,8 +289,8 @@ class SendGroup:
         self._answer(waiting, results)
         answered_s = self._seconds()
         self._put_times.add(len(waiting), answered_s - came_s)
-        if lap is not None:
-            self._write_path.end(lap, len(waiting), confirmed_s, answered_s)
+        if measured is not None:
+            self._write_path.end(measured, len(waiting), confirmed_s, answered_s)
 
     def _count(self, waiting: list[_Entry], results: list[PutResult]) -> None:
         totals: dict[str, list[int]] = {}

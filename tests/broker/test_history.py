@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_costs_samples_and_no_note(world, tmp_path):
 
 
 def test_more_series_than_there_is_room_for_are_left_out_and_counted(world, monkeypatch):
-    monkeypatch.setattr(samples, "MOST_SERIES", 18)
+    monkeypatch.setattr(samples, "MAX_SERIES", 18)
     for number in range(10):
         world.offsets.commit(f"group-{number}", "topic", 0, number)
     world.history.step(world.clock())

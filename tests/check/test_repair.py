@@ -1,4 +1,4 @@
-"""What a repair leaves behind for the start after it: no offset is given twice, and nothing that was readable
+"""What a repair leaves for the start after it: no offset is given twice, and nothing that was readable
 is gone."""
 
 import itertools
@@ -12,7 +12,7 @@ from broker_store.check import losses
 from broker_store.check.ends import EndsCheck
 from broker_store.check.log import Stretch
 from broker_store.check.repair.apply import Repair
-from broker_store.check.repair.free_room import Homeless, put_where_free
+from broker_store.check.repair.free_room import Unplaced, put_where_free
 from broker_store.check.repair.pieces import REASON, Place, padding
 from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import CheckReport
@@ -226,7 +226,7 @@ def test_bytes_of_a_lost_first_log_file_are_counted_that_one_queue_no_longer_nam
 
 def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offsets_not_given_again(store):
     """The newest log file is lost, so no record says where the last file of the queue belongs: it is the one
-    behind the others."""
+    after the others."""
     stored = filled(store, 60)
     store.flush(), store.round()
     stored += filled(store, 200)
@@ -246,7 +246,7 @@ def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offs
 
 @pytest.mark.parametrize("is_zero", [False, True])
 def test_a_queue_file_of_lost_messages_changes_places_with_the_one_that_lies_under_its_name(store, is_zero):
-    """None of its units leads to a record, but they follow those of the other: it was taken away, and nobody
+    """None of its units leads to a record, but they follow those of the other: it was taken away, and no one
     said which messages were lost."""
     stored = filled(store, 60)
     store.flush(), store.round()
@@ -259,7 +259,7 @@ def test_a_queue_file_of_lost_messages_changes_places_with_the_one_that_lies_und
     queue = ("T", 0)
     *_, other, last = sorted((store.root / f"consumequeue/{queue[0]}/{queue[1]}").iterdir())
     assert (*queue, int(last.name) // 20) in lost and (*queue, int(other.name) // 20) not in lost
-    if is_zero:  # then no unit tells how many there were
+    if is_zero:  # then no unit shows how many there were
         last.write_bytes(bytes(400))
     aside = last.rename(store.root.parent / "aside")
     other.rename(last), aside.rename(other)
@@ -429,7 +429,7 @@ def _log_offset(store, one):
 
 def _homeless(topic, numbers, after=-1, before=1 << 62):
     size = record.MIN_RECORD + len(topic)
-    return [Homeless(Place(0, size, topic, 0, number), after, before) for number in numbers]
+    return [Unplaced(Place(0, size, topic, 0, number), after, before) for number in numbers]
 
 
 def test_messages_without_a_unit_lie_between_their_neighbours_and_never_over_another():

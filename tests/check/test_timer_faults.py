@@ -1,4 +1,4 @@
-"""The doctor on what waits for its time: each damage of timer files is named and mended, nothing is lost, and
+"""The doctor on what waits for its time: each damage of timer files is named and repaired, nothing is lost, and
 nothing delivered comes again."""
 
 import shutil
@@ -10,7 +10,7 @@ from broker_store.broker.timer import Timer
 from broker_store.check import doctor
 from broker_store.check.repair.apply import Repair
 from broker_store.check.repair.plan import make_plan
-from broker_store.check.timer import SLOTS_AT_ONCE
+from broker_store.check.timer import SLOTS_PER_READ
 from broker_store.check.walk import StoreCheck, check_store
 from broker_store.config.store import StoreSettings
 from broker_store.formats import properties, record, timer_check, timer_log, timer_wheel
@@ -229,7 +229,7 @@ def test_a_sound_store_has_nothing_to_say(root):
 def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_more(root):
     content = bytearray((root / "timerwheel").read_bytes())
     round_s = (FIRST_S // timer_wheel.SLOTS + 1) * timer_wheel.SLOTS
-    for first, count in ((0, 5_000), (SLOTS_AT_ONCE, 4_100)):
+    for first, count in ((0, 5_000), (SLOTS_PER_READ, 4_100)):
         for slot in range(first, first + count):
             content[slot * timer_wheel.SLOT_BYTES : (slot + 1) * timer_wheel.SLOT_BYTES] = timer_wheel.encode(
                 timer_wheel.TimerSlot(round_s + slot, 1 << 30, 1 << 30, 1)
@@ -249,7 +249,7 @@ def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_mo
         4_096 * timer_wheel.SLOT_BYTES,
     )
     assert (
-        "at least 8192 slots are wrong; 908 more that differ from the timer log were not looked at"
+        "at least 8192 slots are wrong; 908 more that differ from the timer log were not checked"
         in more["what"]
     )
     Repair(make_plan(check, settings_of(root))).run()

@@ -115,7 +115,7 @@ def test_a_damaged_entry_of_a_damaged_record_hides_no_other_key(way, tmp_path):
         # them are made again.
         pytest.param(34021614, "accept", "whole", id="units of another queue"),
         # A record above the checkpoint is damaged, and units and ends are gone: a broker of ours leaves no
-        # old records behind an end.
+        # old records after an end.
         pytest.param(34022317, "repair", "bridged", id="records behind a bad one"),
         # Two entries of one record: the first leads to a place where no record begins, so the record before
         # it may lack entries too.
@@ -140,7 +140,7 @@ def test_a_start_after_a_kill_on_a_machine_that_was_not_restarted_cuts_nothing_g
 
 
 def test_a_start_with_sync_flush_cuts_no_record_to_which_a_unit_leads(tmp_path):
-    """A record is damaged, and so is its unit; the units of other queues lead to good records behind it. The
+    """A record is damaged, and so is its unit; the units of other queues lead to good records after it. The
     machine was restarted."""
     broken, judged = run_case(34000394, tmp_path, "killed")
     assert broken.last_start.is_sync_flush and [judged[way].outcome for way in WAYS] == [
@@ -237,7 +237,7 @@ def test_a_start_that_accepts_damage_and_once_failed_does_not_again(seed, tmp_pa
 
 @pytest.mark.parametrize("kind", ["clean", "killed"])
 def test_a_record_that_states_another_place_hides_no_message(kind, tmp_path):
-    """A flipped bit outside the CRC, in a first record of a queue above all: a start went on behind millions
+    """A flipped bit outside the CRC, in a first record of a queue above all: a start went on after millions
     of offsets, and so did a repair."""
     for seed in range(CASES):
         broken, judged = run_case(seed, tmp_path / str(seed), kind, STATED)
@@ -256,7 +256,7 @@ def test_a_record_that_states_another_place_beside_damaged_units_hides_no_messag
 
 
 def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_start(tmp_path):
-    """They differ from those of the record of ends, which a plain start had believed."""
+    """They differ from those of the record of ends, which a plain start had used."""
     broken = broken_store(33)
     write_out(broken, tmp_path / "store")
     clock, settings = Clock(), broken.original.settings(tmp_path / "store")
@@ -273,7 +273,7 @@ def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_st
 def test_what_is_broken_after_a_repair_or_an_accepted_start_costs_no_message_and_no_offset(kind, tmp_path):
     """Blank units, placeholders and next offsets without files are as good as what was there first.
 
-    Of the MAX_ORIGINALS stores these are mended at an early try, so they are made soon.
+    Of the MAX_ORIGINALS stores these are repaired at an early try, so they are made soon.
     """
     for seed in (
         original + MAX_ORIGINALS * number for original in (0, 3, 7, 10, 16) for number in range(CASES // 5)
@@ -284,7 +284,7 @@ def test_what_is_broken_after_a_repair_or_an_accepted_start_costs_no_message_and
 
 
 # The record of ends is gone, a log file is zero, and the unit of one of its messages is damaged: the start
-# gave the numbers behind it again.
+# gave the numbers after it again.
 def test_units_behind_a_damaged_one_that_lead_to_a_bad_part_of_the_log_are_numbers_that_were_given(tmp_path):
     broken, judged = run_case(20401214, tmp_path)
     assert judged["start"].outcome == "refused" and "units 6 to 8 are missing" in judged["start"].sentence, (
@@ -294,8 +294,8 @@ def test_units_behind_a_damaged_one_that_lead_to_a_bad_part_of_the_log_are_numbe
 
 # A start was refused after it had changed files; the next start was refused, since a queue's new file began
 # with blank units; a start that accepts damage took away units that had agreed, and put placeholders in place
-# of messages that the log had; units of another queue that lead to a bad part of the log were believed, and
-# hid messages behind it.
+# of messages that the log had; units of another queue that lead to a bad part of the log were used, and
+# hid messages after it.
 @pytest.mark.parametrize(
     ("seed", "kind", "within", "way"),
     [
@@ -328,7 +328,7 @@ def test_a_mended_store_that_once_failed_does_not_again(seed, kind, within, way,
 )
 def test_units_of_another_queue_below_the_log_hide_no_message_of_the_queue(of, instead, accepts, tmp_path):
     """Retention took the first log file, so the other queue's units lead to no record that would disown them:
-    those of the records behind counted as written."""
+    those of the later records counted as written."""
     original = make_original(APACHE, 0)
     broken = Broken(dict(original.files), original, random.Random(0))
     del broken.files["commitlog/00000000000000000000"]

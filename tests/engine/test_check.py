@@ -98,7 +98,7 @@ def test_what_was_done_to_a_crashed_store_is_named(variant, tmp_path):
     assert (
         report.log_end == stores.facts("crash")["variants"][variant]["expected"]["commitLog"]["maxPhyOffset"]
     )
-    # Only what the next start would not mend by itself is an error.
+    # Only what the next start would not repair by itself is an error.
     assert report.ok == (variant not in ("bitflip-tail", "bitflip-early", "abort-removed-torn"))
 
 
@@ -150,7 +150,7 @@ def test_each_part_of_a_record_that_matters_is_watched(part, clean):
     ids=["small", "rest-left", "less-than-a-record"],
 )
 @pytest.mark.parametrize("variant", ["bitflip-early", "torn-half", "none"])
-def test_slices_that_are_read_ahead_tell_what_one_slice_tells(
+def test_slices_that_are_read_ahead_give_what_one_slice_gives(
     variant, slice_bytes, rest_bytes, tmp_path, monkeypatch
 ):
     root = (
@@ -161,8 +161,8 @@ def test_slices_that_are_read_ahead_tell_what_one_slice_tells(
     whole = check_store(root)
     monkeypatch.setattr(check_slices, "USUAL_SLICE_BYTES", slice_bytes)
     monkeypatch.setattr(check_slices, "REST_BYTES", rest_bytes)
-    monkeypatch.setattr(check_index, "ENTRIES_AT_ONCE", 50)
-    monkeypatch.setattr(check_index, "SLOTS_AT_ONCE", 70)
+    monkeypatch.setattr(check_index, "ENTRIES_PER_READ", 50)
+    monkeypatch.setattr(check_index, "SLOTS_PER_READ", 70)
     report = check_store(root)
     assert (
         report.findings == whole.findings
@@ -183,7 +183,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
 
 
 @pytest.mark.parametrize("slice_bytes", [10_000, 400])
-def test_what_cannot_be_read_ahead_is_told_unless_it_is_not_asked_for(slice_bytes, clean, monkeypatch):
+def test_what_cannot_be_read_ahead_is_reported_unless_it_is_not_needed(slice_bytes, clean, monkeypatch):
     monkeypatch.setattr(check_slices, "USUAL_SLICE_BYTES", slice_bytes)
     good = [
         found.log_offset
@@ -333,8 +333,8 @@ def test_a_file_that_turns_to_zero_before_the_next_begins_is_an_error(clean):
     assert not report.ok
 
 
-def test_old_records_behind_a_log_that_was_cut_are_not_taken_for_damage(clean):
-    """Apache only moves positions when it cuts a log; whole old records stay behind its end."""
+def test_old_records_after_a_log_that_was_cut_are_not_taken_for_damage(clean):
+    """Apache only moves positions when it cuts a log; whole old records stay after its end."""
     store = ReferenceStore(clean, stores.SIZES["clean-small"])
     cut = store.walk.records[-20].log_offset
     base = cut // 262144 * 262144
@@ -390,7 +390,7 @@ def test_a_store_in_use_is_checked_up_to_where_it_was_dispatched(clean):
     assert (limited.counts["records"], limited.log_end) == (1500, middle)
 
 
-def test_it_can_be_stopped_and_tells_how_far_it_is(clean):
+def test_it_can_be_stopped_and_reports_how_far_it_is(clean):
     seen = []
     report = check_store(clean, on_progress=lambda done, total, step: seen.append((done, total, step)))
     assert report.ok and seen and {step for _, _, step in seen} == {"log", "index", "queues"}
@@ -399,7 +399,7 @@ def test_it_can_be_stopped_and_tells_how_far_it_is(clean):
     assert stopped.stopped and not stopped.ok
 
 
-def test_of_many_findings_of_a_kind_the_first_hundred_are_told_and_all_are_counted():
+def test_of_many_findings_of_a_kind_the_first_hundred_are_listed_and_all_are_counted():
     report = CheckReport()
     for number in range(500):
         report.add("warning", "unit-wrong", "f", number, "x")
@@ -416,7 +416,7 @@ def test_the_sizes_of_an_unusual_index_are_found_from_its_entries(tmp_path):
     assert (report.sizes.max_hash_slot_num, report.sizes.max_index_num) == (7, 91)
 
 
-def test_the_last_entry_of_an_index_is_told_from_others_of_the_same_message(tmp_path):
+def test_the_last_entry_of_an_index_is_distinguished_from_others_of_the_same_message(tmp_path):
     # With 490 slots in place of 500 the entry of first-218 would lie where the last one is counted, and its
     # slot would name it.
     assert index_file.key_hash("topic#first-218") % 490 == index_file.key_hash("topic#last") % 500
@@ -558,14 +558,14 @@ def test_tombstones_are_read_as_a_start_reads_them(open_store):
         path.unlink()  # the store is checked once more when the test ends
 
 
-def test_a_bit_behind_the_end_of_a_queue_is_reported(open_store):
+def test_a_bit_after_the_end_of_a_queue_is_reported(open_store):
     store = open_store()
     for number in range(5):
         store.appender.put(message("quiet", 0, b"%d" % number))
     store.close()
     path = store.root / "consumequeue/quiet/0" / ("0" * 20)
     content = path.read_bytes()
-    path.write_bytes(content[:140] + b"\1" + content[141:])  # two units behind the end, in the offset alone
+    path.write_bytes(content[:140] + b"\1" + content[141:])  # two units after the end, in the offset alone
     assert [(one.severity, one.kind, one.offset) for one in check_store(store.root).findings] == [
         ("error", "unit-extra", 140)
     ]

@@ -173,7 +173,7 @@ def test_a_sync_waits_for_one_that_another_thread_began(open_store, monkeypatch)
     def sync(region, offset, length):
         within.append(offset)
         if not others and region is store.log.files[0].region:
-            # Whoever syncs the log now cannot have it: the deletion of a topic on the loop, beside the
+            # A thread that syncs the log now cannot have it: the deletion of a topic on the loop, beside the
             # flusher.
             other = threading.Thread(target=store.log.sync, args=(end,))
             others.append(other)

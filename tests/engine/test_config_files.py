@@ -312,7 +312,7 @@ def test_a_directory_in_the_place_of_the_note_of_store_times_is_named_and_ends_n
     assert (found.severity, found.kind, found.what) == (ERROR, "unreadable", "is no regular file")
 
 
-def test_a_look_takes_the_backup_and_changes_nothing(root):
+def test_an_inspection_takes_the_backup_and_changes_nothing(root):
     name = offsets.FILE_NAME
     (root / "config" / name).write_bytes(b"{")
     (root / "config" / f"{name}.bak").write_text(text_of(name, 5))

@@ -49,7 +49,7 @@ def test_a_queue_that_begins_in_a_file_gets_that_file_alone(open_store):
     """It got the next one too; a start that took it away left the queue with room in a file that was gone."""
     store = open_store()
     queue = store.queue_table.open("topic", 0)
-    queue.begin_behind(31)
+    queue.begin_at_unit(31)
     assert [file.path.name for file in queue.files] == [f"{400:020d}"]
     assert [store.appender.put(message()).queue_offset for _ in range(10)] == list(range(31, 41))
     assert [file.path.name for file in queue.files] == [f"{400:020d}", f"{800:020d}"]
@@ -153,7 +153,7 @@ def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before
     assert store.status.positions().checkpoint_position == store.log.wrote
 
 
-def test_only_queues_with_something_unsynced_are_looked_at(open_store):
+def test_only_queues_with_something_unsynced_are_read(open_store):
     store = open_store()
     for queue_id in range(2000):
         store.confirmation.watch("idle", queue_id)

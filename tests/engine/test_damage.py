@@ -53,7 +53,7 @@ def test_any_changed_bit_of_a_record_that_was_closed_in_order_stops_the_start(st
             bit = choose.randrange(8)
             flip(root, at + place, bit)
             lost_its_place = place in range(28, 36)
-            # Else nothing tells it from what a crash tore
+            # Otherwise nothing distinguishes it from what a crash tore
             if not lost_its_place or (step_ms and at != places[-1]):
                 with pytest.raises(DamagedStoreError) as raised:
                     HandStore(small_settings(root)).open()
@@ -89,7 +89,7 @@ def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_pat
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(seed, tmp_path):
-    """The process was killed and nothing behind a byte had reached the log yet, though queues and index had
+    """The process was killed and nothing after a byte had reached the log yet, though queues and index had
     it."""
     root = tmp_path / "store"
     store = HandStore(small_settings(root)).begin()
@@ -188,7 +188,7 @@ HURTS = {
 
 @pytest.mark.parametrize("hurt", HURTS)
 def test_a_bad_record_before_good_ones_is_damage_where_the_machine_was_not_restarted(tmp_path, hurt):
-    """It was cut with all behind it, acknowledged messages of SYNC_FLUSH among them, and their numbers were
+    """It was cut with all after it, acknowledged messages of SYNC_FLUSH among them, and their numbers were
     given again."""
     store, offsets = _killed(tmp_path)
     path = sorted((store.root / "commitlog").iterdir())[1]
@@ -252,7 +252,7 @@ def test_a_bad_record_before_good_ones_is_damage_in_a_closed_store_whose_checkpo
 
 @pytest.mark.parametrize("left", [0, 4, 60, 200])
 def test_the_part_of_a_record_that_a_kill_leaves_is_cut_as_before(tmp_path, left):
-    """A unit is written behind its record, so that one is not there."""
+    """A unit is written after its record, so that one is not there."""
     store, offsets = _killed(tmp_path)
     _leave_in_log(store, offsets[-1], left)
     queue = max((store.root / "consumequeue/T/0").iterdir())
@@ -424,7 +424,7 @@ def test_with_sync_flush_later_units_prove_the_log_where_that_of_its_first_lost_
 
 
 @pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])
-def test_a_repair_names_what_was_behind_the_end_of_a_log_after_a_kill_and_the_store_starts(tmp_path, lose):
+def test_a_repair_names_what_was_after_the_end_of_a_log_after_a_kill_and_the_store_starts(tmp_path, lose):
     store, offsets = _killed(tmp_path)
     lose(store, offsets)
     check = StoreCheck(store.root, small_settings(store.root), last_start=LastStart(1, True))

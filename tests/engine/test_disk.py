@@ -79,7 +79,7 @@ def test_nothing_outside_a_region_is_touched(region, offset, length):
 
 
 @pytest.mark.parametrize("offset", [0, 1, PAGE, PAGE + 1, 3 * PAGE, 3 * PAGE + 99])
-def test_punching_leaves_what_is_before_and_zero_behind(region, offset):
+def test_punching_leaves_what_is_before_and_zero_after(region, offset):
     region.write(0, b"\xee" * region.size)
     region.sync(0, region.size)
     region.punch(offset)
@@ -93,7 +93,7 @@ def test_populating_changes_no_byte(region):
     assert region.read(0, region.size) == b"\xee" * region.size
 
 
-def test_a_map_may_be_told_to_fault_page_by_page(region):
+def test_a_map_can_be_set_to_fault_page_by_page(region):
     region.fault_singly()
     maps = Path("/proc/self/smaps").read_text().split(f"{region.address:x}-", 1)[1]
     flags = next(line for line in maps.splitlines() if line.startswith("VmFlags:"))
@@ -285,7 +285,7 @@ def test_whether_somebody_has_the_lock_is_asked_without_taking_it(disk, tmp_path
 
 
 def test_a_lock_that_was_released_is_not_taken_again(disk, tmp_path):
-    """A worker may look at the lock once more while the store closes; the file may be another process's by
+    """A worker may check the lock once more while the store closes; the file may be another process's by
     then."""
     lock = disk.lock(tmp_path / "lock")
     lock.release()

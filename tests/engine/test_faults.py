@@ -17,7 +17,7 @@ WORKERS = ("log-flusher", "round-flusher", "preallocator")
 
 
 class Life:
-    """Opens a store, sends and syncs for a while and closes it; `confirmed` is what a producer was told to be
+    """Opens a store, sends and syncs for a while and closes it; `confirmed` is what a producer heard to be
     stored."""
 
     def __init__(self, root, sync, on_call):

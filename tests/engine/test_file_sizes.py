@@ -39,7 +39,7 @@ def test_the_length_is_what_was_noted_or_what_most_files_and_names_agree_with(se
     assert likely_size(sequences, noted, unit) == size
 
 
-def test_a_length_that_no_setting_may_have_is_not_believed():
+def test_a_length_that_no_setting_may_have_is_not_used():
     renamed = [files((0, 16384), (400, 16404))]
     assert likely_size(renamed, 16384, least=4096) == 16384
     assert likely_size(renamed, 400, least=4096) == 16404

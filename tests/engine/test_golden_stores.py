@@ -5,11 +5,11 @@ Where the engine decides otherwise than Apache (docs/durability.md sections 1 an
 
 - a bad record below the checkpoint's log stamp stops the start (`bitflip-early`); with accept_damage it is
   cut as Apache cuts;
-- the tail behind a cut is zeroed, Apache leaves it, so a log file that was cut is compared up to the end
+- the tail after a cut is zeroed, Apache leaves it, so a log file that was cut is compared up to the end
   only;
 - the checkpoint is a lower bound in both, its numbers differ;
 - after an unclean stop Apache deletes index files and writes new ones from where recovery starts; ours keeps
-  the entries and links them anew. So headers and names of index files differ, and ours answers each key query
+  the entries and links them again. So headers and names of index files differ, and ours answers each key query
   at least as completely;
 - a torn or missing index is built again from the log, Apache does so only from the start file of recovery on.
 """
@@ -43,7 +43,7 @@ def open_store(name, root, **more):
 
 
 def files_of(root):
-    """Name -> content of everything a store consists of, apart from what each run writes anew."""
+    """Name -> content of everything a store consists of, apart from what each run writes again."""
     paths = [path for path in root.rglob("*") if path.is_file() and path.name not in SKIPPED]
     files = {str(path.relative_to(root)): path.read_bytes() for path in paths}
     # The next log file is made ahead of time, in both brokers; empty it says nothing.
@@ -262,7 +262,7 @@ def test_a_crash_variant_is_recovered_to_what_the_real_store_made_of_it(variant,
 
 
 def assert_same_log_and_queues(root, expected):
-    """Every log and queue file as Apache left it; where it cut, up to the end, and zero behind it in ours."""
+    """Every log and queue file as Apache left it; where it cut, up to the end, and zero after it in ours."""
     end = expected["commitLog"]["maxPhyOffset"]
     whole = end == stores.facts("crash")["variants"]["kill9"]["expected"]["commitLog"]["maxPhyOffset"]
     wanted = {f["path"]: f["sha256"] for f in expected["filesAfterShutdown"]}

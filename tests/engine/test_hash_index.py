@@ -61,7 +61,7 @@ def test_a_file_of_length_zero_that_a_crash_left_is_removed(open_store):
     assert len(store.index.files) == 1 and len(store.reads.query_keys("topic", "k", 9).records) == 1
 
 
-def test_a_file_whose_entries_never_reached_the_disk_is_not_believed(open_store):
+def test_a_file_whose_entries_never_reached_the_disk_is_not_used(open_store):
     store = open_store()
     for number in range(80):
         store.appender.put(message(body=b"x" * 300, keys=(f"k{number}",)))
@@ -99,7 +99,7 @@ def test_a_spare_that_a_crash_left_does_not_have_keys_entered_twice(open_store):
 
 
 def test_a_large_file_has_its_successor_made_ahead(open_store, monkeypatch):
-    monkeypatch.setattr(hash_index, "_WORTH_A_SPARE", 60)
+    monkeypatch.setattr(hash_index, "_MIN_ENTRIES_FOR_SPARE", 60)
     store = open_store()
     for number in range(56):
         store.appender.put(message(keys=(f"k{number}",)))
@@ -123,7 +123,7 @@ def test_a_message_with_more_keys_than_a_file_holds_fills_several(open_store):
     assert all(store.reads.query_keys("topic", f"k{number}", 9).offsets == [0] for number in range(200))
 
 
-def test_the_store_at_a_glance_looks_at_the_newest_index_file_only(open_store, monkeypatch):
+def test_the_store_at_a_glance_reads_the_newest_index_file_only(open_store, monkeypatch):
     store = open_store()
     assert store.appender.put(message(keys=tuple(f"k{number}" for number in range(200)))).ok
     newest = store.index.facts()[-1]

@@ -1,4 +1,4 @@
-"""A store that is opened to be looked at shows what a start would make of it and stays as it is, byte for
+"""A store that is opened for inspection shows what a start would make of it and stays as it is, byte for
 byte."""
 
 import pytest
@@ -77,7 +77,7 @@ def test_a_checkpoint_of_another_length_is_shown_as_a_start_would_take_it(length
     assert tree(tmp_path) == before
 
 
-def test_a_store_that_is_in_use_may_be_looked_at(tmp_path):
+def test_a_store_that_is_in_use_may_be_inspected(tmp_path):
     root = stores.unpack("clean", tmp_path)
     settings = load_settings(overrides=stores.SIZES["clean"].overrides(), store_root=root).store
     with MessageStore(settings) as user:
@@ -89,7 +89,7 @@ def test_a_store_that_is_in_use_may_be_looked_at(tmp_path):
         store.close()
 
 
-def test_there_must_be_something_to_look_at(tmp_path):
+def test_an_inspection_needs_a_store(tmp_path):
     with pytest.raises(StoreError, match="nothing to inspect"):
         look_into("clean", tmp_path / "absent")
     assert not (tmp_path / "absent").exists()

@@ -296,7 +296,7 @@ def test_a_store_that_never_had_a_message_starts(open_store):
 
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
-def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_believed(open_store, clock, end):
+def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_used(open_store, clock, end):
     """Each byte of the file, one bit: the record ends before the block that holds it, and nothing is lost or
     given twice."""
     store = open_store()
@@ -367,7 +367,7 @@ def test_a_record_that_was_removed_or_cut_under_a_running_store_is_written_whole
     assert_next_is_new(store, stored)
 
 
-def test_a_block_without_those_before_it_is_not_believed(tmp_path):
+def test_a_block_without_those_before_it_is_not_used(tmp_path):
     ends = EndsFile(Disk(), tmp_path / "ends")
     ends.load()
     ends.write(100, [QueueChange("a", 0, (FileEnd(0, 1, 100, 7),))], ())

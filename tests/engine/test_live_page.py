@@ -1,4 +1,4 @@
-"""The live page tells other processes where the store is, and is believed only when it was written whole and
+"""The live page shows other processes where the store is, and is used only when it was written whole and
 lately."""
 
 import struct

@@ -125,7 +125,7 @@ def zero_a_unit(one, _other):
 def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damaged_too(
     open_store, clock, end, damage
 ):
-    """Damaged units did not show what was lost, and a start believed the units of another queue: it did not
+    """Damaged units did not show what was lost, and a start used the units of another queue: it did not
     serve messages that can be read."""
     store = open_store()
     stored = filled(store)
@@ -229,7 +229,7 @@ def test_retention_goes_on_when_there_is_no_room_for_the_record(open_store, monk
 
 
 def test_files_that_another_brokers_retention_deleted_are_no_damage(open_store):
-    """The record is stale then: the log goes on behind its last block, which was final."""
+    """The record is stale then: the log goes on after its last block, which was final."""
     store = open_store()
     stored = filled(store)
     store.close()

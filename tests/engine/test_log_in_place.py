@@ -141,7 +141,7 @@ def test_an_older_log_file_that_was_cut_gives_no_other_bytes(tmp_path):
 
 
 def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path):
-    """Units after the end of the map were read as zero: a consumer was told that nothing is there, and waited
+    """Units after the end of the map were read as zero: a consumer got the answer that nothing is there, and waited
     for ever."""
     store, bodies = written(tmp_path)
     try:
@@ -239,7 +239,7 @@ def test_a_store_stops_writing_where_another_process_took_its_lock(tmp_path):
 
 
 def _tries_to_open(root) -> str:
-    """What another process is told that takes the lock."""
+    """The answer to another process that takes the lock."""
     code = (
         "import sys, pathlib; from broker_store.engine.disk.disk import Disk\ntry: "
         "Disk().lock(pathlib.Path(sys.argv[1]))\nexcept Exception as error: print(error)"

@@ -365,7 +365,7 @@ def flags(store):
 
 @pytest.fixture(params=["in memory", "cold"])
 def old(request, open_store, monkeypatch):
-    """A store of which the first of three files was written by an earlier run; recovery looks at the last
+    """A store of which the first of three files was written by an earlier run; recovery reads the last
     only."""
     store = reopened(
         open_store, [message(body=b"%03d" % number * 100, keys=(f"k{number}",)) for number in range(100)]
@@ -382,7 +382,7 @@ def old(request, open_store, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
+def test_a_record_that_changed_on_the_disk_is_given_to_no_reader(old, seed):
     rng = random.Random(seed)
     number = rng.randrange(30)
     # size, magic, CRC, its own place, body and the lengths around
@@ -445,7 +445,7 @@ def changed_places(raw):
 
 
 @pytest.mark.parametrize("which", range(4))
-def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
+def test_a_record_that_contradicts_its_unit_is_given_to_no_reader(tags, which):
     place = tags.reads.read_units("topic", 0, 7, 1)[0].log_offset
     name, at, bit = changed_places(tags.reads.records.record_at(place))[which]
     change(tags, place + at, bit)
@@ -744,7 +744,7 @@ def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, mo
     )
 
 
-def test_what_the_disk_refuses_a_cold_lookup_comes_to_who_asked(open_store, memory, monkeypatch):
+def test_what_the_disk_refuses_a_cold_lookup_reaches_the_caller(open_store, memory, monkeypatch):
     store = reopened(open_store, keyed(3))
     memory.is_there = lambda name, page: name != "index"
 

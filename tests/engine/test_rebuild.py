@@ -1,4 +1,4 @@
-"""The index built anew beside the old one, exchanged in one turn, and given up without a trace."""
+"""The index built again beside the old one, exchanged in one turn, and given up without a trace."""
 
 import pytest
 

@@ -176,7 +176,7 @@ def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_st
     report = store.report.as_dict()
     steps = {step["name"]: step["detail"] for step in report["steps"]}
     assert (
-        steps["mend the index"]
+        steps["repair the index"]
         == f"0 entries and 0 files taken out, 0 files linked again; goes on from {report['log_end']:,}"
     )
     assert steps["cut the log at its end"] == f"the log ends at {report['log_end']:,}"
@@ -234,7 +234,7 @@ def test_nothing_counts_as_flushed_because_it_was_found(open_store, flush):
         assert positions.flushed == positions.wrote  # what is shown is on the disk
     else:
         assert positions.flushed == 0 and stamp(store) == 0
-        assert len(synced) == 1  # the zeros behind the end
+        assert len(synced) == 1  # the zeros after the end
         store.flush(), store.round()
     assert store.status.positions().flushed == positions.wrote and stamp(store) == store.clock()
     assert len(synced) >= 5  # the end, the log, queue, index, checkpoint
@@ -277,7 +277,7 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     )
     told = [finding.what for finding in dry.findings if "whole message" in finding.what]
     assert told == [
-        "3 whole messages lie behind the log's end: payments/0 0 to 2; a start cuts them, and keeps "
+        "3 whole messages lie after the log's end: payments/0 0 to 2; a start cuts them, and keeps "
         "them in lost+found"
     ]
     rows = [
@@ -291,7 +291,7 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     ]
     assert report["cut"]["messages"] == {"whole": 3, "queues": rows, "queues_left_out": 0, "looked_to": None}
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
-    assert named == "3 whole messages behind the log's end are cut: payments/0 0 to 2; kept in lost+found"
+    assert named == "3 whole messages after the log's end are cut: payments/0 0 to 2; kept in lost+found"
 
 
 def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path):
@@ -316,17 +316,17 @@ def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path
     assert (report["cut"]["commitlog"]["bytes"], report["cut"]["messages"]["whole"]) == (0, 0)
     assert not any("kept in" in finding["what"] for finding in report["findings"])
     assert [step["detail"] for step in report["steps"] if step["name"].startswith("name the")] == [
-        "1 whole message lies behind the log's end: topic/0 2"
+        "1 whole message lies after the log's end: topic/0 2"
     ]
     assert any(
-        "1 whole message behind the log's end is cut: topic/0 2; kept in lost+found" in finding["what"]
+        "1 whole message after the log's end is cut: topic/0 2; kept in lost+found" in finding["what"]
         for finding in open_store().report.as_dict()["findings"]
     )
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_store, monkeypatch):
-    """Records of deleted topics count too: where they were all that was looked at, nothing was said."""
+    """Records of deleted topics count too: where no other record was read, nothing was reported."""
     monkeypatch.setattr(log_end, "MAX_RECORDS_NAMED", most)
     store = open_store()
     store.appender.put(message(body=b"kept"))
@@ -343,13 +343,13 @@ def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_s
     cut = report["cut"]["messages"]
     assert (cut["whole"], cut["looked_to"]) == (most - 1, behind[most - 1].log_offset if most < 3 else None)
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
-    assert ("or later was not looked at" in named) == (most < 3) and named.startswith(
+    assert ("or later was not read" in named) == (most < 3) and named.startswith(
         "no whole" if most == 1 else f"{most - 1} whole"
     )
 
 
 def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatch):
-    """Each gap cost a look at all of the file behind it: 8,000 records took 35 s."""
+    """Each gap cost a scan of all of the file after it: 8,000 records took 35 s."""
     store = open_store()
     kept = store.appender.put(message(body=b"kept"))
     places = [store.appender.put(message(body=b"%03d" % number)).log_offset for number in range(40)]
@@ -372,7 +372,7 @@ def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatc
 
 
 def test_whole_messages_of_a_deleted_topic_are_not_named_when_they_are_cut(open_store):
-    """Nobody could read them, and they took the rows of those that were lost."""
+    """No reader got them, and they took the rows of those that were lost."""
     store = open_store()
     store.appender.put(message(body=b"kept"))
     torn = store.appender.put(message(body=b"torn" * 50))

@@ -259,7 +259,7 @@ def test_a_damaged_table_of_deleted_topics_refuses_the_start_and_it_still_counts
 
 
 def test_a_timer_log_of_another_file_size_is_refused_before_anything_is_written(open_store, clock):
-    """`abort` stayed, so the next start looked through a store that was closed in order."""
+    """`abort` stayed, so the next start scanned a store that was closed in order."""
     store = open_store()
     filled(store)
     store.close()

@@ -1,4 +1,4 @@
-"""A queue that was closed in order and is damaged: looked into, made again twice, a light one, one of a topic
+"""A queue that was closed in order and is damaged: read, made again twice, a light one, one of a topic
 made again, one that is shorter."""
 
 import random
@@ -178,7 +178,7 @@ def test_queues_that_another_brokers_retention_shortened_without_a_new_message_a
         (store.root / "ends").write_bytes(known)
     again = HandStore(small_settings(store.root), store.clock)
     if record_of_ends == "stale":
-        # No message came behind the recorded end: a first file that retention took looks like one that is
+        # No message came after the recorded end: a first file that retention took looks like one that is
         # lost.
         before = tree(store.root)
         with pytest.raises(DamagedStoreError, match="commitlog"):

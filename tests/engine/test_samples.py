@@ -92,7 +92,7 @@ def test_what_is_older_loses_every_second_sample_first_and_the_room_is_bounded(d
     )
     assert set(young) == {MINUTE_MS} and min(old, default=1 << 40) > MINUTE_MS
     assert all(later.at_ms > earlier.at_ms for earlier, later in zip(read, read[1:], strict=False))
-    writer.thin(wrote[-1].at_ms + samples.MOST_AGE_MS + MINUTE_MS)
+    writer.thin(wrote[-1].at_ms + samples.MAX_AGE_MS + MINUTE_MS)
     assert len(SampleFiles(Disk(), directory).read(every)) <= 60
 
 

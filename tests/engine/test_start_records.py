@@ -219,7 +219,7 @@ def test_records_are_few_and_small(tmp_path, monkeypatch):
     found = names(Disk(), kept)
     assert (len(found), found[0], found[-1]) == (200, "recovery-31.json", "recovery-1000000.json")
     assert (kept / "other.json").exists()
-    monkeypatch.setattr(start_records, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(start_records, "MAX_BYTES", 10_000)
     (kept / "recovery-99.json").write_text(" " * 9_990)
     report.id = "1000001"
     StartRecords(kept, tmp_path / "store").begin(report)
@@ -244,7 +244,7 @@ def test_a_record_that_cannot_be_kept_does_not_stop_the_start(tmp_path):
     store.close()
 
 
-def test_a_report_is_bounded_whatever_it_is_told():
+def test_a_report_is_bounded_whatever_is_added():
     now = [0.0]
     report = RecoveryReport(0, timer=lambda: now[0])
     report.begin(0)
@@ -274,7 +274,7 @@ def test_a_report_is_bounded_whatever_it_is_told():
     assert len(json.dumps(facts)) < 300_000
 
 
-def test_what_is_left_is_told_at_the_rate_that_was_measured():
+def test_the_remaining_time_follows_the_measured_rate():
     now = [0.0]
     report = RecoveryReport(0, timer=lambda: now[0])
     report.begin(0)
@@ -296,7 +296,7 @@ def test_what_is_left_is_told_at_the_rate_that_was_measured():
     )
 
 
-def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
+def test_a_store_that_is_gone_is_not_begun_again(tmp_path):
     """Its disk may not be mounted: an empty store was begun in its place, and was READY."""
     root, kept = tmp_path / "store", tmp_path / "recoveries"
     store = HandStore(small_settings(root), records=StartRecords(kept, root)).begin()

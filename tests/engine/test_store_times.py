@@ -125,7 +125,7 @@ def test_without_the_note_nothing_is_known_of_what_a_start_does_not_read(stored,
     "change",
     ["a step is gone", "a digit of a step", "where known from", "no sum", "nested without end", "endless"],
 )
-def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says_so(
+def test_a_note_that_is_not_as_it_was_written_is_not_used_and_the_start_reports_it(
     stored, open_store, clock, change
 ):
     root, _, times, set_times = stored

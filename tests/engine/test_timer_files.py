@@ -296,7 +296,7 @@ def test_a_unit_that_is_damaged_ends_the_log(world, at):
     path.write_bytes(content)
     files = world.reopen()
     assert world.chain(1)[:3] == [0, 1, 2]
-    if at < 36:  # what it says of its message is zero; behind that nothing can tell
+    if at < 36:  # what it says of its message is zero; after that nothing shows it
         assert (files.log_end, files.queue_offset, files.taken_again_before) == (3 * timer_log.SIZE, 3, 5)
 
 

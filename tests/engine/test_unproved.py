@@ -187,7 +187,7 @@ INDEX_HURTS = {
 
 @pytest.mark.parametrize("hurt", INDEX_HURTS)
 def test_old_index_files_that_changed_before_a_kill_are_built_again(open_store, hurt):
-    """After a kill the start compares the newest entries with the log, and believes older files."""
+    """After a kill the start compares the newest entries with the log, and does not read older files."""
     store = open_store()
     stored = []
     for number in range(COUNT):

@@ -11,7 +11,7 @@ from tests.engine.test_known_ends import assert_next_is_new, assert_served, fill
 from tests.support import stores
 from tests.support.hand_store import HandStore, message, small_settings
 
-_ENTRIES_AT = 40 + 4 * 16  # of the small index files: behind header and slots
+_ENTRIES_AT = 40 + 4 * 16  # of the small index files: after header and slots
 
 
 def index_files(root):
@@ -81,7 +81,7 @@ def test_a_recorded_index_file_that_is_not_there_is_noticed_after_a_kill(open_st
     assert_served(open_store(), stored)
 
 
-def test_after_a_kill_a_record_that_lost_its_last_blocks_is_not_believed_beyond_them(open_store):
+def test_after_a_kill_a_record_that_lost_its_last_blocks_is_not_used_beyond_them(open_store):
     store = open_store()
     store.appender.put(message("T", 0, b"before", keys=("before",)))
     store.flush(), store.round()

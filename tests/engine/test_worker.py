@@ -34,7 +34,7 @@ def test_it_wakes_by_itself_after_its_interval():
     assert worker.stop()
 
 
-def test_what_the_step_raises_is_told_once_and_kept_and_the_worker_ends():
+def test_what_the_step_raises_is_reported_once_and_kept_and_the_worker_ends():
     told = []
     error = ValueError("broken")
     done = threading.Event()
@@ -67,7 +67,7 @@ def test_it_may_stop_itself():
     assert worker.stop() and stopped == [False]
 
 
-def test_its_thread_alone_gives_way_when_it_is_told_to():
+def test_its_thread_alone_yields_if_it_has_a_niceness():
     seen = []
     done = threading.Semaphore(0)
 

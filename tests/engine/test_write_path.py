@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from broker_store.engine.log import write_path as w
-from broker_store.engine.log.write_path import Lap, WritePath
+from broker_store.engine.log.write_path import MeasuredGroup, WritePath
 from broker_store.messages import PutStatus
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, message, small_settings
@@ -36,7 +36,7 @@ def test_of_many_groups_some_are_measured_and_stand_for_all():
     for second in range(1, 11):
         measured = groups(path, 6_400)
         path.tick(second * 1_000)
-    assert measured == w.MEASURED_A_SECOND
+    assert measured == w.MEASURED_PER_SECOND
     assert path.histograms.since_start(w.WHOLE).count == pytest.approx(64_000, rel=0.01)
 
 
@@ -51,8 +51,8 @@ def test_a_rush_that_ends_does_not_leave_the_next_groups_unmeasured():
 
 def test_the_stages_of_a_group_add_up_to_the_whole():
     path = WritePath(lambda: 0)
-    lap = Lap(3, 1.0, 1.001, appended_s=1.003, dispatch_s=0.004, size=500)
-    path.end(lap, 7, 1.012, 1.020)
+    measured = MeasuredGroup(3, 1.0, 1.001, appended_s=1.003, dispatch_s=0.004, size=500)
+    path.end(measured, 7, 1.012, 1.020)
     found = {line: path.histograms.since_start(line) for line in range(w.WHOLE + 1)}
     assert [
         round(found[line].mean / 1e6) for line in (w.GATHER, w.APPEND, w.DISPATCH, w.FLUSH, w.ANSWER)
@@ -85,10 +85,10 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
             if kind == "plain":
                 results = list(store.appender.put_many(group))
             else:
-                lap = Lap(1, 0.0, 0.0)
-                results = store.appender.put_apart(partial(store.appender.put_many, group), lap)
-                assert lap.size == sum(result.log_end - result.log_offset for result in results[:5])
-                assert (lap.dispatch_s > 0) is (flush == "ASYNC_FLUSH")
+                measured = MeasuredGroup(1, 0.0, 0.0)
+                results = store.appender.put_measured(partial(store.appender.put_many, group), measured)
+                assert measured.size == sum(result.log_end - result.log_offset for result in results[:5])
+                assert (measured.dispatch_s > 0) is (flush == "ASYNC_FLUSH")
             assert [result.status for result in results] == [PutStatus.PUT_OK] * 5 + [
                 PutStatus.MESSAGE_ILLEGAL
             ]
@@ -116,11 +116,11 @@ def test_a_group_that_is_measured_is_stored_as_any_other(tmp_path, flush):
 
 def test_a_refused_group_moves_nothing(open_store):
     store = open_store()
-    store.trouble("no_room", "for the test")
-    lap = Lap(1, 0.0, 0.0)
-    [result] = store.appender.put_apart(lambda: list(store.appender.put_many([message()])), lap)
+    store.set_flag("no_room", "for the test")
+    measured = MeasuredGroup(1, 0.0, 0.0)
+    [result] = store.appender.put_measured(lambda: list(store.appender.put_many([message()])), measured)
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
-    assert (lap.size, lap.dispatch_s, store.confirmed) == (0, 0.0, 0)
+    assert (measured.size, measured.dispatch_s, store.confirmed) == (0, 0.0, 0)
 
 
 def test_syncs_and_waits_for_room_are_all_measured(open_store):

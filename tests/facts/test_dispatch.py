@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from broker_store.engine.log import write_path as w
-from broker_store.engine.log.write_path import Lap, WritePath
+from broker_store.engine.log.write_path import MeasuredGroup, WritePath
 from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts import dispatch, write_path
 from broker_store.facts.directory import StoreDirectory
@@ -92,7 +92,7 @@ def test_the_write_path_is_told_by_stage_and_its_shares_add_up():
     path = WritePath(lambda: 0)
     for number in range(1, 101):
         path.groups += 1
-        path.end(Lap(1, 0.0, 0.001, 0.003, 0.001, 500 * number), number, 0.006, 0.010)
+        path.end(MeasuredGroup(1, 0.0, 0.001, 0.003, 0.001, 500 * number), number, 0.006, 0.010)
     facts = write_path.facts(path, "ASYNC_FLUSH", 5_000)
     assert {name: stage.lately.mean for name, stage in facts.stages.items()} == {
         "gather": 1_000.0, "append": 2_000.0, "dispatch": 1_000.0, "flush": 2_000.0, "answer": 4_000.0,
@@ -108,7 +108,7 @@ def test_the_write_path_is_told_by_stage_and_its_shares_add_up():
 
 def test_with_async_flush_no_wait_for_a_sync_is_told():
     path = WritePath(lambda: 0)
-    path.end(Lap(1, 0.0, 0.001, 0.003, 0.001, 500), 1, None, 0.010)
+    path.end(MeasuredGroup(1, 0.0, 0.001, 0.003, 0.001, 500), 1, None, 0.010)
     stages = write_path.facts(path, "ASYNC_FLUSH", 0).stages
     assert (stages["flush"].since_start.mean, stages["flush"].share) == (None, 0)
     assert stages["answer"].since_start.mean == 6_000.0
@@ -117,7 +117,7 @@ def test_with_async_flush_no_wait_for_a_sync_is_told():
 def test_each_place_of_a_histogram_holds_what_is_below_its_bound():
     path, sizes = WritePath(lambda: 0), [3, 255, 256, 5_000, 1 << 21, (1 << 22) - 1, 1 << 22, 1 << 30]
     for size in sizes:
-        path.end(Lap(1, 0.0, 0.0, 0.0, 0.0, size), 1, 0.0, 0.0)
+        path.end(MeasuredGroup(1, 0.0, 0.0, 0.0, 0.0, size), 1, 0.0, 0.0)
     facts = write_path.facts(path, "ASYNC_FLUSH", 0).group_bytes
     bounds = [0, *facts.bounds, float("inf")]
     expected = [

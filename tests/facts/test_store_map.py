@@ -108,12 +108,12 @@ def test_files_old_enough_to_be_deleted_are_called_expired(tmp_path):
         store.appender.put(message("orders", 0, b"x" * 300))
     store.flush()
     store.clock.now_ms = store.log.files[0].path.stat().st_mtime_ns // 1_000_000 + 73 * 3_600_000
-    with_clean = store.cleaning.obey
-    store.cleaning.obey = lambda decision: None
+    with_clean = store.cleaning.apply_decision
+    store.cleaning.apply_decision = lambda decision: None
     store.look_at_disk()
     assert [file.state for file in store.status.files("commitlog")][:2] == [
         "expired",
         "expired",
     ] and store.status.files("commitlog")[-1].state != "expired"
-    store.cleaning.obey = with_clean
+    store.cleaning.apply_decision = with_clean
     store.close()

@@ -228,7 +228,7 @@ def test_a_topic_made_again_whose_first_unit_follows_many_blanks_is_judged_alike
     settings = small_settings(tmp_path / "store", mapped_file_size_consume_queue=40_000)
     store = HandStore(settings).begin()
     for life in range(2):
-        store.queue_table.open("T", 0).begin_behind(1500)
+        store.queue_table.open("T", 0).begin_at_unit(1500)
         for number in range(3):
             store.appender.put(message("T", 0, b"%d" % number, unique=f"u{life}{number}"))
         if not life:

@@ -277,14 +277,14 @@ async def test_silent_clients_are_closed(brokers):
 async def test_what_the_store_notes_is_logged_once_and_again_after_a_while(brokers, caplog):
     broker = await brokers()
     lines = lambda: [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]  # noqa: E731
-    broker.parts.store.trouble("no_room", "consumequeue/T: Permission denied")
-    broker.parts.store.trouble("page_cache_busy", "x")
+    broker.parts.store.set_flag("no_room", "consumequeue/T: Permission denied")
+    broker.parts.store.set_flag("page_cache_busy", "x")
     for at_ms in (0, 1_000, FLAG_LOG_MS - 1):
         broker._log_flags(clock() + at_ms)
     assert lines() == ["the store notes no room: consumequeue/T: Permission denied"]
-    broker.parts.store.trouble_over("no_room")
+    broker.parts.store.clear_flag("no_room")
     broker._log_flags(clock() + FLAG_LOG_MS)
-    broker.parts.store.trouble("no_room", "consumequeue/T: Permission denied")
+    broker.parts.store.set_flag("no_room", "consumequeue/T: Permission denied")
     broker._log_flags(clock() + FLAG_LOG_MS)
     assert len(lines()) == 2
 

@@ -21,7 +21,7 @@ from asgiref.sync import async_to_sync
 
 from broker_store.broker.flow import Refused
 from broker_store.broker.names import by_letters
-from broker_store.engine.log.write_path import LOG_ROLL, Lap, WritePath
+from broker_store.engine.log.write_path import LOG_ROLL, MeasuredGroup, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
 from broker_store.engine.status.store_facts import (
     Behind,
@@ -621,7 +621,7 @@ class FakeCluster:
             )
             times = (0.0, came, came + began + appended)
             path.end(
-                Lap(1, times[0], times[1], times[2], dispatch_s, int(numbers.lognormvariate(7, 1))),
+                MeasuredGroup(1, times[0], times[1], times[2], dispatch_s, int(numbers.lognormvariate(7, 1))),
                 int(numbers.lognormvariate(1, 0.9)) + 1,
                 times[2] + dispatch_s,
                 times[2] + dispatch_s + answer,

@@ -341,10 +341,10 @@ class MemoryStore:
     def note_of_config(self, name: str, what: str) -> None:
         self.notes.append((name, what))
 
-    def trouble(self, flag: str, cause: str) -> None:
+    def set_flag(self, flag: str, cause: str) -> None:
         self.flags.setdefault(flag, cause)
 
-    def trouble_over(self, flag: str) -> None:
+    def clear_flag(self, flag: str) -> None:
         self.flags.pop(flag, None)
 
     def has_config(self, name: str) -> bool:

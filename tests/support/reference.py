@@ -254,8 +254,10 @@ class ReferenceStore:
             if expression == "*"
             else {java_hash.java_hash(tag.strip()) for tag in expression.split("||")}
         )
-        units_a_file = self.sizes.mapped_file_size_consume_queue // queue_unit.SIZE
-        end = min(high, (offset // units_a_file + 1) * units_a_file, offset + max(MAX_SCAN_UNITS, max_count))
+        units_per_file = self.sizes.mapped_file_size_consume_queue // queue_unit.SIZE
+        end = min(
+            high, (offset // units_per_file + 1) * units_per_file, offset + max(MAX_SCAN_UNITS, max_count)
+        )
         found: list[int] = []
         found_bytes = 0
         at = offset

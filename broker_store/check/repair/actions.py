@@ -1,4 +1,4 @@
-"""The actions of a repair, a type each, and the plan that has them in order."""
+"""The actions of a repair, one type for each, and the plan that has them in order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WriteCheckpoint(Action):
 
 @dataclass(frozen=True, slots=True)
 class SetLength(Action):
-    """Cut a file, or let it go on with zeros, to `length` bytes."""
+    """Cut a file, or extend it with zeros, to `length` bytes."""
 
     kind = "length"
     length: int
@@ -81,8 +81,8 @@ class Create(Action):
 
 @dataclass(frozen=True, slots=True)
 class Rename(Action):
-    """Rename the files of `chain`, (now, right path). Where the first lies, the last belongs, if they change
-    places."""
+    """Rename the files of `chain`, (current path, right path). If they change places, the last one belongs
+    where the first one lies."""
 
     kind = "rename"
     chain: list[tuple[Path, Path]]
@@ -136,8 +136,8 @@ class Bound(Action):
 
 @dataclass(frozen=True, slots=True)
 class Rebuild(Action):
-    """Start the engine on the store, which makes queues and index. The log must lead to `reach` before; None
-    leaves it all to the next start."""
+    """Start the engine on the store, which builds queues and index. The chain of the log must reach `reach`
+    before; None leaves all to the next start."""
 
     kind = "rebuild"
     reach: int | None
@@ -145,7 +145,8 @@ class Rebuild(Action):
 
 @dataclass
 class Plan:
-    """What to do, in order; `left` says what it cannot repair, `losses` which messages are gone for good."""
+    """The actions in order; `left` are sentences about what it cannot repair, `losses` the messages that are
+    lost."""
 
     root: Path
     actions: list[Action]
@@ -157,7 +158,7 @@ class Plan:
     losses: Losses = Losses()
 
     def as_dict(self) -> dict[str, object]:
-        """The plan as a document for pages and commands."""
+        """Return the plan as a document for pages and commands."""
         return {
             "store": str(self.root),
             "actions": [
@@ -178,7 +179,7 @@ class Plan:
         }
 
     def name_of(self, path: Path) -> str:
-        """A file's name below the store."""
+        """Return a file's name relative to the store."""
         if path.is_relative_to(self.root):
             return str(path.relative_to(self.root))
         return f"commitlog/{path.name}" if path.parent == self.log_directory else str(path)
@@ -191,7 +192,7 @@ def move_away(disk: Disk, path: Path, what: str) -> Move:
 
 
 def written_end(disk: Disk, path: Path) -> int:
-    """Position after the last byte of a file that was ever written."""
+    """Return the position after the last byte of a file that was ever written."""
     region = disk.open_region(path, writable=False)
     try:
         return region.data_end()

@@ -1,4 +1,4 @@
-"""The execution of a plan: each action keeps a copy of what it changes, changes it and syncs it."""
+"""Execution of a plan: each action keeps a copy of what it changes, changes it and syncs it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import checkpoint
 
 _MANIFEST = "manifest.json"
-# Of a body, so that the start takes every record that a check takes
+# Of a body; so large that the start accepts every record that a check accepts
 _MAX_MESSAGE_BYTES = (16 << 20) - (64 << 10)
 
 
 class Repair:
-    """The execution of a plan on a store that no broker runs on. Raises StoreError; what was done until then
-    stays, and is in the manifest. `kept_in` is where the copies are, None before the first."""
+    """Execution of a plan on a store that no broker runs on. Raises StoreError; what was done until then
+    stays, and is in the manifest. `kept_in` is the directory of the copies, None before the first."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Repair:
         return self.kept_in
 
     def _note(self, action: Action, kept: Path | None, offset: int | None, length: int) -> None:
-        """Write an entry into the manifest, before anything is changed."""
+        """Write an entry to the manifest, before anything is changed."""
         entry: dict[str, object] = {
             "action": action.kind,
             "file": self._plan.name_of(action.path),
@@ -175,11 +175,11 @@ class Repair:
         region.sync(low, high - low)
 
     def _rename(self, action: a.Rename) -> None:
-        """Each file of the chain takes its right name. Where the first lies, the last belongs, if they change
-        places.
+        """Give each file of the chain its right name. If they change places, the last one belongs where the
+        first one lies.
 
-        The first then waits beside the others, under a name that no file has: a repair that ends here leaves
-        a file under a wrong name, which the next one finds.
+        The first file is then renamed to a name that no file has, in the same directory: after an interrupted
+        repair a file has a wrong name, which the next repair finds.
         """
         chain = action.chain
         self._note(action, None, None, 0)
@@ -198,14 +198,14 @@ class Repair:
             self._disk.sync_directory(source.parent)
 
     def _free_name(self, directory: Path) -> Path:
-        """The name of a file after all others of a directory of the log or of a queue."""
+        """Return a name after all others of a directory of the log or of a queue."""
         sizes = self._plan.sizes
         size = (
             sizes.mapped_file_size_commit_log
             if directory == self._plan.log_directory
             else sizes.mapped_file_size_consume_queue
         )
-        assert size is not None  # else no file is known to be misplaced
+        assert size is not None  # otherwise no file is known to be misplaced
         last = max(int(name) for name in self._disk.list_names(directory) if name.isdigit())
         return directory / file_name((last // size + 1) * size)
 
@@ -257,7 +257,7 @@ class Repair:
         self._disk.sync_directory(action.path.parent)
 
     def _make_wheel(self, action: a.MakeWheel) -> None:
-        """As a start does it: the wheel follows from the timer log."""
+        """Make the wheel from the timer log, as a start does."""
         self._keep(action, 0, action.bytes)
         files = TimerFiles(self._disk, self._plan.root, action.file_size, lambda: 0)
         try:
@@ -267,16 +267,15 @@ class Repair:
             files.close()
 
     def _bound(self, action: a.Bound) -> None:
-        """Note next offsets, before the units that say so are changed: they may be all that knows these
-        numbers."""
+        """Note next offsets, before the units with these numbers are changed: no other file may have them."""
         self._note(action, None, None, 0)
         ends = EndsFile(self._disk, action.path)
         ends.load()
         ends.bound(action.next_offsets, action.log_end, action.remade)
 
     def _give_up_lost(self) -> None:
-        """Let the record of ends count no more what the plan says is lost: a start would miss it. Next
-        offsets stay in the record, so none is given twice."""
+        """Remove from the record of ends what the plan counts as lost: a start would report it as missing.
+        Next offsets stay in the record, so none is given twice."""
         ends = EndsFile(self._disk, self._plan.root / ENDS)
         ends.load()
         if ends.found:
@@ -284,15 +283,14 @@ class Repair:
                 (int(name) for name in self._disk.list_names(self._plan.log_directory) if name.isdigit()),
                 default=0,
             )
-            # Not below the log's end: of a queue whose records lie after it the start would believe that it
-            # was made again.
+            # Not below the log's end: a queue with records after the position would count as made again.
             ends.lower(min(ends.position, self._plan.log_end), first)
 
     def _rebuild(self, action: a.Rebuild) -> None:
-        """Make queues and index from the log, by a start of the engine.
+        """Build queues and index from the log, by a start of the engine.
 
         A start ends the log at the first record that is not good, and takes away what follows. So the chain
-        of records must lead as far as good records lie, else DamagedStoreError and no start.
+        of records must reach all good records; otherwise DamagedStoreError is raised before the start.
         """
         self._note(action, None, None, 0)
         plan, sizes = self._plan, self._plan.sizes

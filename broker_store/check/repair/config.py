@@ -1,4 +1,4 @@
-"""The tables of config/: bad ones, notes of deleted topics, and positions that are too far."""
+"""Repair of the tables of config/: bad tables, tombstones of deleted topics, positions that are too high."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from broker_store.engine.queue.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.formats import config_json, queue_unit
 
 _TOPICS = "topics.json"
-_MAX_NAMES = 100  # letters of the names of deleted topics in a sentence
+_MAX_NAMES = 100  # characters of the names of deleted topics in a sentence
 
 
 class ConfigPlan:
-    """Plans what is done to the files of config/."""
+    """Plans the actions on the files of config/."""
 
     def __init__(self, check: StoreCheck):
         self._check, self._disk, self._report = check, check.disk, check.report
@@ -47,7 +47,7 @@ class ConfigPlan:
                 )
                 yield Replace(path, 0, size, what, self._topics())
             else:
-                # With its bad .bak: that alone would refuse the start.
+                # With its bad .bak, because of which alone a start would be refused.
                 name = path.name.removesuffix(BACKUP)
                 reader = self._check.config_readers.get(name)
                 without = f"; {reader.without}" if reader is not None and reader.without else ""
@@ -78,8 +78,8 @@ class ConfigPlan:
         ).encode()
 
     def deleted_topics(self) -> Iterator[Action]:
-        """Apache keeps no note of deleted topics; a reading of the whole log would bring their messages
-        back."""
+        """Write tombstones for deleted topics: Apache keeps none, and a start that reads the whole log would
+        restore their messages."""
         deleted = self._check.deleted
         missing = {topic: end for topic, end in deleted.to.items() if deleted.before.get(topic, 0) < end}
         if missing:
@@ -129,7 +129,7 @@ class ConfigPlan:
         return Replace(path, 0, len(raw), what, config_json.write(value).encode())
 
     def _first_due_late(self, queue_id: int, end: int) -> int:
-        """Where a delay level goes on whose position cannot have been, as a start takes it
+        """Return where a delay level goes on whose position is impossible, as a start decides it
         (`Delay._first_due_late`)."""
         levels_ms = self._check.delay_levels_ms
         queue = self._check.queues.get((queue_unit.SCHEDULE_TOPIC, queue_id))

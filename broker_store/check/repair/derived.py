@@ -1,4 +1,4 @@
-"""Queues and index with errors are moved away: the engine makes them again from the log."""
+"""Queues and index with errors are moved away: the engine builds them again from the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from broker_store.formats.queue_unit import LIGHT_QUEUE
 
 
 def move_queues(check: StoreCheck, names: NamePlan, left: list[str]) -> Iterator[Move]:
-    """Move the files of queues with an error. What cannot be made from the log is noted in `left`."""
+    """Move the files of queues with an error. A queue that cannot be built from the log is noted in
+    `left`."""
     for topic, queue_id in sorted(check.report.bad_queues):
         directory = check.root / "consumequeue" / topic / str(queue_id)
         if topic.startswith(LIGHT_QUEUE):
@@ -24,7 +25,7 @@ def move_queues(check: StoreCheck, names: NamePlan, left: list[str]) -> Iterator
                 f"and cannot be made from the log."
             )
             continue
-        # The newest first: what is left by a repair that ends in the middle is a queue that ends early.
+        # The newest first: a repair that ends in the middle leaves a queue that ends early.
         for name in reversed(names.names(directory)):
             if is_file_name(name):
                 what = f"Take the file away; queue {topic}/{queue_id} is made again from the log."

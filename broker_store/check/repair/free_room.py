@@ -1,4 +1,4 @@
-"""Room in damaged stretches for messages whose units are lost, too."""
+"""Room in damaged stretches for messages whose units are lost as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker_store.check.repair.pieces import MIN_FILLER_BYTES, Place
 from broker_store.formats import record
 
 
-class Homeless(NamedTuple):
+class Unplaced(NamedTuple):
     """A message that no unit names: `place` has its queue and number and the least size of a placeholder. Its
     record lay between the log offsets `after` and `before`."""
 
@@ -21,8 +21,8 @@ class Homeless(NamedTuple):
 
 
 class _FreeRoom:
-    """The free parts of damaged stretches, in the order of the log, from which placeholders take their room,
-    each from its begin."""
+    """The free parts of damaged stretches, in the order of the log. Placeholders take their room from the
+    begin of each part."""
 
     def __init__(self, placed: dict[Stretch, list[Place]]):
         self._lows: list[int] = []
@@ -33,7 +33,7 @@ class _FreeRoom:
                 self._add(at, place.at)
                 at = max(at, place.end)
             self._add(at, stretch.high - record.BLANK_BYTES if stretch.closes_file else stretch.high)
-        # Of each part itself or, once it is full, one towards the next with room
+        # For each part its own number or, once it is full, that of a later part towards the next with room
         self._following = list(range(len(self._lows) + 1))
         self._failed: tuple[int, int, int] | None = None
 
@@ -43,8 +43,7 @@ class _FreeRoom:
             self._highs.append(high)
 
     def _with_room(self, number: int) -> int:
-        """The first part from `number` on that is not full. Full ones are passed in one step by later
-        calls."""
+        """Return the first part from `number` on that is not full. Later calls skip full ones in one step."""
         passed = []
         while self._following[number] != number:
             passed.append(number)
@@ -54,7 +53,7 @@ class _FreeRoom:
         return number
 
     def take(self, size: int, after: int, before: int) -> tuple[int, int] | None:
-        """(log offset, bytes) of the first room for `size` bytes after `after` that ends at or before
+        """Return (log offset, bytes) of the first room for `size` bytes after `after` that ends at or before
         `before`; None without any."""
         if (
             self._failed is not None
@@ -78,12 +77,10 @@ class _FreeRoom:
         return None
 
 
-def put_where_free(homeless: list[Homeless], placed: dict[Stretch, list[Place]]) -> list[Place]:
-    """Place each message between those that neighbour it in its queue; returns those for which there is no
-    room.
+def put_where_free(unplaced: list[Unplaced], placed: dict[Stretch, list[Place]]) -> list[Place]:
+    """Place each message between its neighbours in its queue; return those for which there is no room.
 
-    `homeless` has of each message the log offsets that its record lay between, and is in order of numbers
-    within a queue.
+    `unplaced` is in order of numbers within a queue.
     """
     room = _FreeRoom(placed)
     stretches = sorted(placed)
@@ -93,10 +90,10 @@ def put_where_free(homeless: list[Homeless], placed: dict[Stretch, list[Place]])
         for place in places:
             own.setdefault((place.topic, place.queue_id), []).append(place)
     left = []
-    for key, group in itertools.groupby(homeless, key=lambda one: (one.place.topic, one.place.queue_id)):
+    for key, group in itertools.groupby(unplaced, key=lambda one: (one.place.topic, one.place.queue_id)):
         known = sorted(own.get(key, ()), key=lambda place: place.number)
-        # Of the known messages with larger numbers the first in the log, and the end of the last of those
-        # with smaller ones.
+        # The first known message, in the log, with a larger number, and the end of the last one with a
+        # smaller number.
         first_at = list(itertools.accumulate((place.at for place in reversed(known)), min))[::-1]
         reached, passed = -1, 0
         for wanted, after, before in group:

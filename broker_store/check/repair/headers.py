@@ -13,7 +13,7 @@ from broker_store.check.repair.actions import Action, Restore
 from broker_store.check.repair.pieces import Place
 from broker_store.check.rules import QUEUE_OFFSET
 from broker_store.check.walk import StoreCheck
-from broker_store.engine.log.record_room import ColumnRoom
+from broker_store.engine.log.row_buffer import ColumnBuffer
 from broker_store.formats import record
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 
@@ -23,8 +23,8 @@ Patches = list[tuple[int, bytes]]  # offset in the record or file, bytes
 
 
 class HeaderPlan:
-    """Plans the restoring of headers. `restored` are (topic, queue id, queue offset) that go into a record
-    again, `stretches` the damaged stretches of one record that is good with them."""
+    """Plans the repair of headers. `restored` are (topic, queue id, queue offset) that are written into a
+    record again, `stretches` the damaged stretches of one record that is good with them."""
 
     def __init__(self, check: StoreCheck):
         self._check, self._log = check, check.log
@@ -32,10 +32,10 @@ class HeaderPlan:
         self.stretches: set[Stretch] = set()
 
     def actions(self) -> Iterator[Action]:
-        """Restore what the unit says.
+        """Write into records what their units say.
 
-        A record that is not good, since its topic is no name, is restored where it is good then; else it is
-        bridged.
+        A record that is not good, because its topic is no valid name, is restored where that makes it good;
+        otherwise it is bridged.
         """
         done: set[int] = set()
         stretches = sorted(self._log.stretches)
@@ -71,8 +71,8 @@ class HeaderPlan:
             yield Restore(file.path, at, changed, what, [(at + offset, data) for offset, data in patches])
 
     def _is_unit_wrong(self, found: record.StoredMessage, place: Place, out_of_sequence: set[int]) -> bool:
-        """Whether a record is right as it is, so that a unit which leads to it and says `place` is wrong, or
-        both agree."""
+        """Return whether a record is right as it is, so that a unit which leads to it and says `place` is
+        wrong, or both agree."""
         stated = (found.topic, found.queue_id, found.queue_offset, found.is_queued)
         if stated == (place.topic, place.queue_id, place.number, True) or self._is_confirmed(found):
             return True
@@ -81,14 +81,14 @@ class HeaderPlan:
         return is_own_queue and place.at not in out_of_sequence
 
     def _is_confirmed(self, found: record.StoredMessage) -> bool:
-        """Whether the unit where the record says it belongs points to it."""
+        """Return whether the unit of the place that the record states points to it."""
         queue = self._check.queues.get((found.topic, found.queue_id))
         if queue is None or not queue.first <= found.queue_offset < queue.end or not found.is_queued:
             return False
         return int(queue.units(found.queue_offset, 1)["log_offset"][0]) == found.log_offset
 
     def _out_of_sequence(self) -> set[int]:
-        """Log offsets of records that do not state the number which follows that of the record before them in
+        """Return the log offsets of records that do not state the number after that of the previous record of
         their queue."""
         bases = {str(file.path): file.base for file in self._log.files}
         found = {gap.before for gap in self._check.units.gaps}
@@ -98,19 +98,19 @@ class HeaderPlan:
         return found
 
     def _is_good(self, file: StoreFile, place: Place, patches: Patches) -> bool:
-        """Whether the record at a place is a good one with these bytes in it, by the kernel that a check
-        walks the log with."""
+        """Return whether the record at a place is good with these bytes in it, by the kernel with which a
+        check walks the log."""
         with self._check.disk.open_reader(file.path) as reader:
             raw = bytearray(reader.read(place.at - file.base, place.size))
         for offset, data in patches:
             raw[offset : offset + len(data)] = data
-        room = ColumnRoom(1, place.size)  # of keys: each has a byte at least
+        room = ColumnBuffer(1, place.size)  # of keys: each has at least one byte
         room.begin(np.frombuffer(raw, dtype=np.uint8), place.at, place.size + record.BLANK_BYTES)
         room.step(place.size)
         return room.count == 1
 
     def _suspects(self) -> Iterator[Place]:
-        """Units whose number no record of their queue has."""
+        """Yield units whose number no record of their queue has."""
         for (topic, queue_id), first, end in self._spans():
             queue = self._check.queues.get((topic, queue_id))
             if queue is None or topic.startswith(LIGHT_QUEUE):
@@ -123,8 +123,8 @@ class HeaderPlan:
                     yield Place(offset, size, topic, queue_id, low + int(place))
 
     def _spans(self) -> list[tuple[tuple[str, int], int, int]]:
-        """(queue, first number, end) of the numbers that no record has: gaps, those after the last record,
-        and some before the first."""
+        """Return (queue, first number, end) of the numbers that no record has: gaps, those after the last
+        record, and some before the first."""
         spans = [((gap.topic, gap.queue_id), gap.first, gap.end) for gap in self._check.units.gaps]
         for key, queue in self._check.queues.items():
             spans.append((key, queue.first if queue.next is None else queue.next, queue.end))
@@ -135,8 +135,8 @@ class HeaderPlan:
 
 
 def _patches(found: record.StoredMessage, place: Place) -> Patches | None:
-    """What makes a record state its place in its queue; None when its topic is of another length, or a CRC of
-    the whole record shows that it states what it was stored with."""
+    """Return the patches by which a record states its place in its queue; None when its topic has another
+    length, or a CRC of the whole record shows that it states what was stored."""
     if record.has_record_crc(found.raw_properties):
         return None
     fixed = record.FIXED_IPV4.offset

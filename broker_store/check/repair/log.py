@@ -1,4 +1,4 @@
-"""The log: lengths of its files, bridges over its damaged parts, missing files, and the cut of its tail."""
+"""Repair of the log: lengths of files, bridges over damaged parts, missing files, and the cut of the tail."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 from broker_store.check.log import Stretch
 from broker_store.check.places import MAX_MISSING_FILES
-from broker_store.check.queue import UNITS_AT_ONCE, Gap, Queue
+from broker_store.check.queue import UNITS_PER_READ, Gap, Queue
 from broker_store.check.repair.actions import Action, Bridge, Create, Cut, SetLength, move_away, written_end
-from broker_store.check.repair.free_room import Homeless, put_where_free
+from broker_store.check.repair.free_room import Unplaced, put_where_free
 from broker_store.check.repair.pieces import Place, laid_out, least_size
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.disk.mapped_file import file_name
 
-MAX_MISSING = 1 << 20  # messages that get placeholders though no unit names them
+MAX_MISSING = 1 << 20  # messages without a unit that get placeholders
 _NEVER = 1 << 62
 
 
 class LogPlan:
-    """Plans what is done to the files of the log. What cannot be repaired is noted in `left`, a sentence
+    """Plans the actions on the files of the log. What cannot be repaired is noted in `left`, one sentence
     each."""
 
     def __init__(self, check: StoreCheck, left: list[str]):
@@ -29,13 +29,14 @@ class LogPlan:
         self._file_size = check.log.file_size
 
     def empty_log(self, begin: int) -> Iterator[Action]:
-        """Let a log without a record go on at `begin`.
+        """Continue a log without a record at `begin`.
 
-        The new file first: without any log file a start, and the next plan, would wait for the old ones.
+        The new file is made first: without any log file a start, and the next plan, would expect the old
+        ones.
         """
         path = self._check.log_directory / file_name(begin)
         what = (
-            f"No record is left: let the log go on at {begin:,}, behind all that was there, "
+            f"No record is left: let the log go on at {begin:,}, after all that was there, "
             f"with an empty file."
         )
         yield Create(path, None, 0, what, self._file_size, begin, 0, [])
@@ -43,7 +44,7 @@ class LogPlan:
             yield move_away(self._disk, file.path, "Move it out of the store: it holds no record.")
 
     def lengths(self) -> Iterator[Action]:
-        """Give files of another length the one that they should have."""
+        """Give files of a wrong length the right one."""
         for file in self._log.files:
             if file.actual != file.size:
                 more = max(0, file.actual - file.size)
@@ -55,7 +56,7 @@ class LogPlan:
                 yield SetLength(file.path, min(file.actual, file.size), more, what, file.size)
 
     def tail(self) -> Iterator[Action]:
-        """Cut what no record follows."""
+        """Cut the tail, after which no record follows."""
         for stretch in self._log.stretches:
             file = self._log.file_at(stretch.low)
             if stretch.is_tail and file is not None:
@@ -68,8 +69,8 @@ class LogPlan:
                 yield Cut(file.path, at, held, what)
 
     def bridges(self, restored: set[Stretch]) -> Iterator[Action]:
-        """Fill the damaged stretches that have records after them, but for those that are `restored` as they
-        were."""
+        """Fill the damaged stretches that have records after them, except those that `restored` makes
+        good."""
         stretches = [
             stretch for stretch in self._log.stretches if not stretch.is_tail and stretch not in restored
         ]
@@ -110,13 +111,13 @@ class LogPlan:
             here = [place for place in places if base <= place.at < end]
             pieces = laid_out(base, end, here, True)
             assert pieces is not None  # a blank has room in any file
-            what = f"Make the missing file again{_placeholders(here)}; the files behind it can be read then."
+            what = f"Make the missing file again{_placeholders(here)}; the files after it can be read then."
             path = self._check.log_directory / file_name(base)
             yield Create(path, None, 0, what, self._file_size, base, self._time_from(end), pieces)
 
     def _time_from(self, at: int) -> int:
-        """Store time of the first record at or after `at`: times never step back along a log, so that of what
-        follows is right."""
+        """Return the store time of the first record at or after `at`: times never step back along a log, so
+        it is right for what is written at `at`."""
         for file in self._log.files:
             if file.end > at:
                 found = self._log.record_from(max(at, file.base))
@@ -127,7 +128,7 @@ class LogPlan:
     # Which messages lay in a stretch --------------------------------------------------------------
 
     def _places(self, stretches: list[Stretch]) -> dict[Stretch, list[Place]]:
-        """The records that queues had in each stretch, in the order of the log."""
+        """Return the records that queues had in each stretch, in the order of the log."""
         placed: dict[Stretch, list[Place]] = {stretch: [] for stretch in stretches}
         if not stretches:
             return placed
@@ -139,31 +140,31 @@ class LogPlan:
         gaps: dict[tuple[str, int], list[Gap]] = {}
         for gap in self._check.units.gaps:
             gaps.setdefault((gap.topic, gap.queue_id), []).append(gap)
-        homeless: list[Homeless] = []
+        unplaced: list[Unplaced] = []
         for key, queue in queues.items():
             own = known.get(key, {})
             wanted = sorted(self._wanted(queue, own, gaps.get(key, [])))
-            homeless += _put_where_known(wanted, own, stretches, placed, key)
-        # Only when each unit has its record again is the room between them free.
-        if len(homeless) > MAX_MISSING:
+            unplaced += _put_where_known(wanted, own, stretches, placed, key)
+        # The room between them is known only when each unit has its record again.
+        if len(unplaced) > MAX_MISSING:
             self._left.append(
-                f"{len(homeless):,} messages are lost together with their units: start with "
+                f"{len(unplaced):,} messages are lost together with their units: start with "
                 f"--accept-damage to go on without them."
             )
-            homeless = []
-        for place in put_where_free(homeless, placed):
+            unplaced = []
+        for place in put_where_free(unplaced, placed):
             self._left.append(
                 f"Queue offset {place.number:,} of {place.topic}/{place.queue_id} is in no record, and "
                 f"there is no damaged stretch where it could have been: start with --accept-damage to let "
-                f"the queue begin behind it."
+                f"the queue begin after it."
             )
         for places in placed.values():
             places.sort()
         return placed
 
     def _wanted(self, queue: Queue, own: dict[int, Place], gaps: list[Gap]) -> list[tuple[int, int, int]]:
-        """(number, log offset after which its record lay, and before which) of each message that the queue
-        misses in the log. `own` are the places that its units name."""
+        """Return (number, log offset after which its record lay, and before which) of each message that the
+        queue lacks in the log. `own` are the places that its units name."""
         wanted: list[tuple[int, int, int]] = []
         for gap in gaps:
             if gap.end - gap.first > MAX_MISSING:
@@ -190,8 +191,8 @@ def _put_where_known(
     stretches: list[Stretch],
     placed: dict[Stretch, list[Place]],
     key: tuple[str, int],
-) -> Iterator[Homeless]:
-    """Put each wanted number at the place that its unit names; yields the others."""
+) -> Iterator[Unplaced]:
+    """Put each wanted number at the place that its unit names; yield the others."""
     lows = [stretch.low for stretch in stretches]
     ends = dict.fromkeys(stretches, -1)
     for number, after, before in wanted:
@@ -202,14 +203,14 @@ def _put_where_known(
                 placed[stretch].append(place)
                 ends[stretch] = place.end
                 continue
-        yield Homeless(Place(0, least_size(key[0]), *key, number), after, before)
+        yield Unplaced(Place(0, least_size(key[0]), *key, number), after, before)
 
 
 def _places_in(queue: Queue, stretches: list[Stretch]) -> Iterator[Place]:
-    """The places of the queue's units that point into one of the stretches."""
+    """Yield the places of the queue's units that point into one of the stretches."""
     lows = np.array([stretch.low for stretch in stretches], dtype=np.int64)
     highs = np.array([stretch.high for stretch in stretches], dtype=np.int64)
-    for first, count in queue.spans(queue.first, queue.end, UNITS_AT_ONCE):
+    for first, count in queue.spans(queue.first, queue.end, UNITS_PER_READ):
         units = queue.units(first, count)
         offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
         at = np.searchsorted(lows, offsets, side="right") - 1
@@ -224,7 +225,7 @@ def _places_in(queue: Queue, stretches: list[Stretch]) -> Iterator[Place]:
 
 
 def _placeholders(places: list[Place]) -> str:
-    """For a sentence: how many placeholders, and where when it is one."""
+    """Return words for a sentence: how many placeholders, and where if it is one."""
     if len(places) == 1:
         return (
             f": a placeholder takes the place of {places[0].topic}/{places[0].queue_id} at "

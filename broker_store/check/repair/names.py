@@ -1,4 +1,4 @@
-"""Files under wrong names, and files that are no part of a store."""
+"""Repair of wrong names, and removal of files that are no part of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from broker_store.check.walk import StoreCheck
 
 
 class NamePlan:
-    """Plans the right names of files, and names what other actions change as it is called now or then."""
+    """Plans the right names of files, and translates the paths of other actions between current and right
+    names."""
 
     def __init__(self, check: StoreCheck):
         self._root, self._disk, self._report = check.root, check.disk, check.report
@@ -27,7 +28,7 @@ class NamePlan:
             free = next((path for path, right in waiting.items() if right not in waiting), None)
             if free is not None:
                 chain = [(free, waiting.pop(free))]
-            else:  # each lies where another belongs
+            else:  # each has the name of another
                 first = path = next(iter(waiting))
                 chain = []
                 while path in waiting:
@@ -42,27 +43,27 @@ class NamePlan:
             yield Rename(chain[0][0], None, 0, f"{what}.", chain)
 
     def strays(self) -> Iterator[Move]:
-        """Move what does not belong into the store."""
+        """Move files that are no part of a store out of it."""
         for finding in self._report.findings:
             if finding.kind == "stray-file" or (finding.kind == "file-name" and finding.queue is None):
                 what = "Move it out of the store: it does not belong there."
                 yield move_away(self._disk, Path(finding.file), what)
 
     def after_moves(self, action: Action) -> Action:
-        """The same action once files have their right names. One that makes a file has the right name
-        already."""
+        """Return the same action once files have their right names. An action that makes a file has the right
+        name already."""
         if isinstance(action, Create):
             return action
         return replace(action, path=self._misplaced.moves.get(action.path, action.path))
 
     def now_at(self, right: Path) -> Path:
-        """The path that the file has now which belongs at `right`."""
+        """Return the current path of the file that belongs at `right`."""
         return next((path for path, place in self._misplaced.moves.items() if place == right), right)
 
     def names(self, directory: Path) -> list[str]:
-        """The names in a directory once files are in their right places."""
+        """Return the names in a directory once files are in their right places."""
         gone = {*self._misplaced.aside, *self._misplaced.moves}
-        # What is no directory is reported
+        # A path that is no directory is reported
         listed = self._disk.list_names(directory) if self._disk.is_directory(directory) else ()
         names = [name for name in listed if directory / name not in gone]
         return sorted(

@@ -1,4 +1,4 @@
-"""What is written into a damaged stretch of the log: placeholders, fillers and the blank of a file."""
+"""Pieces that are written into a damaged stretch of the log: placeholders, fillers, the blank of a file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker_store.messages import Message
 
 FILLER_TOPIC = "repaired"
 REASON = "the record that lay here was damaged"
-MIN_FILLER_BYTES = record.MIN_RECORD + 1  # of a record with a topic of one letter
-_FILLER_BYTES = 64 << 10  # of one record that fills a stretch
+MIN_FILLER_BYTES = record.MIN_RECORD + 1  # a record with a topic of one letter
+_FILLER_BYTES = 64 << 10  # at most so large is one filler record
 
 
 class Place(NamedTuple):
@@ -28,8 +28,7 @@ class Place(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What is written into a stretch: a placeholder, a filler (no `place`) or the blank that closes the
-    file."""
+    """One piece of a stretch: a placeholder, a filler (no `place`) or the blank that closes the file."""
 
     at: int
     size: int
@@ -38,12 +37,12 @@ class Piece(NamedTuple):
 
 
 def least_size(topic: str) -> int:
-    """Bytes of the smallest placeholder of a topic."""
+    """Return the size in bytes of the smallest placeholder of a topic."""
     return record.record_size(Message(topic, 0, b"", b""))
 
 
 def laid_out(low: int, high: int, places: list[Place], closes_file: bool) -> list[Piece] | None:
-    """Pieces that fill [low, high) without a hole; None when it is too short for any."""
+    """Return pieces that fill [low, high) without a hole; None when it is too short for any."""
     pieces: list[Piece] = []
     at = low
     end = high - record.BLANK_BYTES if closes_file else high
@@ -76,7 +75,7 @@ def _fillers(low: int, high: int) -> list[Piece]:
 
 
 def encode_piece(piece: Piece, store_ms: int) -> bytes:
-    """The bytes of a piece; a blank's are its head alone."""
+    """Return the bytes of a piece; of a blank only its head."""
     if piece.is_blank:
         return record.encode_blank(piece.size)
     if piece.place is None:
@@ -99,8 +98,9 @@ def encode_piece(piece: Piece, store_ms: int) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """Properties of exactly so many bytes: why the message is empty, cut or with spaces after it to fit."""
+    """Return properties of exactly `size` bytes: why the message is empty, cut or followed by spaces to
+    fit."""
     room = size - len(b"REPAIRED\x01\x02")
     if room > 0:
         return b"REPAIRED\x01" + REASON.encode()[:room].ljust(room) + b"\x02"
-    return b"-" * size  # readers pass over a piece that is no pair
+    return b"-" * size  # readers skip a piece that is no pair

@@ -1,4 +1,4 @@
-"""The plan of a repair: which actions, in which order, and what no repair brings back."""
+"""The plan of a repair: which actions, in which order, and what no repair can restore."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from broker_store.errors import MisuseError
 from broker_store.formats import checkpoint, record
 from broker_store.formats.checkpoint import Checkpoint
 
-# Findings that no reading of the whole log repairs
+# Findings that a start which reads the whole log does not repair
 _NOT_OF_A_START = ("config", "config-missing", "ends-missing", "offset-ahead")
 
 
 def make_plan(check: StoreCheck, sizes: WantedSizes | None = None) -> Plan:
-    """The plan for what a check found that ran to its end. `sizes` (a FileSizes or settings) are used where
-    no file shows them. MisuseError for a check that was stopped."""
+    """Return the plan for the findings of a check that ran to its end. `sizes` (a FileSizes or settings) are
+    used where no file shows them. Raises MisuseError for a check that was stopped."""
     if check.report.stopped:
         raise MisuseError("a check that was stopped knows too little for a plan")
     return _Planner(check, sizes).plan()
@@ -60,7 +60,8 @@ class _Planner:
     def plan(self) -> Plan:
         check, left = self._check, self._left
         if self._find_in_the_way() or self._lacks_the_log():
-            # The start at the end of a repair would be refused, after everything before it was changed.
+            # Otherwise the start at the end of a repair would be refused, after everything before it was
+            # changed.
             return self._plan_of([], check.log.end, losses_of(check))
         losses = losses_of(check)
         new_begin = self._begin_of_empty_log(losses)
@@ -121,8 +122,8 @@ class _Planner:
     # What stops a repair --------------------------------------------------------------------------
 
     def _find_in_the_way(self) -> bool:
-        """Note what is of another kind than a start needs, where only a person can say what belongs there;
-        whether there is any."""
+        """Note files of another kind than a start needs, where only a person can decide; return whether there
+        are any."""
         for finding in self._report.findings:
             if finding.kind != "unreadable":
                 continue
@@ -149,19 +150,19 @@ class _Planner:
         return bool(self._left)
 
     def _lacks_the_log(self) -> bool:
-        """Note that the log as a whole is not there, but that the store had one; whether that is so."""
+        """Note that the log as a whole is missing though the store had one; return whether that is so."""
         gone = next((finding for finding in self._report.findings if finding.kind == "log-missing"), None)
         if gone is not None:
             self._left.append(
                 f"{gone.what[:1].upper()}{gone.what[1:]}. Put the files of the log back, or mount "
                 f"their disk. Nothing can be made from the log until then;"
-                " to go on without it, with new offsets behind the old ones, start with --accept-damage."
+                " to go on without it, with new offsets after the old ones, start with --accept-damage."
             )
         return gone is not None
 
     def _begin_of_empty_log(self, losses: Losses) -> int | None:
-        """Where the log goes on when it holds no record of those that the queues had; None where it goes on
-        in the files that it has.
+        """Return where the log goes on when it holds no record of those that the queues had; None where it
+        goes on in the files that it has.
 
         A start does the same where the log is gone (`engine/start/empty_log.py`). A record whose number is
         larger than the count of records that have room before it counts as damaged, so the numbers that were
@@ -180,7 +181,7 @@ class _Planner:
     # Before and after -----------------------------------------------------------------------------
 
     def _distrust(self) -> Iterator[Action]:
-        """Let a start believe nothing of the store if the repair ends in the middle."""
+        """Make a start treat nothing of the store as synced if the repair ends in the middle."""
         abort = self._root / "abort"
         if not self._disk.exists(abort):
             what = (
@@ -189,8 +190,8 @@ class _Planner:
             )
             yield Mark(abort, None, 0, what)
         content, stamps = read_stamps(self._disk, self._root)
-        # All that is good counts as having been on the disk: a start that does not come as far stops instead
-        # of cutting, and a record with a NUL in its properties is not taken for torn.
+        # All good records count as synced: a start that does not reach their end stops instead of cutting,
+        # and a record with a NUL in its properties is not treated as torn.
         wanted = Checkpoint(self._check.log.last_ms)
         if stamps != wanted or content is None or len(content) != checkpoint.FILE_BYTES:
             what = (
@@ -200,14 +201,15 @@ class _Planner:
             yield WriteCheckpoint(self._root / CHECKPOINT, 0, len(content or b""), what, wanted)
 
     def _forget_times(self) -> Iterator[Move]:
-        """Before the log is another one. The next start reads all of it and notes them again."""
+        """Remove the notes of store times before the log is changed. The next start reads the whole log and
+        makes them again."""
         path = self._root / CONFIG / STORE_TIMES
         if self._disk.exists(path):
             what = "Take the note of where store times go back away: it is of the log as it was."
             yield move_away(self._disk, path, what)
 
     def _bounds(self, losses: Losses, log_end: int) -> Iterator[Bound]:
-        """Note numbers that were given and that nothing in the repaired store shows."""
+        """Note numbers that were given and that no file of the repaired store shows."""
         if losses.next_offsets:
             what = (
                 f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last "

@@ -1,5 +1,5 @@
-"""The files of timer messages: a timer log that a start would wrongly believe is moved away, and the wheel is
-made from what is left."""
+"""Repair of the files of timer messages: a timer log that is not sound is moved away, and the wheel is made
+from what is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_THE_WHEEL = ("timer-wheel", "timer-slot", "timer-slots", "timer-log")
 
 
 class TimerPlan:
-    """Plans what is done to timer log, wheel and timercheck."""
+    """Plans the actions on timer log, wheel and timercheck."""
 
     def __init__(self, check: StoreCheck):
         self._check, self._disk, self._report = check, check.disk, check.report
@@ -25,7 +25,7 @@ class TimerPlan:
         self._page = check.root / timer_check.PATH
 
     def is_own(self, finding: Finding) -> bool:
-        """Whether a finding is about the files of timer messages."""
+        """Return whether a finding is about the files of timer messages."""
         return finding.kind.startswith("timer-") or finding.file.startswith(
             (f"{self._log}/", str(self._wheel))
         )
@@ -46,15 +46,15 @@ class TimerPlan:
             yield from self._new_wheel(found)
 
     def _without_log(self) -> Iterator[Action]:
-        """Take timer log and wheel away. What waits stands in the queue too, and timercheck says what of it
-        was delivered."""
+        """Take timer log and wheel away. The queue also has the waiting messages, and timercheck states which
+        were delivered."""
         content = self._disk.read_file(self._page)
         if (
             content is not None
             and len(content) >= timer_check.FILE_BYTES
             and (page := timer_check.decode(content)).log_flushed == 0
         ):
-            # A start must see that the timer log falls short of it, to read the queue from its begin.
+            # A start must see that the timer log ends before it: then it reads the queue from its begin.
             what = (
                 "Let it say that there was a timer log, so that a start takes the messages from the "
                 "queue again."

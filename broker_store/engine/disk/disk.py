@@ -5,8 +5,8 @@
                       ├──► Writer        writes by position: the live page
                       └──► StoreLock     one process writes a store
 
-Everything the engine does to a disk goes through a `Disk` and what it makes. So tests can hand in another one
-that fails the n-th call or keeps only what was synced (docs/durability.md section 3).
+Every access of the engine to a disk goes through a `Disk` and the objects that it makes. So tests can pass a
+disk that fails the n-th call or keeps only what was synced (docs/durability.md section 3).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError, S
 
 
 class Usage(NamedTuple):
-    """Bytes of the file system that holds a path, as far as it is for everyone: what is kept back for root,
-    or by a quota, is not in `total`.
+    """Bytes of the file system that holds a path, as far as any user may use it: `total` does not count what
+    is reserved for root or by a quota.
 
     The ratio is that of df and of Apache's UtilAll.getDiskPartitionSpaceUsedPercent: used / (used +
     available).
@@ -85,7 +85,7 @@ class Disk:
             self.sync_directory(path.parent)
 
     def demand_directory(self, path: Path) -> None:
-        """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything
+        """Check that a path is a directory, a link to one, or absent. Raises DamagedStoreError for anything
         else."""
         try:
             is_directory = stat.S_ISDIR(os.stat(path).st_mode)
@@ -103,14 +103,14 @@ class Disk:
             raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
 
     def demand_file(self, path: Path) -> None:
-        """See that a regular file or nothing is there: to open a FIFO would wait for its other end. Raises
+        """Check that a path is a regular file or absent: to open a FIFO would wait for its other end. Raises
         DamagedStoreError, StoreError."""
         if os.path.lexists(path):
             self.size_of(path)
 
     def list_names(self, path: Path) -> list[str]:
-        """Return the names in a directory, sorted; nothing when there is no such directory. What is there and
-        is none is refused."""
+        """Return the names in a directory, sorted; none when there is no such directory. Another kind of file
+        in its place is refused."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
@@ -124,8 +124,8 @@ class Disk:
             raise store_error(error, "listing", path) from error
 
     def is_directory(self, path: Path) -> bool:
-        """Return whether a directory is there, and no link to one. Raises StoreError where that cannot be
-        seen."""
+        """Return whether a path is a directory and no link to one. Raises StoreError where that cannot be
+        read."""
         try:
             return stat.S_ISDIR(os.lstat(path).st_mode)
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -238,7 +238,7 @@ class Disk:
             raise store_error(error, f"writing {len(data)} bytes", path) from error
 
     def set_length(self, path: Path, length: int) -> None:
-        """Cut a file, or let it go on with zeros, and sync that."""
+        """Cut a file, or extend it with zeros, and sync it."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -250,8 +250,8 @@ class Disk:
             raise store_error(error, f"making it {length} bytes long", path) from error
 
     def append(self, path: Path, data: bytes, sync: bool = False) -> None:
-        """Add to the end of a file, which is made when it is not there. Without `sync` it is for what a power
-        cut may take."""
+        """Append to a file, which is created when it is absent. Without `sync` a power cut may take the
+        bytes."""
         try:
             descriptor = os.open(
                 path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
@@ -362,7 +362,7 @@ class Disk:
         """Return (path, bytes) of files below `directories` that were deleted while this process still maps
         them or has them open.
 
-        The system shows them in /proc; where it does not, there are none.
+        Linux shows them in /proc; a system that does not gives none.
         """
         held: dict[Path, int] = {}
         tops = tuple(f"{os.path.realpath(directory)}/" for directory in directories)
@@ -398,12 +398,12 @@ class Disk:
             held[Path(path)] = max(held.get(Path(path), 0), size)
 
     def pages_in_memory(self, path: Path) -> bytearray | None:
-        """Return a byte a page of the file: its lowest bit is 1 when the page is in memory now. None when the
-        system does not say.
+        """Return one byte for each page of the file: its lowest bit is 1 when the page is in memory now. None
+        when the system does not say.
 
-        A map of its own is asked, from which nothing is read. Of a file that this user neither owns nor may
-        write, Linux says that every page is in memory; then it says so of a page far after the file's end,
-        too, which cannot be.
+        The file is mapped separately for the question, and no byte of it is read. For a file that this user
+        neither owns nor may write, Linux reports every page as in memory. It then reports so of a page far
+        after the file's end too, which cannot be: that is how the case is detected.
         """
         size = self.size_of(path)
         pages = -(-size // PAGE)
@@ -435,9 +435,8 @@ class Disk:
     def spare_maps(self) -> int:
         """Return how many files of new queues this process may still map.
 
-        An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is kept: for the
-        log, the index, files of queues that are there, and the stacks of threads, without which the process
-        could not stop.
+        An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is reserved for the
+        log, the index, files of existing queues, and thread stacks, without which the process could not stop.
         """
         return max_maps() * 7 // 8 - mapped_files()
 
@@ -450,8 +449,8 @@ class Disk:
         return Usage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: Path) -> StoreLock:
-        """Take the lock of a store that no process has. Raises StoreLockedError, also where the lock's file
-        was removed under the process that has it."""
+        """Take the lock of a store. Raises StoreLockedError when another process has it, also where the
+        lock's file was removed under that process."""
         if (
             not self.exists(path)
             and self.exists(path.with_name("abort"))

@@ -33,8 +33,8 @@ class Reader:
         return b"".join(parts)
 
     def read_into(self, target: memoryview, offset: int) -> int:
-        """Fill `target`, with fewer bytes only at the end of the file; return how many. Large pieces in one
-        place spare the kernel making new pages for each."""
+        """Fill `target`, with fewer bytes only at the end of the file; return how many. Reading large pieces
+        into the same memory saves the system new pages for each."""
         done = 0
         try:
             while done < len(target):
@@ -56,8 +56,7 @@ class Reader:
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # A keeper of readers lets go of one while another thread may still read it: the last reference
-        # closes it.
+        # An owner may drop a reader that another thread still uses: the last reference closes it.
         self.close()
 
     def __enter__(self) -> Reader:
@@ -74,7 +73,7 @@ class Writer:
         self.path, self._descriptor = path, descriptor
 
     def write(self, offset: int, data: bytes) -> None:
-        """All of `data` at `offset`. Raises StoreError, DiskFullError."""
+        """Write all of `data` at `offset`. Raises StoreError, DiskFullError."""
         try:
             while data:
                 written = os.pwrite(self._descriptor, data, offset)

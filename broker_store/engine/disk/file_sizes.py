@@ -1,14 +1,13 @@
 """How long the files of a sequence should be, when some of them may have a wrong length.
 
-    the setting of who asks          is taken as it is
-    what the last start noted        is taken where more than half of the names agree: a file begins at a
+    a size that the caller gives     is used as it is
+    the size of the last start       is used where more than half of the names agree: a file begins at a
                                      multiple of the length; or half, and a file has it
     else the length of most files    of those that hold any byte, at least two
     else what most names agree with  of the lengths, and of the distances between names of neighbours
 
-A name may be wrong as well as a length, so one renamed file makes neither of the two void.
-All queues of a store have files of one length, so they are asked together: a queue with one file has no
-neighbour to compare.
+A name may be wrong as well as a length, so one renamed file invalidates neither. All queues of a store have
+files of one length, so they are evaluated together: a queue with one file has no neighbour to compare.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MIN_MAJORITY = 2  # one file alone may be the one that is wrong
 
 @dataclass(frozen=True, slots=True)
 class FileSizes:
-    """The sizes a store is made with, as the files show them; None where there is no file to see it from."""
+    """The sizes that a store is made with, as its files show them; None where there is no file."""
 
     mapped_file_size_commit_log: int | None = None
     mapped_file_size_consume_queue: int | None = None
@@ -41,11 +40,11 @@ class NamedFile(NamedTuple):
 def likely_size(
     sequences: Iterable[Sequence[NamedFile]], noted: int | None = None, unit: int = 1, least: int = 1
 ) -> int | None:
-    """The length that files of these sequences should have, in bytes, a multiple of `unit` and at least
-    `least`; None when nothing shows it.
+    """Return the length that files of these sequences should have, in bytes, a multiple of `unit` and at
+    least `least`; None when nothing shows it.
 
-    `sequences` are the files of a directory each, in the order of their names. `noted` is the length that the
-    last start used.
+    `sequences` are the files of one directory each, in the order of their names. `noted` is the length that
+    the last start used.
     """
     votes: Counter[int] = Counter()
     lengths: Counter[int] = Counter()

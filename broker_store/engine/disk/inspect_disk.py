@@ -1,4 +1,4 @@
-"""A disk on which nothing is changed: what a start would do is seen without doing it."""
+"""A disk that never changes: an inspection shows what a start would do without doing it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from broker_store.errors import StoreError
 
 
 class InspectRegion(Region):
-    """A private map: what is written to it stays in this process, and a file may change beneath what was not
-    written.
+    """A private map: what is written to it stays in this process. Pages that were not written show later
+    changes of the file.
 
     It lives as long as its disk, because mapping the file again would show the old bytes.
     """

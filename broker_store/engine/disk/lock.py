@@ -55,7 +55,7 @@ class StoreLock:
 
     @classmethod
     def is_held(cls, path: Path) -> bool:
-        """Return whether this process or another has the lock; it is asked about, not taken."""
+        """Return whether this process or another has the lock; it is queried, not taken."""
         if os.path.realpath(path) in cls._held:
             return True
         require_file(path)
@@ -72,10 +72,10 @@ class StoreLock:
             os.close(descriptor)
 
     def demand_in_place(self) -> None:
-        """See that the file still has its name, and make it again where it was removed. Raises
+        """Check that the file still has its name, and create it again where it was removed. Raises
         StoreLockedError when another process took the name meanwhile.
 
-        Nothing is done for a lock that was released: its file may be another process's by then.
+        After `release` nothing is done: the file may be another process's by then.
         """
         if self._descriptor < 0:
             return
@@ -109,8 +109,8 @@ class InspectLock(StoreLock):
 
 
 def holder_of_removed(path: Path) -> int | None:
-    """Return the process that has a file open which had this name and was removed; None without one, or where
-    that is not shown to this user."""
+    """Return the id of the process that still has a removed file open which had this name; None without one,
+    or where this user may not see it."""
     name = f"{os.path.realpath(path)} (deleted)"
     try:
         processes = os.listdir("/proc")

@@ -1,9 +1,9 @@
-"""Which addresses of this process are maps of store files, for the handler of SIGBUS
+"""The addresses of this process that are maps of store files, for the handler of SIGBUS
 (`kernels/map_fault.py`).
 
 A map whose file can no longer be read or written ends the process: one sentence on stderr with file and
 offset, exit code 70 (docs/decisions/0038-an-unusable-map-stops-the-process.md). `engine/disk/system.py`
-enters each map when it is made and takes it out before it ends. The first map of a process installs the
+enters each map when it is made and removes it before it ends. The first map of a process installs the
 handler, so every process that maps a store has it.
 """
 
@@ -42,7 +42,7 @@ class _Sigaction(ctypes.Structure):
 
 
 class MapTable:
-    """The rows of the handler's table; any thread. One a process: `MAPS`."""
+    """The rows of the handler's table; any thread. One instance per process: `MAPS`."""
 
     def __init__(self) -> None:
         self._words = map_fault.TABLE.view("int64")
@@ -53,7 +53,7 @@ class MapTable:
         self._is_installed = False
 
     def enter(self, path: Path, address: int, size: int) -> None:
-        """[address, address + size) is a map of `path` from now on."""
+        """Note that [address, address + size) is a map of `path`."""
         with self._lock:
             if not self._is_installed:
                 self._install()
@@ -63,7 +63,8 @@ class MapTable:
                 row = int(self._words[0])
                 self._words[0] += 1
             else:
-                # The limit of maps was raised: a fault in this one ends the process by the signal itself
+                # No row is free, as the limit of maps was raised: a fault in this map ends the process by the
+                # signal
                 return
             self._rows[address] = row
             text = _BEFORE + os.fsencode(path)[-_MAX_PATH_BYTES:] + _AT
@@ -74,7 +75,7 @@ class MapTable:
             self._words[(at + map_fault.END_AT) // 8] = address + size
 
     def take_out(self, address: int) -> None:
-        """The map that begins at `address` is about to end."""
+        """Remove the map that begins at `address`, which is about to end."""
         with self._lock:
             row = self._rows.pop(address, None)
             if row is not None:
@@ -87,7 +88,8 @@ class MapTable:
         return len(self._rows)
 
     def _install(self) -> None:
-        """Handle SIGBUS. What handled it before (faulthandler, or nothing) gets what is of no map of ours."""
+        """Install the handler of SIGBUS. Faults outside our maps go to the previous handler (faulthandler, or
+        none)."""
         ctypes.memmove(self._address + map_fault.AFTER_AT, _AFTER, len(_AFTER))
         self._words[map_fault.AFTER_LENGTH_AT // 8] = len(_AFTER)
         action = _Sigaction(handler=map_fault.handler.address, flags=_SA_SIGINFO | _SA_ONSTACK)

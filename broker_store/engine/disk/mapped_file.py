@@ -1,4 +1,4 @@
-"""One file of a sequence: its length is fixed, its blocks come in strides, its bytes reach the disk by
+"""One file of a sequence. Its length is fixed, blocks are allocated in strides, bytes reach the disk by
 `sync`.
 
     0 ......... flushed ......... wrote ......... allocated ......... size
@@ -63,13 +63,14 @@ class MappedFile:
 
     @property
     def residency(self) -> Residency:
-        """What is known about the map's pages; it goes with the map."""
+        """What is known about the map's pages; dropped with the map."""
         if self._residency is None:
             self._residency = Residency(self.map())
         return self._residency
 
     def map(self, writable: bool = True) -> Region:
-        """Raises StoreError; DamagedStoreError for a file that became shorter."""
+        """Return the map, made when there is none. Raises StoreError; DamagedStoreError for a file that
+        became shorter."""
         if self.region is None:
             self.region = self.disk.open_region(self.path, writable).at_least(self.size)
         return self.region
@@ -85,15 +86,15 @@ class MappedFile:
             self.release_map().close()
 
     def allocate(self, to: int) -> None:
-        """Blocks up to `to`. Raises DiskFullError, and then nothing has changed that counts."""
+        """Allocate blocks up to `to`. Raises DiskFullError; the file's state is then unchanged."""
         to = min(to, self.size)
         if to > self.allocated:
             self.map().allocate(self.allocated, to - self.allocated)
             self.allocated = to
 
     def sync(self, to: int, through_end: bool = False) -> bool:
-        """Bring [flushed, to) to the disk, or all from there on; False when there was nothing. Raises
-        SyncError."""
+        """Sync [flushed, to), or everything from `flushed` on with `through_end`; return False when there was
+        nothing. Raises SyncError."""
         if to <= self.flushed and not through_end:
             return False
         self.map().sync(self.flushed, (self.size if through_end else to) - self.flushed)
@@ -104,19 +105,20 @@ class MappedFile:
 class Hole(NamedTuple):
     """Where a sequence is interrupted: a file is missing or has length 0, and files follow."""
 
-    files: list[Path]  # from there on, ascending
+    files: list[Path]  # after the hole, ascending
     error: DamagedStoreError
 
 
 def load_sequence(
     disk: Disk, directory: Path, size: int, setting: str, delete: bool = True
 ) -> list[MappedFile]:
-    """The files of a directory, ascending, not mapped; wrote, flushed and allocated stand at the file's end.
+    """Return the files of a directory, ascending, not mapped; wrote, flushed and allocated are set to the
+    file's size.
 
-    Last files of length 0 are deleted, as Apache does with one (they were made ahead and never used). A hole,
+    Last files of length 0 are deleted, as Apache does with one: they were made ahead and never used. A hole,
     another length and a name that is no offset are refused: DamagedStoreError with what to do. `setting`
-    names what `size` comes from. Directories are passed over, as Apache does, but for one in the place of a
-    file: that file could not be made.
+    names the setting of `size`. Directories are skipped, as Apache does, except one in the place of a file:
+    that file could not be made.
     """
     files, hole = load_up_to_hole(disk, directory, size, setting, delete)
     if hole is not None:
@@ -130,8 +132,8 @@ QUEUE_SIZE = "mappedFileSizeConsumeQueue"
 def load_up_to_hole(
     disk: Disk, directory: Path, size: int, setting: str, delete: bool = True, leave_out: Container[Path] = ()
 ) -> tuple[list[MappedFile], Hole | None]:
-    """As `load_sequence`, but of an interrupted sequence the files before the hole, and the hole. For what
-    the log can make.
+    """Return what `load_sequence` does; of an interrupted sequence the files before the hole, and the hole.
+    For files that can be built from the log.
 
     Files of `leave_out` count as gone.
     """
@@ -196,6 +198,6 @@ def load_up_to_hole(
 
 
 def is_expired_name(name: str, minimum: int, names: Container[str]) -> bool:
-    """Whether a file lies below `minimum`, where the sequence is known to begin and a file of `names`
+    """Return whether a file lies below `minimum`, where the sequence is known to begin and a file of `names`
     does."""
     return is_file_name(name) and int(name) < minimum and file_name(minimum) in names

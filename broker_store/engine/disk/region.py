@@ -35,7 +35,8 @@ from broker_store.errors import DamagedStoreError, SyncError
 
 
 class Region:
-    """A mapped file. `address` is valid until `close`: a caller that computes with it keeps the region."""
+    """A mapped file. `address` is valid until `close`: a caller that uses the address keeps a reference to
+    the region."""
 
     def __init__(
         self, path: Path, address: int, size: int, writable: bool, inode: tuple[int, int] | None = None
@@ -61,7 +62,7 @@ class Region:
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return a view of the bytes; it must be gone before `close`."""
+        """Return a view of the bytes; it must be released before `close`."""
         length = self.size - offset if length is None else length
         if offset < 0 or length < 0 or offset + length > self.size:
             raise IndexError(f"{self.path}: [{offset}, {offset + length}) is not in {self.size} bytes")
@@ -73,7 +74,7 @@ class Region:
         return ctypes.string_at(self.address + offset, length)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write bytes, where that is rare (headers, blanks of recovery); kernels write by address."""
+        """Write bytes. For rare writes (headers, blanks of recovery); kernels write by address."""
         if offset < 0 or offset + len(data) > self.size:
             raise IndexError(f"{self.path}: [{offset}, {offset + len(data)}) is not in {self.size} bytes")
         ctypes.memmove(self.address + offset, data, len(data))
@@ -87,8 +88,8 @@ class Region:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if os.fstat(descriptor).st_size < self.size:
-                    # Another process made it shorter. Blocks at its end would make it long again, with zeros
-                    # for what was lost.
+                    # Another process made it shorter. Allocating blocks would extend it again, with zeros for
+                    # what was lost.
                     self.read(self.size - 1, 1)  # stops the process, as a write to the lost part would
                 os.posix_fallocate(descriptor, offset, length)
             finally:
@@ -97,25 +98,25 @@ class Region:
             raise store_error(error, f"allocating {length} bytes at {offset}", self.path) from error
 
     def ask_pages(self, offset: int, length: int, answers: int) -> bool:
-        """Write a byte a page to the address `answers`, from the page that begins at `offset`: its lowest bit
-        is 1 when the page is in memory now.
+        """Store one byte for each page at address `answers`, from the page of `offset` on: its lowest
+        bit is 1 when the page is in memory now.
 
         Cut at the region's end. Return False when the system does not say.
         """
         return LIBC.mincore(self.address + offset, min(length, self.size - offset), answers) == 0
 
     def populate(self, offset: int, length: int) -> None:
-        """Touch pages ahead of the writer, best effort: without the call a write is only slower."""
+        """Touch pages ahead of the writer. A failure is ignored: the writer is only slower then."""
         start = offset // PAGE * PAGE
         end = min(self.size, offset + length)
         if end > start:
             LIBC.madvise(self.address + start, end - start, MADV_POPULATE_WRITE)
 
     def fault_singly(self) -> None:
-        """Let a fault bring one page, not up to megabytes around it in one large folio, best effort.
+        """Make a page fault bring one page, not a large folio of up to megabytes. A failure is ignored.
 
-        The system keeps dirt by folio: a sync of a group of messages would write the megabytes again, zeros
-        mostly, and would make every page of them fault at its next write.
+        The system tracks dirty memory by folio: with large ones a sync of a group of messages would write
+        megabytes again, mostly zeros, and every page of them would fault at its next write.
         """
         LIBC.madvise(self.address, self.size, MADV_RANDOM)
 
@@ -132,10 +133,10 @@ class Region:
             )
 
     def demand_in_place(self) -> None:
-        """See that the mapped file still has its name and its length. Raises SyncError.
+        """Check that the mapped file still has its name and its length. Raises SyncError.
 
-        A map of a file that was removed takes writes, and its sync reports success, as does that of pages
-        after a shortened end.
+        Without the check a removed file still takes writes and its sync reports success; so do pages after a
+        shortened end.
         """
         try:
             found = os.lstat(self.path)
@@ -152,11 +153,11 @@ class Region:
         if found.st_size < self.size:
             raise SyncError(
                 f"{self.path}: the file has {found.st_size:,} bytes, and {self.size:,} when the "
-                f"store mapped it: what was written behind them is not on the disk"
+                f"store mapped it: what was written after them is not on the disk"
             )
 
     def punch(self, offset: int) -> None:
-        """Make everything from `offset` to the end zero, and give its blocks back."""
+        """Zero everything from `offset` to the end, and free its blocks."""
         start = -(-offset // PAGE) * PAGE
         first_part = min(start, self.size) - offset
         if first_part > 0:

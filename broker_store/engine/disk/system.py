@@ -1,7 +1,7 @@
-"""What the seam takes from the operating system: libc by ctypes, modes, and errors as the store names them.
+"""What the disk seam uses of the operating system: libc by ctypes, file modes, and errors of the store.
 
-Files are mapped through libc, not `mmap`: Python's keeps a descriptor per map and its `flush` and `madvise`
-hold the interpreter lock for the whole call, here ctypes lets go of it.
+Files are mapped through libc, not Python's `mmap`, which keeps a descriptor per map and holds the interpreter
+lock during `flush` and `madvise`; ctypes releases it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MS_SYNC = 4
 MADV_RANDOM = 1
 MADV_POPULATE_WRITE = 23
 PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
-# bytes: while the kernel answers for their pages, some 0.1 ms, nothing else gets that core
-_ASKED_AT_ONCE = 4 << 20
-BEYOND_END = 4 << 20  # of a file: further than the largest piece of memory that holds its last page
+# bytes: while Linux answers for their pages, about 0.1 ms, no other thread gets that core
+_MAX_ASKED_BYTES = 4 << 20
+BEYOND_END = 4 << 20  # bytes after a file's end: further than the largest folio that holds its last page
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 DELETED = b" (deleted)"
@@ -105,9 +105,9 @@ def unmap(address: int, size: int) -> None:
 
 def ask_pages_at(address: int, length: int, answers: int) -> bool:
     """Run mincore over a mapped range, in pieces; return False when the system does not say."""
-    for offset in range(0, length, _ASKED_AT_ONCE):
+    for offset in range(0, length, _MAX_ASKED_BYTES):
         if (
-            LIBC.mincore(address + offset, min(_ASKED_AT_ONCE, length - offset), answers + offset // PAGE)
+            LIBC.mincore(address + offset, min(_MAX_ASKED_BYTES, length - offset), answers + offset // PAGE)
             != 0
         ):
             return False
@@ -116,7 +116,7 @@ def ask_pages_at(address: int, length: int, answers: int) -> bool:
 
 
 def require_file(path: Path) -> None:
-    """Refuse what is there and is no regular file: to open a FIFO would wait for its other end."""
+    """Raise for a path that exists and is no regular file: to open a FIFO would wait for its other end."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def require_file(path: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`: the system may take less than it was given."""
+    """Write all of `data`: one call may write less than it was given."""
     written = 0
     while written < len(data):
         written += os.write(descriptor, data[written:])

@@ -16,19 +16,19 @@ from broker_store.kernels import context as c
 
 
 def local_time_name(now_ms: int) -> str:
-    """yyyyMMddHHmmssSSS in the host's zone, as Apache names index files."""
+    """Return yyyyMMddHHmmssSSS in the host's time zone, as Apache names index files."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms / 1000)) + f"{now_ms % 1000:03d}"
 
 
 class IndexFile:
-    """One file. Each kernel call that adds entries ends by writing the header, so the map always has the
-    present one."""
+    """One file. Each kernel call that adds entries writes the header last, so the map always has the current
+    one."""
 
     def __init__(self, disk: Disk, path: Path, geometry: IndexGeometry, region: Region | None):
         self.disk, self.path, self.geometry, self.region = disk, path, geometry, region
         self.allocated_entries = geometry.entries
         self.synced = False
-        self.entered_in: Words | None = None  # the words of a lookup that know where it is mapped
+        self.entered_in: Words | None = None  # the words of a lookup that hold the address of its map
         self._residency: Residency | None = None
         self._reader: Reader | None = None
 
@@ -52,15 +52,15 @@ class IndexFile:
 
     @property
     def residency(self) -> Residency:
-        """What is known about the map's pages; it goes with the map."""
+        """What is known about the map's pages; dropped with the map."""
         if self._residency is None:
             self._residency = Residency(self.map())
         return self._residency
 
     @property
     def reader(self) -> Reader:
-        """Reader for another thread, in which the file may be gone before it is read: the last that holds the
-        reader closes it.
+        """A reader for another thread. The file may be deleted before it is read: the last reference closes
+        the reader.
 
         The open does not wait for the disk, since a mapped file's name is in memory.
         """
@@ -74,11 +74,11 @@ class IndexFile:
 
     @property
     def bounded_count(self) -> int:
-        """The header's count, which after a crash may be any number, kept within the file."""
+        """The header's count, limited to the file: after a crash it may be any number."""
         return min(max(self.header().count, FIRST_ENTRY), self.geometry.entries)
 
     def give_entries(self, to: int) -> None:
-        """Give blocks to entry numbers below `to`. Raises DiskFullError."""
+        """Allocate blocks for entry numbers below `to`. Raises DiskFullError."""
         to = min(to, self.geometry.entries)
         if to > self.allocated_entries:
             start = self.geometry.entry_at(self.allocated_entries)

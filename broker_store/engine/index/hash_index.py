@@ -1,4 +1,4 @@
-"""The index: from a topic's key to log offsets, in files of slots and entries that fill up one after another.
+"""The index: from a topic's key to log offsets, in files of slots and entries that are filled in turn.
 
     bytes of a file    0         40            40 + 4 * slots                       the end
                        | header  | slots       | entry 0 | 1 | 2 | ... count ...... entries |
@@ -9,11 +9,11 @@
     files              [ full ][ full ][ current: the kernel fills it ][ spare ]
                                                  |<------- KEY_ROOM: entries with blocks ------>|
 
-A file is named by the time of its making. Queries walk all files, newest first (docs/spec/store-format.md
-section 5). They read through the maps on the loop (`kernels/lookup.py`) while each page that is touched is
-known to be in memory, else as a whole by position in another thread (`walk.py`). Pages are asked about in
-blocks: of a file of 420 MB some pages are always missing, those not written yet among them, and to ask about
-all of them takes 5.6 ms; a block of 64 takes 6 µs.
+A file is named by its creation time. Queries walk all files, newest first (docs/spec/store-format.md section
+5). They read through the maps on the loop (`kernels/lookup.py`) while each page that is touched is known to
+be in memory, else as a whole by position in another thread (`walk.py`). Residency is asked in blocks of 64
+pages, which takes 6 µs: for all pages of a file of 420 MB it takes 5.6 ms, and some of them are always
+missing, such as those not written yet.
 
 Room for the keys of a message is reserved before the message is appended: KEY_ROOM counts entries with blocks
 in the file being filled and in the spares after it. So dispatch of what is in the log never lacks room.
@@ -37,12 +37,12 @@ from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, IndexGeometry, I
 from broker_store.kernels import context as c
 
 ENTRY_STRIDE = 16 << 20  # bytes of entries that get blocks at a time
-_MOST_FOUND = 4096  # log offsets of one lookup
-_WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
+_MAX_FOUND = 4096  # log offsets of one lookup
+_MIN_ENTRIES_FOR_SPARE = 100_000  # a smaller file is made when it is needed
 
 
 class HashIndex:
-    """All index files. Loop thread only, but for `prepare` (preallocator) and `sync` (flusher)."""
+    """All index files. Loop thread only, except `prepare` (preallocator) and `sync` (flusher)."""
 
     def __init__(
         self,
@@ -63,21 +63,22 @@ class HashIndex:
         self.files: list[IndexFile] = []
         # Files made ahead. Added and taken under `_guard`, by the preallocator and the loop
         self.spares: list[IndexFile] = []
-        # Guards the making of files and the giving of blocks: the preallocator does both ahead of the loop.
+        # Guards the creation of files and the allocation of blocks: the preallocator does both ahead of the
+        # loop.
         self._guard = threading.Lock()
         # The file that the kernel fills. Written by the loop under `_guard`; the preallocator reads it there
         self.current: IndexFile | None = None
-        # Words for the kernels of a lookup: room for offsets, and by file where its map and the bytes about
-        # its pages are. Loop thread only
+        # Words for the kernels of a lookup: memory for offsets, and by file the addresses of its map and of
+        # its residency bytes. Loop thread only
         self._found, self._maps, self._known, self._lookup = (
-            Words(_MOST_FOUND),
+            Words(_MAX_FOUND),
             Words(16),
             Words(16),
             Words(c.K_WORDS),
         )
         self._lookup[c.K_FILE_COUNT] = -1
         self._lookup[c.K_SLOTS], self._lookup[c.K_ENTRIES] = geometry.slots, geometry.entries
-        self._lookup[c.K_FOUND], self._lookup[c.K_FOUND_ROOM] = self._found.address, _MOST_FOUND
+        self._lookup[c.K_FOUND], self._lookup[c.K_FOUND_ROOM] = self._found.address, _MAX_FOUND
         # True if a file's name may not be on the disk. The loop sets it when a file comes into use; the
         # flusher clears it before it syncs the directory, so that a later file sets it again. No lock
         self._new_names = False
@@ -85,12 +86,12 @@ class HashIndex:
     # Opening --------------------------------------------------------------------------------------
 
     def load(self, take_away: Callable[[Path, int], bool] = lambda path, length: False) -> None:
-        """Find the files. Another name or length is refused: DamagedStoreError; a file of length 0 was made
+        """List the files. Raises DamagedStoreError for a wrong name or length; a file of length 0 was made
         and never used, and is removed.
 
-        Directories are passed over, but for one in the place of a file: a file of that name could not be
-        made. `take_away(path, length)` may take a file of another length out of the directory; it returns
-        whether it did.
+        Directories are skipped, except one in the place of a file: a file of that name could not be made.
+        `take_away(path, length)` may take a file of another length out of the directory; it returns whether
+        it did.
         """
         self.files = []
         self._lookup[c.K_FILE_COUNT] = -1
@@ -122,7 +123,7 @@ class HashIndex:
             self.files.append(IndexFile(self.disk, path, self.geometry, None))
 
     def start_writing(self) -> None:
-        """Fill the last file, if there is one; the first dispatch makes one otherwise."""
+        """Continue in the last file, if there is one; the first dispatch makes one otherwise."""
         if self.files:
             self._enter(self.files[-1], self.files[-1].header())
         self.refresh_room()
@@ -143,8 +144,8 @@ class HashIndex:
 
     def _create(self, stamp: IndexHeader) -> IndexFile:
         self.disk.make_directory(self.directory)
-        # Names must ascend, though two files of a millisecond, a clock put back and the end of summer time
-        # say otherwise.
+        # Names must ascend, also for two files of one millisecond, a clock that was set back and the end of
+        # summer time.
         newest = max((int(file.name) for file in (*self.files, *self.spares)), default=0)
         path = (
             self.directory
@@ -173,7 +174,7 @@ class HashIndex:
         view[c.KEY_ROOM] = room
 
     def give_room(self, keys: int) -> None:
-        """Give blocks to entries for `keys` more keys, those queued included. Raises DiskFullError."""
+        """Allocate entries for `keys` more keys, including those queued. Raises DiskFullError."""
         with self._guard:
             self._give_room(keys)
 
@@ -201,8 +202,7 @@ class HashIndex:
         self.spares.append(self._create(IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)))
 
     def next_file(self) -> None:
-        """Do what the dispatch kernel stopped for: it found no file, or the current one full, or without
-        blocks."""
+        """Handle a stop of the dispatch kernel: no file, or the current one is full or lacks blocks."""
         with self._guard:
             self._next_file()
 
@@ -215,7 +215,7 @@ class HashIndex:
             return
         stamp = IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)
         if self.current is not None:
-            # From the file: the context's end offset says only where dispatch goes on after a start.
+            # Read from the file: after a start the context's end offset is only where dispatch goes on.
             full = self.current.header()
             stamp = IndexHeader(
                 full.end_timestamp, full.end_timestamp, full.end_offset, full.end_offset, 0, FIRST_ENTRY
@@ -246,14 +246,14 @@ class HashIndex:
             if (
                 not self.spares
                 and count > self.geometry.entries * 9 // 10
-                and self.geometry.entries > _WORTH_A_SPARE
+                and self.geometry.entries > _MIN_ENTRIES_FOR_SPARE
             ):
                 self._add_spare()
                 return True
             return False
 
     def adopt_prepared(self) -> None:
-        """Let the kernel use the blocks that the preallocator gave. Loop thread."""
+        """Let the kernel use the blocks that the preallocator allocated. Loop thread."""
         if (
             self.current is not None
             and self._context.view[c.INDEX_ALLOCATED] != self.current.allocated_entries
@@ -272,11 +272,11 @@ class HashIndex:
 
     @property
     def lookup_address(self) -> int:
-        """Address of the K_* words; `enter_files` brings them up to date when a lookup says so."""
+        """The address of the K_* words; `enter_files` updates them when a lookup stops for it."""
         return self._lookup.address
 
     def enter_files(self) -> None:
-        """Map all files and let the kernels that look keys up know where they are. Raises StoreError."""
+        """Map all files and publish their addresses for the lookup kernels. Raises StoreError."""
         if len(self.files) > len(self._maps.array):
             self._maps, self._known = Words(2 * len(self.files)), Words(2 * len(self.files))
         for number, file in enumerate(reversed(self.files)):
@@ -287,12 +287,11 @@ class HashIndex:
         self._lookup[c.K_FILE_COUNT] = len(self.files)
 
     def ask_pages(self, entered: int, place: int, size: int, round_number: int) -> bool:
-        """Ask about pages of the file that is number `entered` in K_FILES; return whether they are in
-        memory."""
+        """Ask about pages of the file with number `entered` in K_FILES; return whether they are in memory."""
         return self.files[-1 - entered].residency.ask(place, size, round_number)
 
     def walk(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> IndexWalk:
-        """Return a lookup by position, to be run in any thread, of at most `most` entries. Raises
+        """Return a lookup by position of at most `most` entries, which any thread may run. Raises
         StoreError."""
         return IndexWalk(
             [(file, file.reader) for file in reversed(self.files)], topic, key, most, begin_ms, end_ms
@@ -302,7 +301,7 @@ class HashIndex:
         return self.files[-1].header() if self.files else None
 
     def newest_used(self) -> IndexHeader | None:
-        """Return what `newest` returns after `drop_unused`."""
+        """Return what `newest` will return after `drop_unused`."""
         headers = [file.header() for file in self.files]
         return next(
             (header for header in reversed(headers) if header.count > FIRST_ENTRY),
@@ -310,11 +309,12 @@ class HashIndex:
         )
 
     def facts(self) -> list[IndexFileFacts]:
-        """All files, oldest first."""
+        """Return the facts of all files, oldest first."""
         return [self._facts_of(file) for file in self.files]
 
     def newest_facts(self) -> IndexFileFacts | None:
-        """Return the facts of the newest file alone, however many there are; None without any."""
+        """Return the facts of the newest file only, which costs the same for any number of files; None
+        without a file."""
         return self._facts_of(self.files[-1]) if self.files else None
 
     def _facts_of(self, file: IndexFile) -> IndexFileFacts:
@@ -336,7 +336,7 @@ class HashIndex:
     # After a crash --------------------------------------------------------------------------------
 
     def drop_unused(self) -> int:
-        """Remove last files that never held an entry (a spare that a crash left), but not the only one;
+        """Remove last files that never held an entry (spares that a crash left), but never the only file;
         return how many."""
         dropped = 0
         while len(self.files) > 1 and self.files[-1].header().count <= FIRST_ENTRY:
@@ -349,14 +349,13 @@ class HashIndex:
         return dropped
 
     def leave_unsynced(self) -> None:
-        """Count no name of a file as synced, after a crash."""
+        """After a crash, count no name of a file as synced."""
         self._new_names = bool(self.files)
 
     # Syncing and cleaning -------------------------------------------------------------------------
 
     def sync(self, only_full: bool = False) -> None:
-        """Bring every file that is not known to be synced to the disk, or those that are full. Raises
-        SyncError."""
+        """Sync every file that is not known to be synced, or only full ones. Raises SyncError."""
         for file in list(self.files):
             is_full = file is not self.current
             if not file.synced and (is_full or not only_full):
@@ -365,7 +364,7 @@ class HashIndex:
                 except StoreError:
                     if file in self.files:
                         raise
-                    continue  # the loop took it away meanwhile
+                    continue  # the loop has removed it meanwhile
                 file.synced = is_full
         if self._new_names:
             self._new_names = False
@@ -384,9 +383,8 @@ class HashIndex:
         return self.files.pop(0)
 
     def take_over(self, fresh: HashIndex) -> None:
-        """Go on with the files of `fresh`, which now lie in our directory. Loop thread."""
-        # Ours are in another directory now, spares too: by their paths a file of `fresh` of the same name
-        # would be found.
+        """Replace the files with those of `fresh`, which now lie in this directory. Loop thread."""
+        # The old files, spares too, lie in another directory now: their paths would lead to files of `fresh`.
         for file in (*self.files, *self.spares):
             file.unmap()
         self.files, self.current, self.spares = fresh.files, fresh.current, []
@@ -403,10 +401,10 @@ class HashIndex:
         self.refresh_room()
 
     def close(self) -> None:
-        """Unmap; a spare that never held an entry goes away."""
+        """Unmap all files, and delete a spare that never held an entry."""
         for spare in self.spares:
             spare.unmap()
-            with contextlib.suppress(StoreError):  # left after it is an empty index file, which does no harm
+            with contextlib.suppress(StoreError):  # an empty index file is left then, which does no harm
                 self.disk.unlink(spare.path, missing_ok=True)
         self.spares = []
         for file in self.files:

@@ -1,4 +1,4 @@
-"""Places in the index: after which entry those of the records below a log offset end.
+"""Places in the index: the entry after those of the records below a log offset.
 
     file number      0                    1                    2
     entries          1 2 3 ... full     | 1 2 3 ... full     | 1 2 3 . 0 0 0 0
@@ -21,8 +21,8 @@ from broker_store.kernels.index import entries_below
 
 
 class IndexPlace(NamedTuple):
-    """Where entries go on: the number of the file in `HashIndex.files`, that of its next entry, and the last
-    one's log offset (-1: none)."""
+    """Where entries continue: the number of the file in `HashIndex.files`, the number of its next entry, and
+    the log offset of the last entry (-1: none)."""
 
     file: int
     entry: int
@@ -40,8 +40,8 @@ class PassedEntries(NamedTuple):
 
 
 def place_of(files: list[IndexFile], log_offset: int) -> IndexPlace:
-    """Return the place after the entries of records below `log_offset`: those that are in order up to the
-    first that steps back."""
+    """Return the place after the entries of records below `log_offset`: the leading entries that are in
+    order, up to the first that steps back."""
     for number in reversed(range(len(files))):
         entry, last = entries_in_order(files[number], log_offset)
         if entry > FIRST_ENTRY or number == 0:
@@ -52,13 +52,13 @@ def place_of(files: list[IndexFile], log_offset: int) -> IndexPlace:
 def whole_place_of(
     files: list[IndexFile], log_offset: int, log_minimum: int, begins_record: Callable[[int], bool]
 ) -> IndexPlace:
-    """Return the place of `place_of`, but before the entries of the last record there that begins whole, if
-    the log has it: damage may have taken some.
+    """Return the place of `place_of`, moved before the entries of its last whole record, if the log has that
+    record: damage may have taken some of its entries.
 
-    `begins_record` says whether a good record begins at an offset of the log: an entry whose record does not
-    is damaged itself. Where an entry after the place steps back, those before it may be of other records than
-    they say: then it is before that file. At a file's end it is a record further back: whether the next file
-    is the one that was there, or lacks entries of that record, is not known.
+    `begins_record` returns whether a good record begins at a log offset: an entry whose record does not begin
+    there is damaged. If the entry after the place steps back, the entries before it may state wrong offsets:
+    then the place is before that file. At a file's end the place is moved back by one more record: it is not
+    known whether the next file is the original one, or lacks entries of that record.
     """
     place = place_of(files, log_offset)
     while place.log_offset >= log_minimum and not _steps_back_at(files, place):
@@ -70,8 +70,8 @@ def whole_place_of(
 
 
 def place_before(files: list[IndexFile], number: int) -> IndexPlace:
-    """Return the place after the entries that are whole in the files before number `number`: of its last
-    record some may lie in the next file."""
+    """Return the place after the entries that are whole in the files before number `number`: the next file
+    may hold some of the last record."""
     for before in reversed(range(number)):
         file = files[before]
         end_offset = file.header().end_offset
@@ -85,7 +85,8 @@ def place_before(files: list[IndexFile], number: int) -> IndexPlace:
 
 
 def place_at_end(files: list[IndexFile]) -> IndexPlace:
-    """Return the place after the last entry, whose record is in the index whole: after a clean stop."""
+    """Return the place after the last entry. After a clean stop all entries of its record are in the
+    index."""
     number = next(
         (number for number in reversed(range(len(files))) if files[number].header().count > FIRST_ENTRY),
         None,
@@ -105,8 +106,8 @@ def _within_file(files: list[IndexFile], place: IndexPlace) -> IndexPlace:
 
 
 def _steps_back_at(files: list[IndexFile], place: IndexPlace) -> bool:
-    """Return whether the entry at `place` is of a record before that of the one before it; zeros are of none,
-    and are what a crash leaves."""
+    """Return whether the entry at `place` belongs to an earlier record than the entry before it. Zeros, which
+    a crash leaves, do not count."""
     if not files:
         return False
     file = files[place.file]
@@ -117,7 +118,7 @@ def _steps_back_at(files: list[IndexFile], place: IndexPlace) -> bool:
 
 
 def _goes_on_with(files: list[IndexFile], place: IndexPlace, log_offset: int) -> bool:
-    """Return whether the entry at `place`, or the first of the next file, is of the record at
+    """Return whether the entry at `place`, or the first of the next file, belongs to the record at
     `log_offset`."""
     file, entry = files[place.file], place.entry
     if entry >= file.bounded_count and place.file + 1 < len(files):

@@ -1,11 +1,11 @@
-"""Building the index anew from the log while the store runs.
+"""Rebuild of the index from the log while the store runs.
 
     log ──(own maps, own context)──► index.rebuilding/ ──sync──► index ► index.old, index.rebuilding ► index
 
 A worker reads the log from its first byte with the dispatch kernel, in a context of its own in which every
-topic counts as deleted, so that no queue is touched. When it has nearly caught up, the loop does the rest in
-one turn and exchanges the two directories. A crash before that leaves the old index, a crash between the two
-renames none, which the next start builds again.
+topic counts as deleted, so that no queue is changed. When little is left, the loop does the rest in one turn
+and exchanges the two directories. After a crash before the exchange the old index is there. After a crash
+between the two renames there is none, and the next start builds it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up
 
 FRESH, OLD = "index.rebuilding", "index.old"
-_NEAR = 1 << 20  # bytes that the loop may do in one turn
-_CHUNK = 16384
+_MAX_LEFT_BYTES = 1 << 20  # of the log that the loop may index in one turn
+_RECORDS_PER_CALL = 16384
 _EVERYTHING = 1 << 62
 
 
 class IndexRebuild:
-    """One run. `step` belongs to a worker, `finish` to the loop; `state` is running, done, failed or
-    cancelled."""
+    """One run. A worker calls `step`, the loop `finish`; `state` is running, done, failed or cancelled."""
 
     def __init__(
         self,
@@ -62,8 +61,8 @@ class IndexRebuild:
 
     @property
     def is_ready(self) -> bool:
-        """Whether so little is left that the loop may finish."""
-        return self.state == "running" and self._dispatched() - self.position <= _NEAR
+        """True if so little is left that the loop may finish."""
+        return self.state == "running" and self._dispatched() - self.position <= _MAX_LEFT_BYTES
 
     def as_dict(self) -> dict:
         return {
@@ -77,7 +76,7 @@ class IndexRebuild:
         self._cancelled = True
 
     def step(self) -> bool:
-        """One chunk; False when the loop may finish or the run has ended. Raises StoreError."""
+        """Index one chunk; return False when the loop may finish or the run has ended. Raises StoreError."""
         if self._cancelled:
             self.end("cancelled")
         if self.state != "running":
@@ -92,7 +91,7 @@ class IndexRebuild:
         view = self._context.view
         file, region = self._enter()
         view[c.CONFIRMED] = to
-        stopped = catch_up(self._context.address, _CHUNK)
+        stopped = catch_up(self._context.address, _RECORDS_PER_CALL)
         self.position = view[c.DISPATCH_BASE] + view[c.DISPATCH_AT]
         if stopped == c.LOG_FILE_END:
             self.position = file.end
@@ -145,7 +144,8 @@ class IndexRebuild:
         return file, region
 
     def finish(self, old: HashIndex) -> None:
-        """Loop: do what is left and put the new files in the place of `old`'s. Raises StoreError."""
+        """Index what is left, and put the new files in the place of `old`'s. Loop's thread. Raises
+        StoreError."""
         while self.position < self._dispatched():
             self._advance(self._dispatched())
         self.index.sync()
@@ -158,7 +158,7 @@ class IndexRebuild:
             self._disk.make_directory(self._root / FRESH)
             self._disk.rename(self._root / FRESH, directory)
         except StoreError:
-            # Left where it is, the next start would take the old index for a leftover.
+            # The next start would remove the old index as a leftover if it kept this name.
             self._disk.rename(away, directory)
             raise
         self._disk.sync_directory(self._root)
@@ -167,7 +167,7 @@ class IndexRebuild:
         self.state = "done"
 
     def end(self, state: str, error: str | None = None) -> None:
-        """Give up: the index stays as it was."""
+        """End without a result: the index stays as it was."""
         self._close_region()
         self.index.close()
         remove_directory(self._disk, self._root / FRESH)
@@ -180,7 +180,7 @@ class IndexRebuild:
 
 
 def remove_directory(disk: Disk, path: Path) -> None:
-    """A directory of files, with what is in it; nothing when it is not there."""
+    """Remove a directory of files with its content; nothing happens when it is absent."""
     if disk.is_directory(path):
         for name in disk.list_names(path):
             disk.unlink(path / name)

@@ -1,7 +1,7 @@
-"""The index is built again while the store runs: an administrator asks for it, or a file is not as recorded.
+"""Control of a rebuild of the index while the store runs. An administrator or damage causes it.
 
-The work is IndexRebuild's, in a worker of its own. Here is when it begins, how it ends, and what a lookup by
-key may miss meanwhile.
+`IndexRebuild` does the work, in a worker of its own. This module begins and ends it, and states what a lookup
+by key may miss meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker_store.kernels import context as c
 
 
 class IndexRebuilding:
-    """Loop's thread, but for `file_differs` and the step of the worker."""
+    """Loop's thread, except `file_differs` and the step of the worker."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class IndexRebuilding:
         self.worker: Worker | None = None
 
     def begin(self) -> dict:
-        """Begin to build the index again from the log, beside the old one; return the `progress`. Raises
+        """Begin to rebuild the index from the log, beside the old one; return the `progress`. Raises
         MisuseError, StoreClosedError."""
         if not self._is_enabled:
             raise MisuseError("messageIndexEnable is off: there is no index to rebuild")
@@ -74,7 +74,8 @@ class IndexRebuilding:
         return self._rebuild.as_dict()
 
     def progress(self) -> dict:
-        """{"state": idle | running | done | failed | cancelled, "done_bytes", "total_bytes", "error"}"""
+        """Return {"state": idle | running | done | failed | cancelled, "done_bytes", "total_bytes",
+        "error"}."""
         if self._rebuild is None:
             return {"state": "idle", "done_bytes": 0, "total_bytes": 0, "error": None}
         return self._rebuild.as_dict()
@@ -85,7 +86,7 @@ class IndexRebuilding:
         return self.progress()
 
     def stop(self) -> None:
-        """End the worker; what is not done is cancelled."""
+        """End the worker; a run that is not done is cancelled."""
         if self._rebuild is not None:
             self._rebuild.cancel()
         self._retire_worker()
@@ -93,12 +94,12 @@ class IndexRebuilding:
             self._rebuild.end("cancelled")
 
     def file_differs(self, name: str) -> None:
-        """Worker's thread: an index file is not as the record of ends says."""
+        """React to an index file that is not as the record of ends says. Worker's thread."""
         self._ends.doubt()
         self._wake(lambda: self._repair(name))
 
     def _repair(self, name: str) -> None:
-        """Build the index again, once for all its files."""
+        """Rebuild the index, once for all its damaged files."""
         if self._damaged is None and self._state.is_open:
             self._damaged = name
             self._state.set_flag(
@@ -125,7 +126,7 @@ class IndexRebuilding:
         return f"{what} and was not built again: {why}"
 
     def _step(self, now_ms: int) -> bool:
-        """Worker's thread. What fails there fails the rebuild, not the store."""
+        """Run the step of the rebuild. Worker's thread. An error fails the rebuild, not the store."""
         rebuild = self._rebuild
         assert rebuild is not None  # it stays once there is one
         try:
@@ -141,7 +142,7 @@ class IndexRebuilding:
         return False
 
     def _worker_failed(self, name: str, error: BaseException) -> None:
-        """Worker's thread: a failed sync is final, and so is an error that was not foreseen."""
+        """End all writing: a failed sync is final, and so is an unexpected error. Worker's thread."""
         self._wake(lambda: self._confirmation.stop_writing(f"{name}: {error}"))
 
     def _finish(self) -> None:

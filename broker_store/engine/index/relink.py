@@ -1,11 +1,12 @@
-"""After a crash: cut the index after the entries that agree with the log, and link its files again.
+"""Repair of the index after a crash: cut after the entries that agree with the log, link its files again.
 
     header    count, slots used, times, offsets
     slots     by hash the number of the newest entry   <- not append-only: written at random places
     entries   hash, log offset, seconds, previous      <- append-only, in the order of the log
 
-A crash may keep any page of a file. Entries are believed as far as they agree with the log. Slots and header
-are believed only where they follow from the entries (docs/durability.md section 5), else made from them.
+After a crash any page of a file may be old. Entries are kept as far as they agree with the log. Slots and
+header are kept only where they follow from the entries (docs/durability.md section 5), else they are computed
+from them.
 """
 
 from __future__ import annotations
@@ -21,36 +22,32 @@ from broker_store.formats.index_file import FIRST_ENTRY, HEADER, IndexHeader
 from broker_store.kernels.index import link_slots, settle_entries, slots_used
 from broker_store.kernels.scan import data_end
 
-_MOST_SECONDS = 2**31 - 1  # that an entry can state
+_MAX_SECONDS = 2**31 - 1  # that an entry can state
 
 
 def cut_index(
     files: list[IndexFile],
-    behind: IndexPlace,
+    place: IndexPlace,
     first_unsure: int,
     keep_away: Callable[[Path], None],
     stored_ms: Callable[[int], int | None],
 ) -> tuple[int, int, int]:
-    """Keep only entries before `behind` of records below its log offset, in order; link again what is not
-    linked right.
+    """Keep only the entries before `place` of records below its log offset, in order; link files again that
+    are not linked right.
 
-    Files without any such entry go away through `keep_away`. Return (entries cut, files gone, files linked
-    again). Slots and header are believed only where they follow from the entries: in the last file, and in
-    those from number `first_unsure` on, of which not all was synced. `stored_ms` gives the store time of the
-    record at a log offset, None when the log does not hold it any more.
+    Files without any such entry are passed to `keep_away`. Return (entries cut, files gone, files linked
+    again). Slots and header are kept only where they follow from the entries: this is checked in the last
+    file, and in those from number `first_unsure` on, of which not everything was synced. `stored_ms` returns
+    the store time of the record at a log offset, None when the log does not hold it any more.
     """
     entries_cut = gone = 0
     while files:
         file = files[-1]
         count = file.bounded_count
         most = (
-            behind.entry
-            if len(files) - 1 == behind.file
-            else None
-            if len(files) <= behind.file
-            else FIRST_ENTRY
+            place.entry if len(files) - 1 == place.file else None if len(files) <= place.file else FIRST_ENTRY
         )
-        good, last = entries_in_order(file, behind.log_offset, most)
+        good, last = entries_in_order(file, place.log_offset, most)
         if good > FIRST_ENTRY or len(files) == 1:
             entries_cut += count - good
             break
@@ -72,8 +69,8 @@ def cut_index(
 
 
 def _cut_file(file: IndexFile, good: int, last: int, end_ms: int | None) -> bool:
-    """Leave entries below number `good`, the last of a record at `last` stored at `end_ms`; return True when
-    it was linked again."""
+    """Keep entries below number `good`; the last of them is of a record at `last`, stored at `end_ms`. Return
+    True when the file was linked again."""
     region, header = file.map(), file.header()
     stamp = IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)
     if good > FIRST_ENTRY:
@@ -94,12 +91,12 @@ def _cut_file(file: IndexFile, good: int, last: int, end_ms: int | None) -> bool
 def settle_passed(
     files: list[IndexFile], part: PassedEntries, keep_copy: Callable[[Path, Region], None]
 ) -> int:
-    """Give entries of `part` that cannot be of its records the place and time of the one before each; return
-    how many there were.
+    """Give entries of `part` that cannot belong to its records the offset and time of the entry before each;
+    return how many there were.
 
-    `keep_copy` is called with a file before it is changed. Without this a lookup would end at such an entry,
-    and find no key of the entries that lie before it in its chain. Slots and links must be made again
-    afterwards (`cut_index`).
+    `keep_copy` is called with a file before it is changed. Without this change a lookup would end at such an
+    entry, and miss the earlier entries of its chain. Slots and links must be made again afterwards
+    (`cut_index`).
     """
     settled = 0
     for number in range(part.first.file, part.last.file + 1):
@@ -119,7 +116,7 @@ def settle_passed(
             part.log_offset,
             part.log_end,
             seconds,
-            following if seconds <= following < _MOST_SECONDS else _MOST_SECONDS,
+            following if seconds <= following < _MAX_SECONDS else _MAX_SECONDS,
         )
         entries = file.map().address + file.geometry.entries_at
         if settle_entries(entries, begin, end, *bounds, False):
@@ -137,7 +134,7 @@ def is_linked(files: list[IndexFile], first: int) -> bool:
 
 
 def _link(file: IndexFile, count: int) -> tuple[int, bool]:
-    """Link the file with entries below `count` where it is not linked right; return (slots used, whether it
+    """Link the entries of a file below `count`, if they are not linked right; return (slots used, whether it
     was linked again)."""
     region, slots = file.map(), file.geometry.slots
     used = slots_used(region.address, slots, count)

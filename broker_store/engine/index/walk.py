@@ -2,8 +2,8 @@
 
     slot of the key's hash ──► newest entry ──previous──► older entry ──► ... ──► 0
 
-A chain is left at the first entry that is older than the time asked for. Numbers in it go down, so a damaged
-chain ends too.
+The walk leaves a chain at the first entry that is older than the requested time. Entry numbers must go down,
+so it ends in a damaged chain too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, In
 
 
 class IndexWalk:
-    """A lookup by position in files that were there when it was made. It may wait for the disk.
+    """A lookup by position in the files that existed when it was made. It may wait for the disk.
     facts/explain.py reports each step."""
 
     def __init__(
@@ -33,7 +33,7 @@ class IndexWalk:
 
     def find(self) -> tuple[list[int], int, int]:
         """Return (log offsets, newest file first and newest entry first; store time and log offset of the
-        last entry of all): zeros when none was found."""
+        last entry of all); the last two are zeros when nothing was found."""
         newest = self._all()
         if newest is None or not self._found:
             return [], 0, 0
@@ -54,7 +54,7 @@ class IndexWalk:
             if len(self._found) >= self._most or (
                 header.count > FIRST_ENTRY and header.begin_timestamp < self._begin_ms
             ):
-                break  # enough, or older files end before the time asked for
+                break  # enough, or older files end before the requested time
         return newest
 
     def _chain(self, file: IndexFile, reader: Reader, file_begin_ms: int) -> None:
@@ -62,8 +62,7 @@ class IndexWalk:
         number = index_file.decode_slot(
             reader.read(geometry.slot_at(self.hashed % geometry.slots), SLOT.size)
         )
-        # Bounded by the file, not by the header's count: that was read before, and the loop may have linked
-        # entries since.
+        # Bounded by the file, not by the header's count: the loop may have linked entries since it was read.
         while 0 < number < geometry.entries and len(self._found) < self._most:
             entry = index_file.decode_entry(reader.read(geometry.entry_at(number), ENTRY.size))
             at_ms = file_begin_ms + entry.seconds * 1000

@@ -4,15 +4,15 @@
                                                 └── stops ──► room in the log, a queue, the index; a queue to
                                                               open; a message to make plain
 
-A group on its way, a row a message:
+A group that is being appended, one row for each message:
 
     rows        0 ......... DESCRIPTOR_DONE ......... DESCRIBED ......... DESCRIPTOR_COUNT
                 | in the log | fields are read,       | messages that      |
                 | or refused | not appended yet       | were not read yet  |
 
-The kernel stops at a row that lacks something, before a byte of it is written. Python gives it what it lacks,
-or refuses the row, and calls the kernel again: it goes on with that row. So a row is in the log as a whole or
-not at all, and a refused one does not hold up the rest.
+The kernel stops at a row that lacks something, before a byte of it is written. Python supplies what is
+missing, or refuses the row, and calls the kernel again, which goes on with that row. So a row is in the log
+as a whole or not at all, and a refused one does not delay the rest.
 
 What happens to a record, and which thread does it:
 
@@ -28,7 +28,7 @@ What happens to a record, and which thread does it:
                   cut nothing that was flushed (docs/durability.md section 2)
     dispatched    its unit and its index entries are written
 
-Loop thread. Every message of a group has a row of its own in the kernel's rows; its results are read there.
+Loop thread. The kernel leaves the result of each message in its row.
 """
 
 from __future__ import annotations
@@ -59,7 +59,14 @@ from broker_store.engine.log.put_results import (
     PutResults,
 )
 from broker_store.engine.log.waited_records import WaitedRecords
-from broker_store.engine.log.write_path import INDEX_ROOM, LOG_ROLL, LOG_ROOM, QUEUE_ROOM, Lap, WritePath
+from broker_store.engine.log.write_path import (
+    INDEX_ROOM,
+    LOG_ROLL,
+    LOG_ROOM,
+    QUEUE_ROOM,
+    MeasuredGroup,
+    WritePath,
+)
 from broker_store.engine.queue.consume_queue import ConsumeQueues
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DiskFullError, MapLimitError, NameError_, StoreError, SyncError
@@ -71,7 +78,7 @@ from broker_store.messages import Message, MovedOn, PutResult, PutStatus
 
 NUDGE_BYTES = 2 << 20  # appended between two calls of the preallocator
 MAX_BUSY_MS = 10_000_000  # no append takes longer than this: the clock was set
-_GROUP = 1024  # rows a kernel call; larger groups are appended in several
+_MAX_ROWS = 1024  # of a kernel call; larger groups are appended by several calls
 _MAX_OFFSETS = 4096
 _WAITS = {
     c.LOG_FILE_FULL: LOG_ROLL,
@@ -84,10 +91,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class NewFiles:
-    """How long puts may make files of queues that have none: each takes up to a millisecond of the caller's
-    thread.
+    """Until when puts may create the files of queues that have none: each takes up to a millisecond of the
+    caller's thread.
 
-    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts these since
+    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts them since
     the start.
     """
 
@@ -96,7 +103,7 @@ class NewFiles:
 
 
 class Appender:
-    """`refusal` is why puts are refused now, None while they are taken; the store keeps it."""
+    """`refusal` is why puts are refused now, None while they are taken; the store sets it."""
 
     def __init__(
         self,
@@ -122,18 +129,18 @@ class Appender:
         self.refused: dict[str, int] = {}  # by name of the status, how many messages since the start
         self.last_ms = 0  # store time of the last group; recovery sets it to that of the log's last record
         self.new_files = NewFiles()
-        # After an append that took long: until when puts are refused, and how long it took
+        # After a slow append: until when puts are refused, and how long it took
         self.busy_until_ms = 0
         self.busy_took_ms = 0
         self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
-        self._nudge_at = 0  # LOG_AT from which on the preallocator is woken
+        self._nudge_at = 0  # the preallocator is woken when LOG_AT reaches it
         self._syncs_first = settings.flush_disk_type == "SYNC_FLUSH"
         # What a group needs, made once. Kernels keep addresses of these arrays, so they are never replaced,
         # but for `_offsets` and `_room`, whose addresses go along with each call.
         self._view, self._address = context.view, context.address
-        self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
+        self._rows = np.zeros((_MAX_ROWS, c.D_WORDS), dtype=np.int64)
         self._row_bytes = memoryview(self._rows).cast("B")
-        self._row_hosts = np.zeros(_GROUP * c.HOST_ROOM, dtype=np.uint8)
+        self._row_hosts = np.zeros(_MAX_ROWS * c.HOST_ROOM, dtype=np.uint8)
         self._layout = message_layout()
         self._offsets = Words(_MAX_OFFSETS)
         self._room = np.empty(0, dtype=np.uint8)
@@ -148,7 +155,7 @@ class Appender:
 
     @property
     def store_host(self) -> tuple[bytes, int]:
-        """(address, port) that messages without one get."""
+        """The (address, port) that messages without one get."""
         return self._store_host
 
     @store_host.setter
@@ -159,7 +166,7 @@ class Appender:
     # Putting --------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
-        """Append one message; with ASYNC_FLUSH it is dispatched when this returns."""
+        """Append one message. With ASYNC_FLUSH it is dispatched when this returns."""
         if self.refusal is not None:
             return PutResult(self._count_refusal(self.refusal))
         now_ms = self._append_group((message,))
@@ -169,15 +176,15 @@ class Appender:
         return PutResult(OK, log_offset, queue_offset, now_ms, log_offset + size)
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        """Append messages in order, each on its own: a refused one does not hold up the rest."""
+        """Append messages in order, each on its own: a refused message does not affect the rest."""
         if self.refusal is not None:
             return [PutResult(self._count_refusal(self.refusal)) for _ in messages]
-        if len(messages) <= _GROUP:
+        if len(messages) <= _MAX_ROWS:
             now_ms = self._append_group(tuple(messages))
             return PutResults(bytes(self._row_bytes[: len(messages) * ROW_BYTES]), now_ms)
         results: list[PutResult] = []
-        for start in range(0, len(messages), _GROUP):
-            results += self.put_many(messages[start : start + _GROUP])
+        for start in range(0, len(messages), _MAX_ROWS):
+            results += self.put_many(messages[start : start + _MAX_ROWS])
         return results
 
     def put_batch(self, message: Message) -> PutResult:
@@ -210,11 +217,11 @@ class Appender:
         forbidden: Collection[str],
         written_ms: Sequence[int] | None = None,
     ) -> MovedOn:
-        """Append records that waited in `topic`, back to back and at most 1,024, where their REAL_TOPIC and
-        REAL_QID say.
+        """Append records that waited in `topic` to the topic and queue that their REAL_TOPIC and REAL_QID
+        name. `records` are back to back, at most 1,024.
 
-        Those that do not say it, or name a forbidden topic, are MESSAGE_ILLEGAL. With `written_ms`, a time
-        each, their properties say when they were put on the timer wheel and taken off.
+        A record without these properties, or with a forbidden topic, is MESSAGE_ILLEGAL. With `written_ms`,
+        one time for each record, properties are added: when it was put on the timer wheel and when taken off.
         """
         if self.refusal is not None:
             return MovedOn([self._count_refusal(self.refusal) for _ in range(count)])
@@ -252,11 +259,12 @@ class Appender:
             ],
         )
 
-    def put_apart(self, put: Callable[[], T], lap: Lap) -> T:
-        """Return what `put` gives, which puts a group by the doors above; note in `lap` how long appending
-        and dispatching it took.
+    def put_measured(self, put: Callable[[], T], measured: MeasuredGroup) -> T:
+        """Return the result of `put`, which calls one of the methods above; store in `measured` how long
+        append and dispatch took.
 
-        The kernel is set to wait with the dispatch, as for a sync, and that follows in a call of its own.
+        SYNC_FIRST makes the append kernel leave the dispatch to a second call, as for a sync. So the two are
+        timed apart.
         """
         view, seconds = self._view, self._write_path.seconds
         stored_bytes = view[c.STORED_BYTES]
@@ -265,11 +273,11 @@ class Appender:
             given = put()
         finally:
             view[c.SYNC_FIRST] = int(self._syncs_first)
-            lap.appended_s = seconds()
-            lap.size = view[c.STORED_BYTES] - stored_bytes
-            if lap.size and not self._syncs_first:
+            measured.appended_s = seconds()
+            measured.size = view[c.STORED_BYTES] - stored_bytes
+            if measured.size and not self._syncs_first:
                 self._host.confirm(self._log.wrote)
-                lap.dispatch_s = seconds() - lap.appended_s
+                measured.dispatch_s = seconds() - measured.appended_s
         return given
 
     def _append_group(
@@ -280,7 +288,7 @@ class Appender:
         view = self._view
         now_ms = self._clock()
         if now_ms < self.last_ms:
-            # The clock stepped back: store times never decrease along the log, or recovery would start too
+            # The clock was set back. Store times never decrease along the log, or recovery would start too
             # late.
             now_ms = self.last_ms
         stopped = (
@@ -300,7 +308,7 @@ class Appender:
         self.last_ms = now_ms
         took_ms = self._clock() - now_ms
         if self._busy_after_ms < took_ms < MAX_BUSY_MS:
-            # The disk cannot take what is written: let it breathe for as long as it held us up.
+            # The disk cannot keep up: refuse puts for as long as this append took.
             self.busy_until_ms, self.busy_took_ms = now_ms + 2 * took_ms, took_ms
             self._host.set_flag("page_cache_busy", f"an append took {took_ms} ms")
         if view[c.REFUSED_ROWS]:
@@ -325,7 +333,8 @@ class Appender:
     def _help_describe(
         self, stopped: int, messages: tuple[Message, ...], waited: WaitedRecords | None
     ) -> None:
-        """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
+        """Open the queue of the message at which the kernel stopped, or convert its fields; or refuse the
+        message."""
         number = self._view[c.DESCRIBED]
         try:
             if waited is not None:
@@ -343,7 +352,7 @@ class Appender:
                 self._view[c.WAITED_AT] += int(self._rows[number, c.D_SIZE])
 
     def _open_real_queue(self, row: np.ndarray, forbidden: Collection[str]) -> bool:
-        """Open the queue that a record which waited names; return as `_open_queue`."""
+        """Open the queue that a waited record names; return as `_open_queue`."""
         topic = ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH])).decode()
         if topic in forbidden or not self._open_queue(topic, int(row[c.D_QUEUE_OFFSET])):
             return False
@@ -365,7 +374,7 @@ class Appender:
         return True
 
     def _make_room(self, stopped: int, messages: tuple[Message, ...]) -> None:
-        """Give the row that stopped the kernel what it lacks, or refuse it."""
+        """Supply what the row that stopped the kernel lacks, or refuse the row."""
         view = self._view
         number = view[c.DESCRIPTOR_DONE]
         row = self._rows[number]
@@ -415,7 +424,7 @@ class Appender:
         self._view[c.DESCRIPTOR_DONE] = number + 1
 
     def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...]) -> int:
-        """Return how many index entries the row's records will get, counted as dispatch will count them."""
+        """Return how many index entries the row's records will get, by the count that dispatch makes."""
         if not row[c.D_BATCH]:
             return HashIndex.keys_of(
                 ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH]))

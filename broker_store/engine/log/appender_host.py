@@ -15,7 +15,7 @@ from broker_store.errors import DiskFullError, StoreError
 
 
 class AppenderHost:
-    """`store` names the store in errors."""
+    """`store` is the store's path, for errors."""
 
     def __init__(
         self,
@@ -38,37 +38,36 @@ class AppenderHost:
         self._preallocator: Worker | None = None
 
     def hand_work_to(self, flusher: Worker, preallocator: Worker) -> None:
-        """Wake these workers from now on."""
+        """Wake these workers from now on. Before it a start appends placeholders and syncs them itself."""
         self._flusher, self._preallocator = flusher, preallocator
 
     def set_flag(self, flag: str, cause: str) -> None:
         self._state.set_flag(flag, cause)
 
     def check_disk(self) -> None:
-        """Before a new log file is made: the disk thresholds count there, too (docs/durability.md R13).
-        Raises DiskFullError."""
-        decision = self._retention.look(self._clock())
+        """Check the disk thresholds before a new log file is made (docs/durability.md R13). Raises
+        DiskFullError."""
+        decision = self._retention.decide(self._clock())
         if decision.disk_full:
             raise DiskFullError(f"{self._store}: {decision.why}, no new file is made")
 
     def log_rolled(self) -> None:
-        """The log goes on in a new file: those that are full, on the disk and dispatched need no map any
-        more."""
+        """Unmap the log files that are full, on the disk and dispatched: the log goes on in a new file."""
         self._log.unmap_before(self._log.wrote - self._log.file_size)
         for queue in self._queues:
             queue.unmap_full()
 
     def settle(self, stopped: int) -> None:
-        """Do what the dispatch kernel stopped for, and let it go on."""
+        """Handle what the dispatch kernel stopped for, and call it again."""
         try:
             self._dispatcher.settle(stopped)
         except StoreError as error:
-            # What was appended stays in the log, and the next start dispatches it. Until then nothing more is
+            # What was appended stays in the log, and the next start dispatches it. Until then no message is
             # taken.
             self._state.set_flag("dispatch_failed", str(error))
 
     def sync_failed(self, cause: str) -> None:
-        """A sync failed, which is final."""
+        """End all writing: a failed sync is final."""
         self._confirmation.stop_writing(cause)
 
     def confirm(self, position: int) -> None:
@@ -76,8 +75,8 @@ class AppenderHost:
         self._confirmation.confirm(position)
 
     def appended(self, needs_blocks: bool) -> None:
-        """A group is in the log. It needs a sync, has arrived in a watched queue, or nears the end of the
-        blocks that are prepared."""
+        """Wake the preallocator if `needs_blocks`; with SYNC_FLUSH hand over to the log flusher, else
+        announce arrivals. Called when a group is in the log."""
         if self._flusher is None or self._preallocator is None:
             return
         if needs_blocks:

@@ -27,21 +27,21 @@ from broker_store.formats import record
 from broker_store.kernels import context as c
 from broker_store.kernels.append import write_blank
 
-STRIDE = 64 << 20  # blocks given at a time
+STRIDE = 64 << 20  # bytes that get blocks at a time
 POPULATE_AHEAD = 32 << 20  # pages touched ahead of the writer; more would only wait in the first sync
 POPULATE_STEP = 4 << 20
-# Beside a sync after each group a step must be short: new memory may take 3 ms a MiB, and the flusher waits
+# With a sync after each group a step must be short: new memory may take 3 ms per MiB, and the flusher waits
 # for the CPU.
 SYNCED_POPULATE_STEP = 256 << 10
 _ROOM_FOR_BLANK = 8
 
 
 class CommitLog:
-    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls, and
+    """Files and positions of the log. Loop thread only, except `prepare`, which the preallocator calls, and
     `sync`.
 
-    `is_sync`: it is synced after each group of appends (SYNC_FLUSH), so a sync must write little more than
-    the group.
+    `is_sync`: the log is synced after each group of appends (SYNC_FLUSH), so a sync must write little more
+    than the group.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CommitLog:
     ):
         self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
         self._is_sync = is_sync
-        # Written by the loop; `sync` takes a copy, other threads only look files up
+        # Written by the loop; `sync` takes a copy, other threads only search it
         self.files: list[MappedFile] = []
         # Files that retention had begun to remove when the broker ended; found by `load`
         self.expired: list[Path] = []
@@ -70,7 +70,8 @@ class CommitLog:
         # By file number, for the kernels that read. Written by the loop
         self._maps, self._residency = Words(16), Words(16)
         context.view[c.LOG_FILE_BYTES] = file_size
-        # Maps that are not used any more: added by the loop, ended by the preallocator. A deque needs no lock
+        # Maps that are not used any more: added by the loop, closed by the preallocator. A deque needs no
+        # lock
         self._let_go: deque[Region] = deque()
 
     # Positions, absolute --------------------------------------------------------------------------
@@ -88,8 +89,8 @@ class CommitLog:
         """Return the store time in ms of the first record at or after log offset `offset`, where one or a
         blank begins; None in a file that is not mapped.
 
-        For what was written within the last half minute or so: it reads the map, and must not wait for the
-        disk.
+        Only for offsets written within about the last half minute: it reads the map, and must not wait for
+        the disk.
         """
         file = self.file_at(offset)
         if file is None or file.region is None:
@@ -107,10 +108,10 @@ class CommitLog:
     # Opening --------------------------------------------------------------------------------------
 
     def load(self, delete: bool = True, minimum: int = 0) -> None:
-        """Find the files. Those that end at or below `minimum`, where the log is known to begin, are left out
-        when a file begins there.
+        """List the files. Those that end at or below `minimum`, where the log is known to begin, are left out
+        if a file begins there.
 
-        Raises DamagedStoreError for a gap, another length or another name.
+        Raises DamagedStoreError for a gap, a wrong length or a foreign name.
         """
         names = self.disk.list_names(self.directory)
         self.expired = [self.directory / name for name in names if is_expired_name(name, minimum, names)]
@@ -133,7 +134,7 @@ class CommitLog:
         return file
 
     def start_writing(self, end: int) -> None:
-        """Make ready to append at `end`; files wholly after it are gone already. The first file is made
+        """Prepare to append at log offset `end`; later files are gone already. A first file is created
         here."""
         file = self.file_at(end)
         if file is None:
@@ -164,13 +165,13 @@ class CommitLog:
         try:
             self._fault_singly(file)
             file.allocate(self._stride)
-            # Its length before its name, and both before the file is used: a file of length 0, or none, can
-            # then only be the last of the log. A directory's sync alone brings the length to the disk on
-            # ext4, and not on XFS or btrfs.
+            # Sync its length, then its name, both before the file is used: after a power cut only the last
+            # file can then be missing or have length 0. A sync of the directory alone brings the length to
+            # the disk on ext4, and not on XFS or btrfs.
             file.map().sync(0, 1)
             self.disk.sync_directory(self.directory)
         except BaseException:
-            # A file without room would be found by the next start and by the next try.
+            # Left here, a file without blocks would be found by the next start and the next attempt.
             file.unmap()
             self.disk.unlink(file.path, missing_ok=True)
             raise
@@ -203,7 +204,7 @@ class CommitLog:
             view[c.LOG_ALLOCATED] = self.current.allocated
 
     def roll(self) -> None:
-        """Close the current file with a blank and go on in the next. Raises DiskFullError before a byte is
+        """Close the current file with a blank and go on in the next. Raises DiskFullError before any byte is
         written."""
         with self._guard:
             following, self.prepared = self.prepared, None
@@ -218,7 +219,7 @@ class CommitLog:
 
     def prepare(self) -> bool:
         """Take one step of the preallocator: blocks and pages ahead of the writer, then the next file. Return
-        True when it did any."""
+        True when it did something."""
         while self._let_go:
             self._let_go.popleft().close()
         view = self._context.view
@@ -234,15 +235,15 @@ class CommitLog:
         if self._populate(file, at, at + POPULATE_AHEAD):
             did = True
         if self.prepared is None and at > file.size // 2:
-            # Under the guard: a writer that comes to the end meanwhile waits for this file instead of making
+            # Under the guard: a writer that reaches the end meanwhile waits for this file instead of making
             # its own.
             with self._guard:
                 if file is self.current and self.prepared is None:
                     self.prepared = self._create(file.end)
             did = True
         following = self.prepared
-        # The pages ahead go on in the next file, a step at a time: all at once, after the roll, they would
-        # hold up the syncs.
+        # Pages of the next file are touched now, a step at a time: all at once, after the roll, they would
+        # delay the syncs.
         if following is not None and self._populate(
             following, 0, max(at + POPULATE_AHEAD - file.size, POPULATE_STEP)
         ):
@@ -263,15 +264,15 @@ class CommitLog:
     # Syncing --------------------------------------------------------------------------------------
 
     def sync(self, to: int) -> None:
-        """Bring the log up to `to` to the disk, file by file. Any thread: it waits for a sync that another
-        began. Raises SyncError."""
+        """Sync the log up to log offset `to`, file by file. Any thread: it waits for a sync in another
+        thread. Raises SyncError."""
         with self._syncing:
             for file in list(self.files):
                 if file.end <= self.flushed:
                     continue
                 if file.base >= to:
                     break
-                # Before the sync: until that is done retention leaves the file alone
+                # Before the sync: until it is done retention does not touch the file
                 file.map().demand_in_place()
                 file.sync(min(to, file.end) - file.base)
             self.flushed = max(self.flushed, to)
@@ -279,7 +280,7 @@ class CommitLog:
     # Reading --------------------------------------------------------------------------------------
 
     def _publish_files(self) -> None:
-        """Publish for the kernels that read which files there are and where they are mapped."""
+        """Publish, for the kernels that read, which files there are and where they are mapped."""
         if len(self.files) > len(self._maps.array):
             self._maps, self._residency = Words(2 * len(self.files)), Words(2 * len(self.files))
         self._maps.array[:] = 0
@@ -293,13 +294,13 @@ class CommitLog:
         view[c.LOG_FIRST] = self.minimum
 
     def map_for_reading(self, file: MappedFile) -> None:
-        """Map an older file, until `unmap_before` lets go of it. Raises StoreError."""
+        """Map an older file until `unmap_before` drops the map. Raises StoreError."""
         file.map()
         self._publish_files()
 
     def unmap_before(self, offset: int) -> None:
-        """Let go of maps of files that end at or before `offset` and are on disk. To unmap a GiB takes 20 ms:
-        not on the loop."""
+        """Drop the maps of files that end at or before `offset` and are on the disk. The preallocator closes
+        them: to unmap a GiB takes 20 ms."""
         for file in self.files:
             if file.end > offset or file.flushed < file.size or file is self.current:
                 break
@@ -308,7 +309,7 @@ class CommitLog:
         self._publish_files()
 
     def drop_first(self) -> MappedFile:
-        """Forget the first file (retention); the caller removes it."""
+        """Remove the first file from the tables (retention) and return it; the caller deletes it."""
         file = self.files.pop(0)
         self._publish_files()
         return file

@@ -23,7 +23,7 @@ from broker_store.messages import PutStatus
 
 
 class Confirmation:
-    """Loop's thread, but for `log_flushed`."""
+    """Loop's thread, except `log_flushed`."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Confirmation:
 
     @property
     def confirmed(self) -> int:
-        """Log offset below which records may be shown and acknowledged."""
+        """The log offset below which records may be shown and acknowledged."""
         return self._view[c.CONFIRMED]
 
     def when_confirmed(self, log_end: int, callback: Callable[[PutStatus], None]) -> None:
-        """Call back when `log_end` is confirmed (PUT_OK), late (FLUSH_DISK_TIMEOUT), or cannot be any more
-        (SERVICE_NOT_AVAILABLE)."""
+        """Call `callback` when `log_end` is confirmed (PUT_OK), when it is late (FLUSH_DISK_TIMEOUT), or when
+        it can no longer be confirmed (SERVICE_NOT_AVAILABLE)."""
         if self.confirmed >= log_end:
             callback(PutStatus.PUT_OK)
         elif self._state.is_set("sync_failed"):
@@ -64,11 +64,11 @@ class Confirmation:
             self._waiting.append((log_end, self._clock() + self._timeout_ms, callback))
 
     def log_flushed(self, position: int) -> None:
-        """Flusher's thread: the log is on the disk up to `position`."""
+        """Report that the log is on the disk up to `position`. Flusher's thread."""
         self._wake(lambda: self.flushed(position))
 
     def flushed(self, position: int) -> None:
-        """The log is on the disk up to `position`: with SYNC_FLUSH it is confirmed now."""
+        """Take note that the log is on the disk up to `position`: with SYNC_FLUSH that confirms it."""
         if self._is_sync and position > self.confirmed:
             began_s = self._write_path.seconds()
             self._dispatch_to(position)
@@ -79,7 +79,7 @@ class Confirmation:
             self.announce()
 
     def confirm(self, position: int) -> None:
-        """Dispatch what was appended below `position`, and call those that wait for messages."""
+        """Dispatch what was appended below `position`, and announce arrivals."""
         self._dispatch_to(position)
         self.announce()
 
@@ -90,7 +90,7 @@ class Confirmation:
             self._state.set_flag("dispatch_failed", str(error))
 
     def stop_writing(self, cause: str) -> None:
-        """A sync failed, which is final: puts that wait are answered, and no more are taken."""
+        """Answer the puts that wait, and take no more: a sync failed, which is final."""
         self._state.set_flag("sync_failed", cause)
         self.fail_waiting()
 

@@ -1,8 +1,7 @@
 """Where the fields of a `Message` lie in memory, for the kernel that reads them (kernels/describe).
 
-A class with slots keeps a pointer a field at a fixed place; which place is found out by looking, not assumed.
-What is assumed of CPython 3.11 to 3.13 (the heads of str, bytes, int and tuple) is tried on known objects
-first.
+An object of a class with slots has one pointer for each field, at a fixed place, which is measured here. What
+is assumed of CPython 3.11 to 3.13 (the heads of str, bytes, int and tuple) is tested on known objects first.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _word(address: int) -> int:
 
 
 def message_layout() -> Words:
-    """The M_* words. Raises MisuseError on an interpreter whose objects lie otherwise."""
+    """Return the M_* words. Raises MisuseError on an interpreter whose objects have another layout."""
     layout = Words(c.M_WORDS)
     # Each field holds an object of its own, by whose address its place is found.
     probe = Message(**{name: object() for name in _FIELDS})  # type: ignore[arg-type]  # see above
@@ -61,7 +60,7 @@ def message_layout() -> Words:
 
 
 def _try(layout: Words) -> None:
-    """Read known objects as the kernel will."""
+    """Read known objects as the kernel will. Raises MisuseError where the result is wrong."""
     text, data, pair = f"topic{len(_FIELDS)}", bytes(range(9)), (b"1", 2)
     minus = -(5 << 30 | 3)
     size = _word(id(minus) + 2 * _WORD)

@@ -19,8 +19,8 @@ _INTEGERS = (
 
 
 def make_plain(message: Message) -> bool:
-    """Turn the fields into exactly str, bytes, int and (bytes, int); return False when kernels cannot have
-    them even so."""
+    """Convert the fields to exactly str, bytes, int and (bytes, int); return False when they cannot be
+    converted."""
     message.topic = str(message.topic)
     message.body, message.properties = bytes(message.body), bytes(message.properties)
     for name in _INTEGERS:

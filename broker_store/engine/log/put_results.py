@@ -33,7 +33,7 @@ PUT_OFF_ROW = REFUSED + PutStatus.PUT_OFF
 
 
 class PutResults(Sequence):
-    """Results of a group, one a message; a `PutResult` is made when it is asked for."""
+    """The results of a group, one for each message. A `PutResult` is made when it is read."""
 
     __slots__ = ("_now_ms", "_rows")
 

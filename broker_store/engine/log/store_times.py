@@ -1,8 +1,8 @@
 """Where store times go back along the log, as far as that is known.
 
 This broker never writes a store time below the last one (docs/decisions/0010). Apache's broker does when its
-clock is set back, and a changed bit makes a record state another time. A search by time halves a queue, which
-finds the right place only where times do not go back, so it asks here.
+clock is set back, and a changed bit makes a record state another time. A search by time is a binary search,
+which needs times that do not go back, so it asks here.
 
     known_from   log offset from which on every step back is known; below it nothing is
     steps        (log offset of the record that is older than the one before it, time of that one, its own
@@ -11,11 +11,11 @@ finds the right place only where times do not go back, so it asks here.
 config/storeTimes.json holds both, with the log's end when it was written (`to`) and the CRC-32 of all that
 (`sum`).
 
-A start reads a part of the log, and notes the steps that it finds (kernels/scan.py). What it does not read
-was written by this broker since the start before, or stands in config/storeTimes.json: Apache's broker passes
-that file over. A start writes it again before it takes messages, with the end of the log (`to`), unless this
-broker closed the store in order. So all between `to` and the position of the record of ends was written by
-this broker, and times do not go back there.
+A start reads a part of the log, and notes the steps that it finds (kernels/scan.py). The part that it does
+not read was written by this broker since the previous start, or is described by config/storeTimes.json, which
+Apache's broker ignores. A start writes the file again before it takes messages, with the end of the log
+(`to`), unless this broker closed the store in order. So everything between `to` and the position of the
+record of ends was written by this broker, and times do not go back there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from broker_store.errors import DiskFullError
 from broker_store.kernels import context as c
 
 FILE_NAME = "storeTimes.json"
-MAX_STEPS = 1_000  # newer ones take the place of older ones, and below those nothing is known then
+MAX_STEPS = 1_000  # newer steps replace older ones, and `known_from` moves up
 
 
 class StepBack(NamedTuple):
@@ -42,14 +42,14 @@ class StepBack(NamedTuple):
     own_ms: int
 
     def parts(self, time_ms: int) -> bool:
-        """True if records before and after the step were stored at or after `time_ms`, with older ones
-        between."""
+        """Return True if a record before the step and one after it were stored at or after `time_ms`, with
+        older ones between."""
         return self.own_ms < time_ms <= self.before_ms
 
 
 class TimeOrder(NamedTuple):
-    """What makes a search by time uncertain in a part of the log: steps back, and a begin of which nothing is
-    known (0 for none)."""
+    """What makes a search by time uncertain in a part of the log: steps back, and the offset below which
+    nothing is known (0 for none)."""
 
     steps: tuple[StepBack, ...]
     unknown_below: int
@@ -74,7 +74,7 @@ class TimeOrder(NamedTuple):
 
 
 def encode(known_from: int, to: int, steps: Iterable[StepBack]) -> bytes:
-    """The file's content."""
+    """Return the content of the file."""
     return json.dumps(
         {"from": known_from, "to": to, "steps": list(steps), "sum": _sum_of(known_from, to, steps)}
     ).encode()
@@ -85,7 +85,7 @@ def _sum_of(known_from: int, to: int, steps: Iterable[StepBack]) -> int:
 
 
 class StoreTimes:
-    """What a start found and wrote to the file at `path`. Changed by a start alone; read by any thread."""
+    """What a start found and wrote to the file at `path`. Only a start changes it; any thread reads it."""
 
     def __init__(self, disk: Disk, path: Path):
         self._disk, self._path = disk, path
@@ -102,7 +102,7 @@ class StoreTimes:
     # A start --------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the file. Without a good one nothing is known: it has no `.bak`, which would be of an older
+        """Read the file. Without a good file nothing is known: there is no `.bak`, which would be of an older
         end."""
         self._to, self.known_from, self.steps, self.note = -1, 1 << 62, (), ""
         self._loaded = None
@@ -126,11 +126,11 @@ class StoreTimes:
         self._loaded = known_from, steps
 
     def read_from(self, log_offset: int, own_position: int) -> int:
-        """The start reads the log from `log_offset` on, or goes on there. Returns the address that the scan
-        needs.
+        """Note that the start reads the log from `log_offset` on, or continues there. Return the address that
+        the scan needs.
 
-        This broker wrote all up to `own_position`. What begins there is another broker's, and nothing
-        compares its first record.
+        This broker wrote everything up to `own_position`. The first record after it is another broker's, and
+        is compared with none before it.
         """
         if self._read_to is None:
             if self._to < 0 or log_offset >= max(self._to, own_position):
@@ -143,13 +143,14 @@ class StoreTimes:
         return self._words.address
 
     def read_to(self, log_offset: int) -> None:
-        """The start has read up to `log_offset`."""
+        """Note that the start has read up to `log_offset`."""
         self._read_to = log_offset
 
     def settle(self, log_begin: int, log_end: int, is_own: bool) -> None:
-        """The log of the store is [log_begin, log_end) now; write down what is known. Raises StoreError.
+        """Write down what is known of the log, which is [log_begin, log_end) now. Raises StoreError.
 
-        `is_own`: only this broker wrote since the file, which then still holds if nothing else changed.
+        `is_own`: only this broker wrote since the file was written; the file then stays if nothing else
+        changed.
         """
         count = self._words[c.T_STEP_COUNT]
         found = [
@@ -168,19 +169,19 @@ class StoreTimes:
             self._disk.make_directory(self._path.parent)
             self._disk.replace_file(self._path, encode(self.known_from, log_end, self.steps))
         except DiskFullError:
-            # It would be believed for what another broker writes
+            # The old file would be applied to what another broker writes
             self._disk.unlink(self._path, missing_ok=True)
 
     @property
     def detail(self) -> str:
-        """What is known, for the report of a start."""
+        """Return what is known, for the report of a start."""
         steps = f"{len(self.steps):,} times" if len(self.steps) != 1 else "once"
         return f"known from {self.known_from:,} of the log on: they go back {steps}"
 
     # Searches -------------------------------------------------------------------------------------
 
     def order(self, begin: int, end: int, *times_ms: int) -> TimeOrder | None:
-        """What makes a search for these times uncertain in [begin, end) of the log; None when nothing
+        """Return what makes a search for these times uncertain in [begin, end) of the log; None when nothing
         does."""
         steps = tuple(
             step
@@ -191,7 +192,7 @@ class StoreTimes:
         return TimeOrder(steps, unknown_below) if steps or unknown_below else None
 
     def is_step_between(self, begin: int, end: int) -> bool:
-        """True if times go back at a record in (begin, end] of the log."""
+        """Return True if times go back at a record in (begin, end] of the log."""
         at = bisect_right(self.steps, begin, key=lambda step: step.log_offset)
         return at < len(self.steps) and self.steps[at].log_offset <= end
 

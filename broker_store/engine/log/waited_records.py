@@ -10,8 +10,8 @@ from broker_store.kernels.append import append_waited
 
 
 class WaitedRecords:
-    """Records that waited, in the place of a group's messages; `times` and `room` are held here while the
-    kernel works."""
+    """A group of waited records, for the append kernel. `times` and `room` are referenced here while the
+    kernel uses their addresses."""
 
     def __init__(
         self,

@@ -3,9 +3,9 @@
 
     consumequeue/<topic>/<queueId>/<20 digits>      unit n of the queue at byte n * 20 of the sequence
 
-A queue never appends by itself: the append kernel takes queue offsets only as far as `Q_APPEND_LIMIT`, for
-which blocks were given beforehand, and the dispatch kernel fills the units in. Only the file in which units
-are written is mapped; older ones are read by position.
+A queue never appends by itself: the append kernel assigns queue offsets up to `Q_APPEND_LIMIT`, for which
+blocks were allocated beforehand, and the dispatch kernel writes the units. Only the file in which units are
+written stays mapped; older files are read by position.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from broker_store.formats import names, queue_unit
 from broker_store.kernels import context as c
 
 UNIT = queue_unit.SIZE
-_FIRST_STRIDE = 64 << 10
-_LARGEST_STRIDE = 1 << 20
+_MIN_STRIDE = 64 << 10
+_MAX_STRIDE = 1 << 20
 MAX_QUEUE_ID = 65535
 
 
@@ -34,27 +34,27 @@ class ConsumeQueue:
     def __init__(self, disk: Disk, directory: Path, topic: str, queue_id: int, file_size: int, row: Row):
         self.disk, self.directory, self.topic, self.queue_id, self.row = disk, directory, topic, queue_id, row
         self.file_size = file_size
-        self.units_a_file = file_size // UNIT
+        self.units_per_file = file_size // UNIT
         self.files: list[MappedFile] = []
         self.hole: Hole | None = None  # found by `load`
-        self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
-        # By base: files of a recorded sum that were not read since (`engine/start/unproved.py`)
+        self.read_file: MappedFile | None = None  # the file that the row's Q_READ words describe
+        # By base: files that were not compared with their recorded sums yet (`engine/start/unproved.py`)
         self.unproved: dict[int, FileEnd] = {}
-        # By base, of files that are not as recorded: where their last record ends in the log
+        # By base: files that are not as recorded, and where their last record ends in the log
         self.damaged: dict[int, int] = {}
         self.closed = False
         self._new_names = False
         self._has_new_directory = False
-        self._stride = _FIRST_STRIDE
+        self._stride = _MIN_STRIDE
 
     @property
     def maximum(self) -> int:
-        """The next unit to be written: what readers may see ends before it."""
+        """The number of the next unit; readers see the units before it."""
         return self.row[c.Q_DISPATCHED]
 
     @property
     def minimum(self) -> int:
-        """The first unit that readers may see."""
+        """The number of the first unit that readers may see."""
         return self.row[c.Q_MINIMUM]
 
     @minimum.setter
@@ -63,7 +63,7 @@ class ConsumeQueue:
 
     @property
     def flushed_units(self) -> int:
-        """Units before it are on the disk."""
+        """Units before this number are on the disk."""
         return self.row[c.Q_FLUSHED]
 
     @flushed_units.setter
@@ -71,11 +71,11 @@ class ConsumeQueue:
         self.row[c.Q_FLUSHED] = unit
 
     def load(self, delete: bool = True, leave_out: Container[Path] = ()) -> None:
-        """Find the files, but those of `leave_out`. Those from a hole on are left to recovery (`hole`), which
-        makes the units again from the log.
+        """List the files, except those of `leave_out`. Files from a hole on are left to recovery (`hole`),
+        which builds their units again from the log.
 
-        DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot
-        make.
+        Raises DamagedStoreError for a wrong length or name, and for a hole in a light queue, which the log
+        cannot rebuild.
         """
         self.files, self.hole = load_up_to_hole(
             self.disk, self.directory, self.file_size, QUEUE_SIZE, delete, leave_out
@@ -85,13 +85,13 @@ class ConsumeQueue:
 
     @property
     def is_made_from_log(self) -> bool:
-        """Whether dispatch writes its units; those of light queues only Apache's broker does."""
+        """True if dispatch writes its units; only Apache's broker writes those of light queues."""
         return not self.topic.startswith(queue_unit.LIGHT_QUEUE)
 
     def file_of(self, unit: int) -> MappedFile | None:
         if not self.files:
             return None
-        number = unit // self.units_a_file - self.files[0].base // self.file_size
+        number = unit // self.units_per_file - self.files[0].base // self.file_size
         return self.files[number] if 0 <= number < len(self.files) else None
 
     def file_holding(self, unit: int) -> MappedFile:
@@ -101,7 +101,7 @@ class ConsumeQueue:
         return file
 
     def start_at(self, unit: int) -> None:
-        """The next unit is `unit`; files wholly behind it are gone."""
+        """Set the next unit to `unit`; files wholly after it are gone."""
         row = self.row
         row[c.Q_NEXT] = row[c.Q_DISPATCHED] = unit
         self.flushed_units = unit
@@ -116,7 +116,7 @@ class ConsumeQueue:
             self.minimum = unit
 
     def compare_in(self, file: MappedFile) -> None:
-        """Recovery: let the scan compare units of `file`; `start_at` ends it."""
+        """Let the scan of recovery compare units of `file`; `start_at` ends it."""
         self.row[c.Q_FILE_ADDRESS], self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = (
             file.address,
             file.base // UNIT,
@@ -124,61 +124,61 @@ class ConsumeQueue:
         )
 
     def leave_unsynced(self, unit: int) -> None:
-        """After a crash: nothing from `unit` on, no zero behind the end and no name is known to be on the
-        disk."""
+        """After a crash, count nothing as synced from `unit` on: no unit, no zero after the end and no name
+        of a file."""
         self.flushed_units = min(self.flushed_units, unit)
         for file in self.files:
             file.flushed = min(file.flushed, max(0, unit * UNIT - file.base))
         self._new_names, self.row[c.Q_LEFT] = True, 1
 
     def _enter(self, file: MappedFile) -> None:
-        """Let the dispatch kernel write into `file`, as far as it has blocks."""
+        """Let the dispatch kernel write into `file`, up to its blocks."""
         self.row[c.Q_FILE_ADDRESS] = file.address
         self.row[c.Q_FILE_FIRST] = file.base // UNIT
         self.row[c.Q_FILE_END] = min(file.end // UNIT, self.row[c.Q_APPEND_LIMIT])
 
     def give_room(self, units: int) -> None:
-        """Blocks for `units` units behind Q_NEXT. Raises DiskFullError; then nothing has changed that
-        counts."""
+        """Allocate blocks for `units` units after Q_NEXT. Raises DiskFullError; the limit is then
+        unchanged."""
         needed = self.row[c.Q_NEXT] + units
         while self.row[c.Q_APPEND_LIMIT] < needed:
             limit = self.row[c.Q_APPEND_LIMIT]
             file = self.file_of(limit)
             if file is None:
                 if not self.files:
-                    # Its names are synced with the first units: a thousand new queues would wait here for two
+                    # The names are synced with the first units: here a thousand new queues would wait for two
                     # thousand syncs.
                     self.disk.make_directory(self.directory.parent.parent)
                     self.disk.make_directory(self.directory, sync=False)
                     self._has_new_directory = True
-                base = limit // self.units_a_file * self.file_size
+                base = limit // self.units_per_file * self.file_size
                 file = MappedFile.create(self.disk, self.directory, base, self.file_size)
-                # A large folio at the first unit would cost 2 to 10 ms of the loop, and each sync of it
-                # megabytes of zeros.
+                # A large folio at the first unit would cost the loop 2 to 10 ms, and each sync megabytes of
+                # zeros.
                 file.map().fault_singly()
                 self.files.append(file)
                 self._new_names = True
             at = limit * UNIT - file.base
             file.allocated = max(file.allocated, at)
             file.allocate(min(file.size, at + max(self._stride, (needed - limit) * UNIT)))
-            self._stride = min(2 * self._stride, _LARGEST_STRIDE)
+            self._stride = min(2 * self._stride, _MAX_STRIDE)
             self.row[c.Q_APPEND_LIMIT] = (file.base + file.allocated) // UNIT
 
     def advance(self) -> None:
-        """The dispatch kernel came to the end of the room it knows: enter the file of the next unit."""
+        """Enter the file of the next unit: the dispatch kernel reached the end of the current one."""
         unit = self.row[c.Q_DISPATCHED]
         if self.row[c.Q_APPEND_LIMIT] <= unit:
-            # Only in recovery: in normal running append has given the room.
+            # Only in recovery: otherwise the append has allocated the blocks.
             self.row[c.Q_NEXT] = max(self.row[c.Q_NEXT], unit)
             self.give_room(1)
         self._enter(self.file_holding(unit))
 
-    def begin_behind(self, unit: int) -> None:
-        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units
-        (docs/spec/store-format.md section 4)."""
+    def begin_at_unit(self, unit: int) -> None:
+        """Begin the queue with `unit`, the first that is known: fill its file up to there with pre-blank
+        units (docs/spec/store-format.md section 4)."""
         self.row[c.Q_NEXT] = self.row[c.Q_DISPATCHED] = self.row[c.Q_APPEND_LIMIT] = unit
         self.minimum = unit
-        first = unit // self.units_a_file * self.units_a_file
+        first = unit // self.units_per_file * self.units_per_file
         if unit == first:
             self.row[c.Q_FILE_ADDRESS] = self.row[c.Q_FILE_FIRST] = self.row[c.Q_FILE_END] = 0
             return
@@ -191,11 +191,10 @@ class ConsumeQueue:
     # Reading --------------------------------------------------------------------------------------
 
     def read_units(self, unit: int, count: int) -> bytes:
-        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any
-        thread.
+        """Return raw units [unit, unit + count), cut at the maximum and at the end of the file that holds
+        `unit`. Any thread.
 
-        Raises StoreError; DamagedStoreError for a file that became shorter and does not hold the first of
-        them.
+        Raises StoreError; DamagedStoreError for a file that became shorter and does not hold the first unit.
         """
         maximum = self.maximum
         file = self.file_of(unit)
@@ -216,8 +215,8 @@ class ConsumeQueue:
         return raw
 
     def enter_for_reading(self, unit: int) -> bool:
-        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such
-        file, or it is not known to be as recorded. Loop thread."""
+        """Let the read kernel find the units of the file that holds `unit`. Return False when there is no
+        such file, or it is not known to be as recorded. Loop thread."""
         file = self.file_of(unit)
         if file is None or file.base in self.unproved or file.base in self.damaged:
             return False
@@ -233,8 +232,8 @@ class ConsumeQueue:
         return queue_unit.decode(raw) if len(raw) == UNIT else None
 
     def unit_in_files(self, number: int) -> queue_unit.QueueUnit | None:
-        """What lies at a unit's place, also behind the maximum; None without a file. For recovery: it maps
-        the file."""
+        """Return the unit at a number's place, also after the maximum; None without a file. For recovery: it
+        maps the file."""
         file = self.file_of(number)
         return None if file is None else queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
 
@@ -242,14 +241,13 @@ class ConsumeQueue:
 
     @property
     def has_full_unsynced(self) -> bool:
-        """Whether a file was filled since the last sync."""
-        return self.maximum // self.units_a_file > self.flushed_units // self.units_a_file
+        """True if a file was filled since the last sync."""
+        return self.maximum // self.units_per_file > self.flushed_units // self.units_per_file
 
     def sync(self) -> bool:
-        """Bring all units dispatched so far to the disk; False when there were none. Raises SyncError.
+        """Sync all units dispatched so far; return False when there were none. Raises SyncError.
 
-        Called in the flusher's thread: the loop may delete the topic meanwhile, and then there is nothing to
-        sync.
+        Called in the flusher's thread. If the loop deletes the topic meanwhile, there is nothing to sync.
         """
         try:
             return self._sync()
@@ -280,7 +278,7 @@ class ConsumeQueue:
         return True
 
     def unmap_full(self) -> None:
-        """Let go of the maps of files that are full and on disk. Loop thread."""
+        """Unmap the files that are full and on the disk. Loop thread."""
         for file in self.files:
             mapped = file.region is not None and file.flushed == file.size
             if mapped and file.address != self.row[c.Q_FILE_ADDRESS]:
@@ -293,19 +291,19 @@ class ConsumeQueue:
         file.unmap()
 
     def drop(self, file: MappedFile) -> None:
-        """Forget a file whose name is gone. Loop thread."""
+        """Remove a deleted file from the tables. Loop thread."""
         self.files.remove(file)
         self.unproved.pop(file.base, None)
         self.damaged.pop(file.base, None)
         self._unmap(file)
 
     def correct_minimum(self, log_minimum: int) -> None:
-        """The minimum is the first unit whose record is still in the log (docs/spec/store-behaviour.md
+        """Set the minimum to the first unit whose record is still in the log (docs/spec/store-behaviour.md
         section 4.5)."""
         low, high = self.minimum, self.maximum
         if self.files:
             low = max(low, self.files[0].base // UNIT)
-        # Only in the first files: a damaged unit further on must not lead the search past messages.
+        # The search is limited to the first files: a damaged unit further on must not lead it past messages.
         for following in self.files[1:]:
             first = self.unit(following.base // UNIT)
             if (
@@ -326,17 +324,17 @@ class ConsumeQueue:
         self.minimum = low
 
     def files_before(self, log_minimum: int) -> list[MappedFile]:
-        """Leading files that only point below the log's minimum, never the last one.
+        """Return the leading files that only point below the log's minimum, never the last file.
 
-        The file that is then the first begins with a unit below the minimum, too. So a queue whose first unit
-        is of a record that the log still holds has lost a file, and a start makes it again.
+        The first of the remaining files begins with a unit below the minimum, too. So a queue whose first
+        unit belongs to a record that the log still holds has lost a file, and a start builds it again.
         """
         expired = 0
         for number, following in enumerate(self.files[1:], 1):
             first = self.unit(following.base // UNIT)
             if first is None or first.log_offset >= log_minimum:
                 break
-            if first.is_data:  # a damaged one says nothing
+            if first.is_data:  # nothing follows from a damaged unit
                 expired = number
         return self.files[:expired]
 
@@ -347,7 +345,7 @@ class ConsumeQueue:
 
 
 class ConsumeQueues:
-    """All queues by topic and id; owns their rows."""
+    """All queues by topic and id; it owns their rows."""
 
     def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext):
         self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
@@ -372,8 +370,7 @@ class ConsumeQueues:
         return self._by_row.get(address)
 
     def unsynced(self) -> list[ConsumeQueue]:
-        """Those with anything that is not on the disk; a look at some thousand idle queues takes no time. Any
-        thread."""
+        """Return the queues with anything that is not on the disk; idle queues cost nothing. Any thread."""
         return [
             queue
             for address in self._context.unsynced_queues()
@@ -381,8 +378,8 @@ class ConsumeQueues:
         ]
 
     def in_order(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every queue, sorted: a copy of what is kept so, since to sort 100,000
-        takes a tenth of a second."""
+        """Return (topic, queue id) of every queue, sorted. It is a copy of a list kept sorted: to sort
+        100,000 takes a tenth of a second."""
         return self._in_order.copy()
 
     def ids_of(self, topic: str) -> list[int]:
@@ -393,8 +390,8 @@ class ConsumeQueues:
         return [self._queues[topic, queue_id] for queue_id in self.ids_of(topic)]
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made when new (no file before its first unit). Raises NameError_ for a name that is no
-        topic's."""
+        """Return the queue, created when new (without a file before its first unit). Raises NameError_ for a
+        name that no topic may have."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             names.check_stored_topic(topic)
@@ -411,7 +408,7 @@ class ConsumeQueues:
         return found
 
     def load(self, delete: bool = True) -> None:
-        """Find every queue directory. Files of another length or name are refused: DamagedStoreError."""
+        """Load every queue directory. Raises DamagedStoreError for files of a wrong length or name."""
         for topic in self.disk.list_names(self.directory):
             if not self._is_directory(self.directory / topic, names.is_stored_topic(topic)):
                 continue
@@ -426,8 +423,8 @@ class ConsumeQueues:
                 self.open(topic, int(name)).load(delete)
 
     def _is_directory(self, path: Path, is_named: bool) -> bool:
-        """Whether it is a directory. What is none and has the name of one that a queue needs is refused:
-        DamagedStoreError."""
+        """Return whether a path is a directory. Raises DamagedStoreError for another kind of file under a
+        name that a queue needs."""
         if self.disk.is_directory(path):
             return True
         if is_named:
@@ -439,7 +436,7 @@ class ConsumeQueues:
         return False
 
     def forget_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Take the queues of a topic out of the tables; the caller removes their files."""
+        """Remove the queues of a topic from the tables and return them; the caller removes their files."""
         gone = []
         for queue_id in self.ids_of(topic):
             queue = self._queues.pop((topic, queue_id))
@@ -457,5 +454,5 @@ class ConsumeQueues:
 
 
 def queue_name(queue: ConsumeQueue) -> str:
-    """Return the name of a queue in findings: that of its directory below the store's."""
+    """Return the name of a queue in findings: its directory, relative to the store's."""
     return f"consumequeue/{queue.topic}/{queue.queue_id}"

@@ -1,8 +1,7 @@
-"""Topics that were deleted, and where in the log: config/deletedTopics.json, which Apache's broker passes
-over.
+"""Topics that were deleted, and where in the log: config/deletedTopics.json, which Apache's broker ignores.
 
-A deleted topic's records stay in the log until they are too old. A topic of that name made later must not get
-them back when a start dispatches the log again, so dispatch gives no unit to a record of a topic below its
+A deleted topic's records stay in the log until they are too old. A later topic of that name must not get them
+back when a start dispatches the log again, so dispatch writes no unit for a record below its topic's
 tombstone.
 """
 
@@ -21,7 +20,7 @@ FILE_NAME = "deletedTopics.json"
 
 
 class Tombstones:
-    """Log offset by topic; `load(name, take)` and `write(name, data)` are the store's, for a file in
+    """Log offset by topic. `load(name, take)` and `write(name, data)` are the store's, for a file in
     config/."""
 
     def __init__(
@@ -35,7 +34,7 @@ class Tombstones:
         self._is_noted = False
 
     def load(self) -> None:
-        """Raises DamagedStoreError when the file and its .bak are no table of offsets."""
+        """Read the file. Raises DamagedStoreError when neither it nor its .bak is a table of offsets."""
         self._load(FILE_NAME, self._take)
         self._publish()
 
@@ -51,37 +50,37 @@ class Tombstones:
             ) from error
 
     def before(self, topic: str) -> int:
-        """Log offset below which the topic's records are of one that is gone; 0 for none."""
+        """Return the log offset below which the topic's records belong to a deleted topic; 0 for none."""
         return self._before.get(topic, 0)
 
     def doubts(self, log_end: int) -> list[str]:
-        """A sentence for each topic that was deleted beyond the log's end, where a store that was closed has
-        no tombstone."""
+        """Return a sentence for each topic whose tombstone lies beyond the log's end, which a store that was
+        closed does not have."""
         return beyond(self._before, log_end)
 
     def lower(self, log_end: int) -> None:
-        """A power cut may take the end of the log; what is written there from now on was not deleted."""
+        """Lower tombstones to `log_end`: a power cut may take the end of the log, and what is written there
+        later was not deleted."""
         self._replace({topic: min(before, log_end) for topic, before in self._before.items()})
 
     def add(self, topic: str, before: int) -> None:
-        """Records of `topic` below `before` are of a topic that is gone. Raises StoreError, and then nothing
-        has changed."""
+        """Count records of `topic` below `before` as deleted. Raises StoreError; nothing has changed then."""
         self._replace({**self._before, topic: before})
 
     def note(self, topic: str, before: int) -> None:
-        """As `add`, but the file follows with `write_noted`: a start that is refused leaves it as it was."""
+        """As `add`, but `write_noted` writes the file: a start that is refused leaves it as it was."""
         self._before = {**self._before, topic: before}
         self._is_noted = True
         self._publish()
 
     def write_noted(self) -> None:
-        """Raises StoreError."""
+        """Write the file if `note` changed it. Raises StoreError."""
         if self._is_noted:
             self._write(FILE_NAME, json.dumps(self._before).encode())
             self._is_noted = False
 
     def drop_below(self, log_minimum: int) -> None:
-        """Forget those whose records the log does not hold any more."""
+        """Remove the tombstones whose records the log does not hold any more."""
         self._replace({topic: before for topic, before in self._before.items() if before > log_minimum})
 
     def _replace(self, before: dict[str, int]) -> None:
@@ -97,7 +96,7 @@ class Tombstones:
 
 
 def read_file(text: str) -> dict[str, int]:
-    """Log offset by topic. Raises FormatError."""
+    """Return the log offset by topic. Raises FormatError."""
     table = config_json.read(text)
     if not isinstance(table, dict):
         raise FormatError("no table", found=text_excerpt(table))
@@ -108,7 +107,7 @@ def read_file(text: str) -> dict[str, int]:
 
 
 def beyond(before: Mapping[str, int], log_end: int) -> list[str]:
-    """As `Tombstones.doubts`, of the table of a file."""
+    """Return what `Tombstones.doubts` does, for the table of a file."""
     return [
         f"topic {topic} was deleted at {offset:,} by this file, beyond the log's end at {log_end:,}: "
         f"all of its messages count as deleted;"

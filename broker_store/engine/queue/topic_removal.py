@@ -1,4 +1,4 @@
-"""The queues of a topic are removed; its records stay in the log until they are too old."""
+"""Removal of a topic's queues; its records stay in the log until they are too old."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker_store.errors import SyncError
 def remove_topic(parts: StoreParts, topic: str) -> None:
     """Remove the topic's queues with their files. Raises StoreError. Loop's thread.
 
-    Where they end is kept in config/deletedTopics.json: a topic of that name made later must not get them
-    back when a start dispatches the log again.
+    A tombstone in config/deletedTopics.json notes where they end: a later topic of that name must not get
+    them back when a start dispatches the log again.
     """
     disk, log, queues, confirmation = parts.disk, parts.log, parts.queues, parts.confirmation
     if parts.dispatcher.dispatched < log.wrote:
@@ -22,8 +22,8 @@ def remove_topic(parts: StoreParts, topic: str) -> None:
         confirmation.flushed(log.flushed)
     if not queues.ids_of(topic):
         return
-    # On the disk first: from then on the queues' files are leftovers, which a start removes if this process
-    # does not come to it.
+    # The tombstone is on the disk first: from then on the queues' files are leftovers, which a start removes
+    # if this process does not.
     parts.tombstones.add(topic, log.wrote)
     gone = queues.forget_topic(topic)
     for queue in gone:

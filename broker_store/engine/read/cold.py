@@ -1,10 +1,11 @@
-"""Cold reads: what may not be in memory is read by position, in a small pool of threads.
+"""Cold reads: bytes that may not be in memory are read by position, in a small pool of threads.
 
     loop ──submit──► pool of 4 threads ──► pread units, pread records, compare ──wake──► loop: done(result)
                                            one read for records that lie close
 
-A page fault on the loop would stop every connection for the time of a disk access; here it stops one thread.
-Each group has a bound on bytes in flight, so that one replaying group cannot fill the pool's queue.
+A page fault on the loop would stop every connection for the time of a disk access; here a read stops one
+thread. Each group has a bound on requests in flight, so that one replaying group cannot fill the pool's
+queue.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ from broker_store.messages import GetRequest, GetResult, GetStatus
 T = TypeVar("T")
 
 THREADS = 4
-MOST_IN_FLIGHT_A_GROUP = 16  # requests; each is bounded in bytes by its own limit
+MAX_IN_FLIGHT_PER_GROUP = 16  # requests; each is bounded in bytes by its own limit
 _UNIT = struct.Struct(">qiq")
-_WIDEST_SPAN = 1 << 20  # records that lie closer together are fetched by one read
-_MOST_UNITS = 800
-_SMALLEST_RECORD = 91
-_NOWHERE = -1  # the log offset of what is not known
+_MAX_SPAN_BYTES = 1 << 20  # records that lie closer together are fetched by one read
+_MAX_UNITS = 800
+_MIN_RECORD = 91
+_NOWHERE = -1  # log offset of damage whose place is not known
 _Unit = tuple[int, int, int, int]  # log offset, size, number, tags code
 
 
 class LogReaders:
-    """Open descriptors of log files, a few at a time. Any thread."""
+    """A few open descriptors of log files. Any thread."""
 
     def __init__(self, disk: Disk, log: CommitLog, keep: int = 16):
         self._disk, self._log, self._keep = disk, log, keep
-        # By base of the file, the last used at the end. Written by any thread under `_lock`; a read itself
-        # takes place without it
+        # By base of the file, the last used at the end. Written by any thread under `_lock`; reads do not
+        # hold it
         self._open: dict[int, Reader] = {}
         self._lock = threading.Lock()
 
     def read(self, offset: int, size: int) -> bytes:
-        """`size` bytes of the log, fewer when they are not there (any more). Raises StoreError."""
+        """Return `size` bytes of the log, fewer when they are not there (any more). Raises StoreError."""
         file = self._log.file_at(offset)
         if file is None or offset < self._log.minimum:
             return b""
@@ -68,7 +69,7 @@ class LogReaders:
         return reader.read(offset - file.base, min(size, file.end - offset))
 
     def held(self) -> frozenset[int]:
-        """Bases of the files that are open."""
+        """Return the bases of the files that are open."""
         with self._lock:
             return frozenset(self._open)
 
@@ -93,8 +94,8 @@ class ColdReads:
     ):
         self._readers, self._wake, self._on_damage = readers, wake, on_damage
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
-        # Requests under way, by group, and what came back: bytes, and the time that took the threads. All
-        # three are written on the loop only, in `submit` and in the `finish` that a thread sends there
+        # Requests in flight by group; bytes that were read, and the time of the threads for them. All three
+        # are written on the loop only, in `submit` and in the `finish` that a thread sends there
         self._in_flight: dict[str, int] = {}
         self.read_bytes = 0
         self.read_ms = 0.0
@@ -109,9 +110,9 @@ class ColdReads:
         suspect: int | None = None,
     ) -> bool:
         """Read `limited(queue, request)`, which the thread computes. Return False when the group has too many
-        under way; then nothing was started."""
+        requests in flight; nothing was started then."""
         busy = self._in_flight.get(request.group, 0)
-        if busy >= MOST_IN_FLIGHT_A_GROUP:
+        if busy >= MAX_IN_FLIGHT_PER_GROUP:
             return False
         self._in_flight[request.group] = busy + 1
 
@@ -122,7 +123,7 @@ class ColdReads:
             else:
                 del self._in_flight[request.group]
             if isinstance(outcome, StoreError):
-                # A file that retention or the topic's deletion took away meanwhile is no failure of the disk.
+                # A file that retention or the topic's deletion removed meanwhile is no failure of the disk.
                 is_gone = queue.closed or request.offset < queue.minimum
                 status = GetStatus.OFFSET_FOUND_NULL if is_gone else GetStatus.READ_FAILED
                 if not is_gone:
@@ -147,22 +148,22 @@ class ColdReads:
         return True
 
     def run(self, work: Callable[..., T], *arguments) -> Future[T]:
-        """Run anything else that may wait for the disk, in a thread of the pool."""
+        """Run another function that may wait for the disk, in a thread of the pool."""
         return self._pool.submit(work, *arguments)
 
     def read(
         self, queue: ConsumeQueue, request: GetRequest, confirmed: int, suspect: int | None = None
     ) -> GetResult:
-        """Return the read itself, in the caller's thread. The caller has checked the offset against the
+        """Read in the caller's thread, and return the result. The caller has checked the offset against the
         queue's range.
 
-        Each record must be as it was stored and agree with its unit; unit `suspect` is read whatever the
-        filter says.
+        Each record must be as it was stored and agree with its unit. Unit `suspect` is read even if the
+        filter excludes it.
         """
         offset = request.offset
         is_damaged = not is_file_sound(queue, offset)
         if is_damaged:
-            # A tag that has changed must not hide a message; the client filters too
+            # A damaged tags code must not hide a message; the client filters too
             request = replace(request, tag_codes=None)
             log_end = max(queue.damaged.values(), default=_NOWHERE)
             self._wake(
@@ -172,7 +173,7 @@ class ColdReads:
                     log_end,
                 )
             )
-        raw = queue.read_units(offset, max(_MOST_UNITS, request.max_count))
+        raw = queue.read_units(offset, max(_MAX_UNITS, request.max_count))
         wanted: list[_Unit] = []
         taken = looked = 0
         minimum = self._readers._log.minimum
@@ -193,7 +194,7 @@ class ColdReads:
                 gone = True
                 looked += 1
                 continue
-            if size < _SMALLEST_RECORD or log_offset < minimum or log_offset + size > confirmed:
+            if size < _MIN_RECORD or log_offset < minimum or log_offset + size > confirmed:
                 bad = True
                 break
             wanted.append((log_offset, size, offset + looked, tags_code))
@@ -204,8 +205,8 @@ class ColdReads:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, offset, queue.minimum, queue.maximum)
         records = self._fetch(queue, wanted)
         if len(records) < len(wanted):
-            # A file went away between the look and the read, or a record is not sound: what follows is asked
-            # for again.
+            # A file was removed between the check and the read, or a record is not sound: the client asks for
+            # the rest again.
             lacking, _, following, _ = wanted[len(records)]
             bad = lacking >= self._readers._log.minimum
         if not records and bad:
@@ -213,7 +214,7 @@ class ColdReads:
                 f"unit {following} of {queue.topic}/{queue.queue_id} leads to no record that is as it "
                 f"was stored and agrees with the unit"
             )
-            self._tell_damage(what, raw, following - offset)
+            self._report_damage(what, raw, following - offset)
             return GetResult(GetStatus.MESSAGE_DAMAGED, following, queue.minimum, queue.maximum)
         if not records:
             status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
@@ -222,13 +223,13 @@ class ColdReads:
             GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records), True
         )
 
-    def _tell_damage(self, what: str, raw: bytes, number: int) -> None:
+    def _report_damage(self, what: str, raw: bytes, number: int) -> None:
         log_offset = _UNIT.unpack_from(raw, number * UNIT)[0]
         self._wake(lambda: self._on_damage(f"{what}, at {log_offset} of the log", log_offset))
 
     def _fetch(self, queue: ConsumeQueue, wanted: list[_Unit]) -> list[bytes]:
-        """Return the records, neighbours by one read; ends at the first that is not there, not as it was
-        stored or not what its unit says."""
+        """Return the records, neighbours by one read. The list ends before the first record that is missing,
+        not as it was stored, or not what its unit states."""
         records: list[bytes] = []
         at = 0
         while at < len(wanted):
@@ -236,7 +237,7 @@ class ColdReads:
             last = at
             while last + 1 < len(wanted):
                 log_offset, size, *_ = wanted[last + 1]
-                if log_offset < start or log_offset + size - start > _WIDEST_SPAN:
+                if log_offset < start or log_offset + size - start > _MAX_SPAN_BYTES:
                     break
                 if self._readers._log.file_at(log_offset) is not self._readers._log.file_at(start):
                     break
@@ -307,6 +308,6 @@ def agrees(raw: bytes, unit: QueueUnit, number: int, queue: ConsumeQueue) -> boo
 
 
 def _signed(tags_code: int) -> int:
-    """Return the low 32 bits as a Java int, as Apache compares."""
+    """Return the low 32 bits as a Java int: Apache compares those."""
     low = tags_code & 0xFFFFFFFF
     return low - (1 << 32) if low & 0x80000000 else low

@@ -18,7 +18,7 @@ What may be touched, by log offset:
     | checked            | once                             |
 
 A page fault on the loop would stop every connection, so it touches only pages that are known to be in memory.
-What was heard about a page counts for a round of 1 s (R_ROUND), then it is asked about again.
+The system's answer about a page is used for a round of 1 s (R_ROUND), then it is asked again.
 
 Loop thread, unless a docstring says otherwise. Three parts have modules of their own:
 
@@ -54,10 +54,10 @@ from broker_store.kernels.lookup import find_records
 from broker_store.kernels.read import limits, read_queue
 from broker_store.messages import DamagedRecord, GetRequest, GetResult, GetStatus, KeyQueryResult
 
-_ROUND_MS = 1000  # for this long what the system said about a page counts
+_ROUND_MS = 1000  # for so long the system's answer about a page is used
 _MAX_RECORDS = 4096  # of an answer
 _MAX_UNITS = 800  # read for an answer that wants fewer messages
-_HOT_SHARE = 16  # of the machine's memory one part: so much of what was written last counts as in memory
+_HOT_SHARE = 16  # 1/16 of the machine's memory: so much of the newest bytes counts as in memory
 _MAX_FILTERS = 1024
 _FOUND = GetStatus.FOUND
 _AT_ANY_TIME = asked_times(0, FOR_EVER_MS)
@@ -65,7 +65,7 @@ _EVERY_TAG = Words(1)
 
 
 class Reads:
-    """`begin` comes between recovery and the first read."""
+    """`begin` is called between recovery and the first read."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Reads:
         self._view = context.view
         self._readers = LogReaders(disk, log)  # any thread; it has a lock of its own
         self._cold = ColdReads(self._readers, wake, on_damage)  # asked on the loop; threads of its own
-        # Codes of tags as the kernel reads them, by the set that was asked for. Written by the loop only, so
-        # that a set that comes again costs one look-up.
+        # Tags codes as the kernel reads them, by requested set, so that a repeated set costs one dict access.
+        # Written by the loop only.
         self._filters: dict[frozenset[int], Words] = {}
         # Counters of this run. Written by the loop; `totals` may be called there only. Reads of other threads
         # are not counted.
@@ -135,7 +135,7 @@ class Reads:
             queue.row[c.Q_HOT] = queue.maximum
 
     def tick(self, now_ms: int) -> None:
-        """Move R_HOT_FROM and begin the next round of page answers when it is due. Called about ten times a
+        """Move R_HOT_FROM, and begin the next round of page answers when it is due. Called about ten times a
         second."""
         self._words[c.R_HOT_FROM] = max(self._words[c.R_HOT_FROM], self._log.wrote - self._hot_bytes)
         if not 0 < self._round_ends_ms - now_ms <= _ROUND_MS:
@@ -147,7 +147,7 @@ class Reads:
         return self._readers.held()
 
     def forget(self, log_base: int) -> None:
-        """Let go of a log file that is removed."""
+        """Close the descriptor of a log file that is removed."""
         self._readers.forget(log_base)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Reads:
         self._readers.close()
 
     def totals(self, *, puts: int, put_bytes: int, refused: dict[str, int]) -> Totals:
-        """Return the store's counters: those of its appender, which are given, and those of its reads."""
+        """Return the store's counters: those of its appender, which are passed in, and those of its reads."""
         return Totals(
             puts=puts,
             put_bytes=put_bytes,
@@ -173,10 +173,10 @@ class Reads:
     # Queues ---------------------------------------------------------------------------------------
 
     def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
-        """Read a queue (docs/spec/store-behaviour.md section 6.1). What is in memory is answered at once.
+        """Read a queue (docs/spec/store-behaviour.md section 6.1). What is in memory is returned at once.
 
-        What is cold is read in another thread: then this returns None and `done(result)` is called later on
-        the loop. Without `done` it is read here and now.
+        A cold read is done in another thread: this returns None, and `done(result)` is called later on the
+        loop. Without `done` the cold read is done in the caller's thread.
         """
         self.gets += 1
         queue = self._queues.find(request.topic, request.queue_id)
@@ -218,7 +218,7 @@ class Reads:
         if found is None:
             if len(self._filters) >= _MAX_FILTERS:
                 self._filters.clear()
-            # An empty set passes nothing; no Java hash has more than 32 bits, so this code matches no unit.
+            # An empty set matches nothing: no Java hash has more than 32 bits, so no unit has this code.
             wanted = sorted(codes) or [1 << 40]
             found = Words(len(wanted))
             found.array[:] = wanted
@@ -228,9 +228,9 @@ class Reads:
     def _get_cold(
         self, queue: ConsumeQueue, request: GetRequest, done, suspect: int | None = None
     ) -> GetResult | None:
-        """Read by position: here without `done`, else in another thread.
+        """Read by position: without `done` in the caller's thread, else in another.
 
-        `suspect` is a unit that is read whatever the filter says: it contradicts its record.
+        `suspect` is a unit that contradicts its record: it is read even if the filter excludes it.
         """
         self.cold_gets += 1
         confirmed = self._view[c.CONFIRMED]
@@ -296,12 +296,12 @@ class Reads:
         """Return records by key (docs/spec/store-behaviour.md section 6.3), oldest first. Hash collisions
         stay in.
 
-        What is cold is looked up here and now; without `wait`, as the loop asks, in another thread.
+        A cold lookup is done in the caller's thread; without `wait`, on the loop, in another thread.
         """
         self.key_lookups += 1
         if max_count > self._most_found:
             max_count = self._most_found
-        # The call takes as long as the rest of a lookup that finds nothing.
+        # This call takes as long as the rest of a lookup that finds nothing.
         begin_ms, end_ms = (
             _AT_ANY_TIME if begin_ms == 0 and end_ms == FOR_EVER_MS else asked_times(begin_ms, end_ms)
         )
@@ -325,14 +325,14 @@ class Reads:
         self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS
     ) -> Future[KeyQueryResult]:
         """Return what `query_keys` does, from another thread, which compares each older record with its unit
-        and its entry once more."""
+        and its entry again."""
         return self._cold.run(
             self._query_cold,
             self._index.walk(topic, key, min(max_count, self._most_found), *asked_times(begin_ms, end_ms)),
         )
 
     def _query_cold(self, walk: IndexWalk) -> KeyQueryResult:
-        """Look a key up by position. Any thread."""
+        """Search for a key by position. Any thread."""
         found, last_ms, last_offset = walk.find()
         offsets, records, damaged = [], [], []
         for offset in sorted(found):

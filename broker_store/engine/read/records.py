@@ -51,13 +51,13 @@ class RecordReads:
         self._wake, self._on_damage = wake, on_damage
 
     def record_now(self, log_offset: int) -> bytes | None | Future[bytes | None]:
-        """Return `record_at` for the loop: what is in memory is given at once, what is cold comes from
-        another thread."""
+        """Return `record_at` for the loop: a record in memory at once, a cold one as a future."""
         found = self._record_in_memory(log_offset)
         return self._cold.run(self.record_at, log_offset) if found is None else found or None
 
     def _record_in_memory(self, log_offset: int) -> bytes | None:
-        """Return no bytes when no sound record begins there, None when that is not known without the disk."""
+        """Return the record; b"" when no sound record begins there, None when that is not known without the
+        disk."""
         for _ in range(MAX_STOPS):
             found = read_record(self._address, log_offset)
             if found.__class__ is bytes:
@@ -69,10 +69,10 @@ class RecordReads:
     def get_records(
         self, log_offsets: Sequence[int], done: Callable[[list[bytes | None] | None], None]
     ) -> list[bytes | None] | None:
-        """Return the records at these places, for each that is not there None.
+        """Return the records at these log offsets, None for each that does not exist.
 
-        None when some are cold: `done` is called with them later, on the loop, or with None when the disk did
-        not give them.
+        Return None when some are cold: `done` is called later on the loop with the list, or with None when a
+        read failed.
         """
         records = []
         for log_offset in log_offsets:
@@ -99,7 +99,8 @@ class RecordReads:
         """Return the raw record at a log offset, None when no sound one begins there. Any thread; it may wait
         for the disk.
 
-        Without `check_crc` also one whose body or properties have changed: for a caller that shows damage.
+        Without `check_crc` also a record whose body or properties have changed, for a caller that shows
+        damage.
         """
         confirmed = self._view[c.CONFIRMED]
         if not self._log.minimum <= log_offset < confirmed:
@@ -125,8 +126,8 @@ class RecordReads:
         return raw
 
     def record_by_id(self, log_offset: int) -> bytes | str | None | Future[bytes | str | None]:
-        """Return the record at a log offset, how it is damaged as a sentence, or None when none begins there.
-        For the loop: what is old comes from a thread."""
+        """Return the record at a log offset, a sentence about its damage, or None when none begins there. For
+        the loop: an old record comes as a future."""
         if log_offset < self._words[c.R_HOT_FROM]:
             return self._cold.run(self._compared, log_offset)
         found = self._record_in_memory(log_offset)
@@ -142,16 +143,16 @@ class RecordReads:
         return damage
 
     def damage_at(self, log_offset: int) -> str | None:
-        """Return how the record at a log offset is damaged, None when it is not, or none begins there. Any
-        thread; it may wait for the disk."""
+        """Return a sentence about the damage of the record at a log offset; None when it is sound or does not
+        exist. Any thread; it may wait for the disk."""
         raw = self.record_at(log_offset, check_crc=False)
         return self._damage_of(raw, log_offset) if raw is not None else None
 
     def record_of_entry(self, log_offset: int, entry_hash: int) -> tuple[bytes | None, str | None]:
-        """Return (the record to which an entry of the index leads, how it is damaged): a damaged record may
-        be there or not.
+        """Return (the record to which an index entry leads, a sentence about its damage). A damaged record
+        may be returned or None.
 
-        Neither where retention removed the record. Any thread; it may wait for the disk.
+        Both are None where retention removed the record. Any thread; it may wait for the disk.
         """
         raw = self.record_at(log_offset, check_crc=False)
         if raw is None:
@@ -169,11 +170,11 @@ class RecordReads:
         return self._readers.read(log_offset, length) if length > 0 else b""
 
     def _damage_of(self, raw: bytes, log_offset: int, entry_hash: int | None = None) -> str | None:
-        """Return how a record is damaged, None when it is not, by the rules of a read of its queue: it must
-        be as it was stored, and state what its unit states.
+        """Return a sentence about a record's damage, None when it is sound, by the rules of a read of its
+        queue: it must be as it was stored, and state what its unit states.
 
-        With the hash of an entry of the index, it must have a key with that hash. One that has is served
-        without a unit when there is no queue of its topic: that was deleted.
+        With the hash of an index entry, the record must have a key with that hash. A record that has one is
+        served without a unit if its topic has no queue, since the topic was deleted.
         """
         try:
             stored = record.decode(raw, log_offset=log_offset)

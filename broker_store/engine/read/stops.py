@@ -1,11 +1,11 @@
-"""What the read kernels stop for, and what is done so that they go on.
+"""Handling of the stops of the read kernels.
 
     kernel ──stops──► a file to enter or map ──► done here, and the kernel is called again
                   └─► pages to ask about ──────► `Residency.ask`: in memory, the kernel is called again
                                              └──► not in memory: False, a thread reads by position
 
-Loop thread only. Nothing here waits for the disk: a file is mapped without a read of its bytes, and pages are
-asked about, not touched.
+Loop thread only. Nothing here waits for the disk: to map a file reads no byte of it, and `ask` touches no
+page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker_store.kernels import context as c
 
 
 class ReadStops:
-    """`words` are the R_* words of the kernels, in which a stop says what it needs."""
+    """`words` are the R_* words of the kernels; a stop states in them what it needs."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ReadStops:
         self._wake, self._on_damage = wake, on_damage
 
     def can_go_on(self, stopped: int, queue: ConsumeQueue, offset: int) -> bool:
-        """Do what a read of a queue stopped for; return False when it would wait for the disk. Raises
+        """Handle a stop of a read of a queue; return False when the read would wait for the disk. Raises
         StoreError."""
         if stopped == c.READ_UNENTERED:
             return self._enter(queue, offset)
@@ -49,8 +49,8 @@ class ReadStops:
         return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
 
     def can_look_on(self, stopped: int) -> bool:
-        """Do what a lookup stopped for; return False when it would wait for the disk, or a record may have to
-        be left out. Raises StoreError."""
+        """Handle a stop of a lookup; return False when it would wait for the disk, or a record may have to be
+        left out. Raises StoreError."""
         if stopped == c.LOOKUP_DOUBTFUL:
             return False
         if stopped == c.LOOKUP_UNENTERED:
@@ -73,7 +73,7 @@ class ReadStops:
 
     def _enter(self, queue: ConsumeQueue, unit: int) -> bool:
         """Let the kernels read the file of a queue's unit; return False for a file that cannot be mapped: it
-        is read by position."""
+        is read by position then."""
         try:
             return queue.enter_for_reading(unit)
         except StoreError as error:
@@ -81,8 +81,8 @@ class ReadStops:
             return False
 
     def _map(self, file: MappedFile) -> bool:
-        """Map a log file for the kernels; return False for one that cannot be mapped: it is read by position,
-        and each record is compared."""
+        """Map a log file for the kernels; return False when that fails: it is read by position then, and each
+        record is compared."""
         try:
             self._log.map_for_reading(file)
         except StoreError as error:
@@ -91,8 +91,7 @@ class ReadStops:
         return True
 
     def _report_unmapped(self, error: StoreError, log_offset: int) -> None:
-        """Report a file that was removed or made shorter as damage. That the system allows no more maps is
-        none."""
+        """Report a file that was removed or made shorter as damage. A reached limit of maps is no damage."""
         if not isinstance(error, MapLimitError):
             cause = str(error)
             self._wake(lambda: self._on_damage(cause, log_offset))

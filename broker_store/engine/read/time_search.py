@@ -4,8 +4,8 @@
     times       10  20  30  40  50  60 | 25  35  45  55  65
                 |------ one part ------| |----- one part -----|
 
-Store times go up along the log, except where the clock was put back between two runs. `StoreTimes` has these
-steps. A search whose times lie across a step is made in each part.
+Store times go up along the log, except where the clock was set back between two runs. `StoreTimes` has these
+steps. A search for times that a step crosses is made in each part.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class TimeSearch:
         return self._times.order(*ends, *times_ms) if ends is not None else None
 
     def key_times_doubt(self, begin_ms: int, end_ms: int) -> str | None:
-        """Return why a lookup by key within these store times may miss messages, None when it cannot. Any
-        thread.
+        """Return a sentence why a lookup by key within these store times may miss messages, None when it
+        cannot. Any thread.
 
-        An entry's time is counted from the begin of its file and is never less, and a chain is left at the
-        first entry that is too old.
+        An entry's time is counted from the begin of its file and is never less, and a lookup leaves a chain
+        at the first entry that is too old.
         """
         times_ms = [time_ms for time_ms in (begin_ms, end_ms + 1) if 0 < time_ms < FOR_EVER_MS]
         order = self._times.order(self._log.minimum, self._log.wrote, *times_ms) if times_ms else None
@@ -123,12 +123,11 @@ class TimeSearch:
         return struct.unpack_from(">q", head, 68 if sys_flag & _V6_BORN else 56)[0]
 
     def _store_ms_among(self, queue: ConsumeQueue, offset: int) -> int:
-        """Return the middle one of the store times of a message and its two neighbours, as long as times go
-        up that of the message.
+        """Return the median of the store times of a message and its two neighbours, if times go up there,
+        else that of the message.
 
-        So one record that got a wrong time since the start does not lead a search to another part of the
-        queue. Where times are known to go back it is that of the message itself: there the search is of one
-        part after another.
+        So one record with a damaged time does not lead a search to another part of the queue. Where times are
+        known to go back the message's own time is used: there each part is searched on its own.
         """
         unit = queue.unit(offset)
         own_ms = self._store_ms_of(unit)
@@ -144,7 +143,7 @@ class TimeSearch:
         return sorted((self._store_ms_of(before), own_ms, self._store_ms_of(following)))[1]
 
     def _log_range(self, queue: ConsumeQueue) -> tuple[int, int] | None:
-        """Return the log offsets of its first message and after its last; None when it has none."""
+        """Return the log offsets of the queue's first message and after its last; None when it has none."""
         first, last = queue.unit(queue.minimum), queue.unit(queue.maximum - 1) if queue.maximum else None
         return (
             None
@@ -153,7 +152,7 @@ class TimeSearch:
         )
 
     def _parts(self, queue: ConsumeQueue, *times_ms: int) -> list[tuple[int, int]]:
-        """Return the queue's offsets, cut where times go back across one of `times_ms`: in each part older
+        """Return the queue's offsets, cut where times go back across one of `times_ms`: within a part older
         messages come before younger ones."""
         low, high = queue.minimum, queue.maximum
         ends = self._log_range(queue)

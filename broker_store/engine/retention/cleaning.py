@@ -1,6 +1,6 @@
-"""Old files go, and what was removed from outside is noticed: the retention worker's look, and the loop.
+"""Removal of old files, and detection of log files that were removed from outside.
 
-    worker   `look`: the lock, the names of the log files, disk use ──► wake
+    worker   `step`: the lock, the names of the log files, disk use ──► wake
     loop     flags; then delete, a file at a time, since the loop owns the tables
 
 `engine/retention/retention.py` decides what goes and when.
@@ -17,7 +17,7 @@ from broker_store.errors import StoreError, StoreLockedError, SyncError
 
 
 class Cleaning:
-    """Loop's thread, but for `look`."""
+    """Loop's thread, except `step`."""
 
     def __init__(self, parts: StoreParts):
         self._disk, self._settings = parts.disk, parts.settings
@@ -26,30 +26,31 @@ class Cleaning:
         self._ends, self._tombstones, self._damage = parts.ends, parts.tombstones, parts.damage
         self._state, self._confirmation = parts.state, parts.confirmation
         self._lock, self._clock, self._wake = parts.lock, parts.clock, parts.wake
-        # Bases of the log files that are old enough to go. The worker replaces it as a whole.
+        # Bases of the log files that are old enough to be deleted. The worker replaces the whole set.
         self.expired: frozenset[int] = frozenset()
 
-    # The worker's look
+    # The worker's step
 
-    def look(self, now_ms: int) -> bool:
-        """Worker's step. Raises StoreLockedError, and what ends the process's writing."""
-        self._look_at_lock()
+    def step(self, now_ms: int) -> bool:
+        """Check lock and files, decide, and pass the decision to the loop. Worker's step. Raises
+        StoreLockedError, and SyncError for a log file that was replaced: both end the process's writing."""
+        self._check_lock()
         # Each sync of the log checks it too, but without messages there is none.
         self._log.current.map().demand_in_place()
         try:
             older = [file.path.name for file in self._log.files[:-1]]
             names = set(self._disk.list_names(self._log.directory))
             self._wake(lambda: self._name_removed([name for name in older if name not in names]))
-            decision = self._retention.look(now_ms)
+            decision = self._retention.decide(now_ms)
             self.expired = self._expired_now(now_ms)
         except StoreError:
-            return False  # nothing is known now, and the next look is near
-        self._wake(lambda: self.obey(decision))
+            return False  # nothing is known now, and the next step is soon
+        self._wake(lambda: self.apply_decision(decision))
         return False
 
-    def _look_at_lock(self) -> None:
-        """Raises StoreLockedError. Another failure, as of a disk that is full, may pass: a flag reports it
-        until then."""
+    def _check_lock(self) -> None:
+        """Check that the lock's file is in place. Raises StoreLockedError. Another failure, such as a full
+        disk, may pass: a flag reports it until then."""
         lock = self._lock()
         assert lock is not None  # workers run while the store is held
         try:
@@ -66,8 +67,8 @@ class Cleaning:
             self._wake(lambda: self._state.clear_flag("lock_gone"))
 
     def _expired_now(self, now_ms: int) -> frozenset[int]:
-        """Bases of the log files that are old enough to go when cleaning comes: from the oldest on, as they
-        are deleted."""
+        """Return the bases of the log files that are old enough to be deleted, from the oldest on, which is
+        the order of deletion."""
         expired = itertools.takewhile(
             lambda file: self._retention.is_expired(self._disk.modified_ms(file.path), now_ms),
             self._log.files[:-1],
@@ -95,9 +96,9 @@ class Cleaning:
             f"lost; put the file back, or copy its messages now",
         )
 
-    def obey(self, decision: Decision) -> None:
-        """Set the flags of a look, or clear them when their cause is gone, and delete what it wants
-        deleted."""
+    def apply_decision(self, decision: Decision) -> None:
+        """Set the flags of a decision, or clear them when their cause is gone, and delete the files that it
+        names."""
         if decision.disk_full:
             self._state.set_flag("disk_full", decision.why)
         else:
@@ -111,10 +112,9 @@ class Cleaning:
             self._delete_files(decision.delete_any, decision.why)
 
     def clean_expired(self) -> None:
-        """Delete the log files that are older than fileReservedTime now, at whatever hour, as an
-        administrator asks for.
+        """Delete the log files that are older than fileReservedTime now, at any hour, for an administrator.
 
-        None goes before its time by this, however full the disk is. What fails becomes a flag.
+        No file is deleted before its time by this, however full the disk is. A failure becomes a flag.
         """
         self._delete_files(any_age=False, why="an administrator asked for it")
 
@@ -132,18 +132,18 @@ class Cleaning:
     def delete_expired(
         self, any_age: bool = False, most: int | None = None, why: str = "it was asked for"
     ) -> int:
-        """Remove log files that are too old (or the oldest of any age), then what only pointed to them.
-        Return how many log files went.
+        """Remove log files that are too old (or the oldest of any age), then queue and index files that only
+        pointed to them. Return how many log files were removed.
 
-        When one goes before its time a flag says so, and `why`: its messages may be unread
-        (docs/durability.md R13). Raises StoreError.
+        For a file that is removed before its time a flag is set with the reason `why`: its messages may be
+        unread (docs/durability.md R13). Raises StoreError.
         """
         removed = 0
         now_ms = self._clock()
         most = self._settings.delete_file_batch_max if most is None else most
-        # Units and entries of what goes must be on the disk: a power cut could not have them made again. And
-        # a record that stays must be there: by its time the next start sees that nothing which the stamps
-        # cover is missing.
+        # Units and entries of what is removed must be on the disk: after a power cut they could not be built
+        # again. And a younger record must stay on the disk: by its time the next start sees that nothing
+        # which the stamps cover is missing.
         safe_to = self._round_flusher.position or 0
         going: list[MappedFile] = []
         for file in self._log.files[: min(most, len(self._log.files) - 1)]:
@@ -152,15 +152,15 @@ class Cleaning:
             if not any_age and not self._retention.is_expired(self._disk.modified_ms(file.path), now_ms):
                 break
             going.append(file)
-        # The record first: a later start takes a log that begins after the recorded begin for damaged. On a
-        # disk without any room the first file makes room for the record.
+        # The record of ends first: a later start counts a log that begins after the recorded begin as
+        # damaged. On a full disk the removal of the first file makes room for the record.
         if going and not self._ends.raise_minimum(going[-1].end):
             going = going[:1]
         try:
             for file in going:
                 is_expired = self._retention.is_expired(self._disk.modified_ms(file.path), now_ms)
-                # The name first: a file that cannot be removed stays in the tables too, or a later start
-                # would find a gap.
+                # Unlink first: a file that cannot be removed stays in the tables too, or a later start would
+                # find a gap.
                 self._disk.unlink(file.path)
                 self._log.drop_first()
                 self._reads.forget(file.base)

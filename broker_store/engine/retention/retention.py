@@ -1,11 +1,11 @@
-"""Retention: old files go, by age or because the disk fills up (docs/spec/store-behaviour.md section 5).
+"""Retention: which old files are deleted, by age or by disk use (docs/spec/store-behaviour.md section 5).
 
-    use > warning   : the disk-full flag is set, nothing is written; the oldest files go at once
-    use > forcibly  : the oldest files go at once
-    use > normal    : expired files go now, not only at the hour of deleteWhen
+    use > warning   : the disk-full flag is set, nothing is written; the oldest files are deleted at once
+    use > forcibly  : the oldest files are deleted at once
+    use > normal    : expired files are deleted now, not only at the hour of deleteWhen
 
-The look (`Retention.look`) may run in a worker; what it decided is done on the loop, a file at a time,
-because the loop owns the tables. The flag clears itself when the cause is gone.
+`Retention.decide` may run in a worker. The loop carries the decision out, a file at a time, because it owns
+the tables. The flag is cleared when its cause is gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Decision:
-    """What a look found: disk use and whether, and how, to clean."""
+    """What `Retention.decide` found: disk use, and whether and what to delete."""
 
     usage: Usage
     disk_full: bool
@@ -33,15 +33,15 @@ class Decision:
 
 
 class Retention:
-    """Decides; the store acts."""
+    """Decides; `Cleaning` acts."""
 
     def __init__(self, disk: Disk, settings: StoreSettings, *paths: Path):
-        """`paths` are the directories that may lie on disks of their own; the fullest one counts."""
+        """`paths` are the directories that may lie on different disks; the fullest one counts."""
         self._disk, self._settings, self._paths = disk, settings, paths
         self.last: Decision | None = None
         self.hours = settings.delete_hours
 
-    def look(self, now_ms: int) -> Decision:
+    def decide(self, now_ms: int) -> Decision:
         settings = self._settings
         usage = max(
             (self._disk.usage(path) for path in self._paths if self._disk.exists(path)),
@@ -67,12 +67,13 @@ class Retention:
 
 
 def expires_ms(modified_ms: int, reserved_hours: int) -> int:
-    """When a log file that was written to last at `modified_ms` is too old."""
+    """Return when a log file that was last written at `modified_ms` is too old, in ms."""
     return modified_ms + reserved_hours * _HOUR_MS
 
 
 def next_cleaning_ms(from_ms: int, hours: Collection[int]) -> int | None:
-    """The first moment not before `from_ms` in one of the host's `hours`; None when there are none."""
+    """Return the first time not before `from_ms` in one of the host's `hours`, in ms; None when there are
+    none."""
     at_ms = from_ms
     for _ in range(26):  # a day may have 25 hours
         local = time.localtime(at_ms / 1000)

@@ -1,10 +1,9 @@
-"""How far queues and index hold what the log says: compared while recovery reads the log, and nothing is
-changed.
+"""How far queues and index agree with the log: compared while recovery reads the log. Nothing is changed.
 
-A killed process leaves queues and index as it had them in memory, so mostly they are whole; a power cut may
-have kept any page of them. The scan finds out by comparing byte for byte (`kernels/agreement.py`): up to
-`end` everything is there, and from there on it is made again. Below the first log file that is scanned, what
-is there is believed: it was synced before the stamps that chose that file were set.
+A killed process leaves queues and index as they were in memory, so mostly they are whole; after a power cut
+any page may be old. The scan compares byte by byte (`kernels/agreement.py`): up to `end` everything is there,
+and from there on it is made again. What lies below the first scanned log file is not compared: it was synced
+before the stamps by which that file is chosen were set.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NEVER = 1 << 62
 
 
 class Agreement:
-    """One comparison. `address` is what the scan kernel gets; it asks for what it needs by a stop code
+    """One comparison. `address` is passed to the scan kernel, which asks for what it needs by a stop code
     (`provide`)."""
 
     def __init__(
@@ -34,19 +33,25 @@ class Agreement:
         index: HashIndex,
         dispatcher: Dispatcher[ConsumeQueue],
         place: IndexPlace | None,
-        is_buried: Callable[[int, str, ConsumeQueue | None, int], bool],
+        is_of_deleted: Callable[[int, str, ConsumeQueue | None, int], bool],
     ):
-        """`is_buried(log offset, topic, queue, unit)` notes a topic that was deleted before the record, if it
-        was; `queue` is the one whose unit points further on in the log, None where the topic has no queue."""
-        self._queues, self._index, self._dispatcher, self._is_buried = queues, index, dispatcher, is_buried
+        """`is_of_deleted(log offset, topic, queue, unit)` returns whether a record is of a topic that was
+        deleted after it, and notes that topic; `queue` is the one whose unit points further on in the log,
+        None where the topic has no queue."""
+        self._queues, self._index, self._dispatcher, self._is_of_deleted = (
+            queues,
+            index,
+            dispatcher,
+            is_of_deleted,
+        )
         self._words = Words(c.A_WORDS)
         self._words[c.A_WRITER] = context.address
         self._words[c.A_END] = self._words[c.A_LAST_OFFSET] = -1
         self._words[c.A_INDEX_FROM] = _NEVER if place is None else place.log_offset + 1
         self._words[c.A_ENTRY_AT] = FIRST_ENTRY
         self._file = -1
-        # Queues that begin after a unit whose record is in the log: retention leaves no such, so a file of
-        # theirs is missing.
+        # Queues that begin after a unit whose record is in the log: retention does not cause that, so their
+        # first file is missing.
         self.headless: list[ConsumeQueue] = []
         self.passed: list[PassedEntries] = []
         if place is not None and self._index.files:
@@ -58,7 +63,7 @@ class Agreement:
 
     @property
     def asks_topics(self) -> bool:
-        """Whether records of topics without a queue are asked about; otherwise they differ."""
+        """True if the scan asks about records of topics without a queue; otherwise such a record differs."""
         return self._words[c.A_ASKS_TOPICS] == 1
 
     @asks_topics.setter
@@ -66,7 +71,7 @@ class Agreement:
         self._words[c.A_ASKS_TOPICS] = int(asks)
 
     def allow_no_tags(self) -> None:
-        """Records may lack the entry of their tag: Apache's brokers before 5.4 write none."""
+        """Accept records without the entry of their tag: Apache's brokers before 5.4 write none."""
         self._words[c.A_TAGS] = 1
         if self._file >= 0:
             self._note_last(self._file)
@@ -83,17 +88,17 @@ class Agreement:
         return None if end < 0 else end
 
     def index_place(self, log_end: int) -> IndexPlace:
-        """After the entries of records below `log_end` that agreed."""
+        """Return the place after the entries of records below `log_end` that agreed."""
         return IndexPlace(max(self._file, 0), self._words[c.A_ENTRY_AT], log_end)
 
     def ends_with(self, newest: IndexHeader) -> bool:
-        """Return whether the newest file's header says of its last entry what the record of that entry
-        says."""
+        """Return whether the newest file's header states of its last entry what the record of that entry
+        states."""
         last = self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]
         return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
 
     def pass_entries(self, bad: int, log_offset: int) -> None:
-        """Believe the entries of records from `bad` to `log_offset` of the log: that part is damaged, so they
+        """Skip the entries of records from `bad` to `log_offset` of the log: that part is damaged, so they
         cannot be compared."""
         if self._file < 0:
             return
@@ -105,12 +110,12 @@ class Agreement:
             self._words[c.A_KEYS_SEEN], self._words[c.A_LAST_OFFSET] = 0, -1
 
     def stop(self, offset: int) -> None:
-        """Nothing at or beyond `offset` was compared."""
+        """End the comparison: nothing at or beyond `offset` was compared."""
         self._words[c.A_END] = offset
 
     def provide(self, stopped: int, file: MappedFile, offset: int) -> bool:
-        """What the scan stopped for at the record at `offset`; False when it cannot be had, so the record's
-        part is missing."""
+        """Supply what the scan stopped for at the record at `offset`; return False when that is impossible,
+        so the record's part is missing."""
         words = self._words
         if stopped == c.QUEUE_FILE_END:
             queue, unit = self._queues.by_row(words[c.A_QUEUE]), words[c.A_UNIT]
@@ -125,9 +130,9 @@ class Agreement:
             return True
         if stopped == c.EARLIER_LIFE:
             queue = self._queues.by_row(words[c.A_QUEUE])
-            return self._is_buried(offset, queue.topic, queue, words[c.A_UNIT])
+            return self._is_of_deleted(offset, queue.topic, queue, words[c.A_UNIT])
         if stopped == c.UNKNOWN_QUEUE:
-            return self._is_buried(offset, record_in(file, offset).topic, None, -1)
+            return self._is_of_deleted(offset, record_in(file, offset).topic, None, -1)
         return self._next_index_file()
 
     def _enter(self, number: int, entry: int) -> None:
@@ -143,7 +148,8 @@ class Agreement:
         self._note_last(number)
 
     def _next_index_file(self) -> bool:
-        """Go on in the next file, if this one's header says the same as its last entry."""
+        """Enter the next file, if this one's header agrees with its last entry; return whether that was
+        done."""
         following = self._file + 1
         if following >= len(self._index.files):
             return False

@@ -1,7 +1,7 @@
-"""Going on after a bad record in the middle of the log, for a start that was started with `--accept-damage`.
+"""Continuation after a bad record in the middle of the log, for a start with `--accept-damage`.
 
-Nothing of the log is changed. Units of the messages that lay there lead to the bad bytes, so offsets stay
-dense and a read of one is answered as damaged; `check_store --apply` puts placeholders there.
+The log is not changed. Units of the messages that lay there lead to the bad bytes, so offsets stay dense and
+a read of such a message returns that it is damaged; `check_store --apply` writes placeholders there.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from broker_store.formats import queue_unit, record
 from broker_store.formats.record import MIN_RECORD
 from broker_store.kernels import context as c
 
-_CHUNK = 1 << 20
+_SEARCH_BYTES = 1 << 20
 _MAGIC_AT = 4
-_LOST_SIZE = 1  # of a unit that leads to bad bytes: no record is so short
+_LOST_SIZE = 1  # the size in a unit that leads to bad bytes: no record is so short
 
 
 @dataclass
 class Bridge:
-    """`begins_record` says whether a good record, or a blank, begins at a log offset. `passed` are the bad
+    """`begins_record` returns whether a good record, or a blank, begins at a log offset. `passed` are the bad
     parts that were found."""
 
     log: CommitLog
@@ -41,29 +41,29 @@ class Bridge:
         return found
 
     def _candidates(self, offset: int) -> Iterator[int]:
-        """Places after `offset` where a magic number stands as in a record or a blank, to the end of the
-        file."""
+        """Yield the log offsets after `offset`, up to the end of the file, where the magic number of a record
+        or a blank is in place."""
         file = self.log.file_holding(offset)
         magics = [
             magic.to_bytes(4, "big", signed=True) for magic in (*record.TOPIC_LENGTH, record.BLANK_MAGIC)
         ]
-        for start in range(offset + 1 - file.base, file.size, _CHUNK):
-            raw = file.map().read(start, min(_CHUNK + 8, file.size - start))
+        for start in range(offset + 1 - file.base, file.size, _SEARCH_BYTES):
+            raw = file.map().read(start, min(_SEARCH_BYTES + 8, file.size - start))
             places = set()
             for magic in magics:
                 at = raw.find(magic)
-                while 0 <= at < _CHUNK + _MAGIC_AT:
+                while 0 <= at < _SEARCH_BYTES + _MAGIC_AT:
                     places.add(at - _MAGIC_AT)
                     at = raw.find(magic, at + 1)
             yield from (file.base + start + at for at in sorted(places) if at >= 0)
 
     def fill(self, queue: ConsumeQueue, unit: int, at: int, *, is_begin_lost: bool) -> bool:
-        """Let the queue's units up to `unit`, whose record begins at `at`, lead to where their records lay;
-        False when there is no room for them.
+        """Write the queue's units up to `unit`, whose record begins at `at`, so that they lead to where their
+        records lay. Return False when the log has no room for them.
 
-        That is a bad part after the queue's last record. Without one it is the stretch after that record:
-        what lies there states another place, which is damaged. `is_begin_lost`: that stretch may begin with
-        the log.
+        That room is a bad part after the queue's last record. Without one it is the part of the log after
+        that record: records there state other places, which are damaged. `is_begin_lost`: that part may begin
+        with the log.
         """
         after, count = queue.row[c.Q_LOG_END], unit - queue.maximum
         parts = ((max(low, after), high) for low, high in sorted(self.passed) if after < high <= at)
@@ -84,7 +84,7 @@ class Bridge:
         return True
 
     def keep(self, queue: ConsumeQueue, unit: int) -> None:
-        """Go on with `unit` after units of lost messages that an earlier start wrote."""
+        """Continue with `unit` after units of lost messages that an earlier start wrote."""
         last = queue.unit_in_files(unit - 1)
         assert last is not None  # `are_lost` found it
         while queue.maximum < unit:
@@ -94,7 +94,7 @@ class Bridge:
 
 
 def _step(queue: ConsumeQueue) -> None:
-    """Count the next unit of a queue as there, and see that a file has room for it."""
+    """Count the next unit of a queue as written, and make sure that there is a file for it."""
     number = queue.maximum
     if queue.row[c.Q_APPEND_LIMIT] <= number or queue.file_of(number) is None:
         queue.advance()

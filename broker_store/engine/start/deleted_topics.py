@@ -1,4 +1,4 @@
-"""Topics that were deleted: by this broker, which keeps tombstones, or by one that keeps no note of it.
+"""Topics that were deleted: by this broker, which keeps tombstones, or by Apache's, which does not.
 
     log    --- a ------- b ----| before |------- c ------>
            records of topic T           T again
@@ -20,12 +20,12 @@ from broker_store.kernels import context as c
 
 
 def open_recorded(parts: RecoveryParts, topics: KnownTopics) -> None:
-    """Open queues that are in the record of ends and not in the directory; those of deleted topics leave the
-    record instead.
+    """Open queues that are in the record of ends and not in the directory; those of deleted topics are
+    dropped from the record instead.
 
-    A queue that was begun after lost messages has 0 for where its record ends. The tombstone may be older
-    than that queue, so the queue stays: at worst a topic that is made again goes on with the numbers of the
-    one that was deleted.
+    A queue that was begun after lost messages has 0 as the end of its record. The tombstone may be older than
+    that queue, so the queue stays: at worst a new topic of that name continues with the numbers of the
+    deleted one.
     """
     deleted = set()
     for topic, queue_id in list(parts.ends.queues):
@@ -39,11 +39,11 @@ def open_recorded(parts: RecoveryParts, topics: KnownTopics) -> None:
         elif parts.queues.find(topic, queue_id) is None:
             parts.queues.open(topic, queue_id).start_at(0)
     for topic in sorted(deleted):
-        bury(parts, topic, parts.ends.position)
+        note_deleted_topic(parts, topic, parts.ends.position)
 
 
 def drop_if_deleted(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue) -> None:
-    """Drop the files of a queue of a deleted topic that a crash left, or brought back: nothing in them may be
+    """Drop the files of a queue of a deleted topic that a crash left or restored: nothing in them may be
     served."""
     before = parts.context.topic(queue.topic).row[c.T_DELETED_BEFORE]
     if not queue.files or not before:
@@ -60,34 +60,34 @@ def drop_if_deleted(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQu
 def judge_record(
     parts: RecoveryParts, topics: KnownTopics
 ) -> Callable[[int, str, ConsumeQueue | None, int], bool]:
-    """Return the function that the comparison calls when a record has no unit: whether the record is of a
+    """Return the function that the comparison calls for a record without a unit: whether the record is of a
     topic that was deleted since, and maybe made again."""
 
-    def is_buried(offset: int, topic: str, queue: ConsumeQueue | None, unit: int) -> bool:
+    def is_of_deleted(offset: int, topic: str, queue: ConsumeQueue | None, unit: int) -> bool:
         if queue is None:
             if topics.is_deleted(topic):
-                bury(parts, topic, NEVER)
+                note_deleted_topic(parts, topic, NEVER)
                 return True
             return False
         if not parts.units.states_unit(queue, unit):
             return False
         queues = parts.queues.of_topic(topic)
         if any(parts.units.leads_to(one, offset) for one in queues):
-            return False  # the topic's own unit leads to it: what it states of its number is damaged
+            return False  # the topic's own unit leads to it: the number that it states is damaged
         begins = [parts.units.first_of_life(one) for one in queues]
         if any(0 <= begin <= offset for begin in begins):
-            # A topic is deleted with all its queues, and this one was there before and after
+            # A topic is deleted with all its queues, and this queue existed before and after the record
             return False
         before = min([begin for begin in begins if begin > offset], default=offset + 1)
-        bury(parts, topic, before)
+        note_deleted_topic(parts, topic, before)
         return True
 
-    return is_buried
+    return is_of_deleted
 
 
-def bury(parts: RecoveryParts, topic: str, before: int) -> None:
-    """Count records of `topic` below `before` as those of a deleted topic; the file of tombstones is written
-    when it is sure that the start goes on."""
+def note_deleted_topic(parts: RecoveryParts, topic: str, before: int) -> None:
+    """Count records of `topic` below log offset `before` as deleted. The file of tombstones is written once
+    the start is sure to go on."""
     parts.tombstones.note(topic, before)
     parts.report.finding(
         "info",

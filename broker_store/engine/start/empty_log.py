@@ -1,6 +1,6 @@
-"""A store without any log file: the log begins again, after all that was there.
+"""A store without any log file: the log begins again, after everything that was there.
 
-the log before      [ 0 ............ known )                the newest offset that anything knows of
+the log before      [ 0 ............ known )                the newest offset that any file states
 the log now                          | end )  = known, rounded up to a whole file
 a queue             its minimum and its next number are `following`: no message of it can be read, and
                     no number is given again
@@ -23,10 +23,10 @@ from broker_store.kernels import context as c
 
 
 def begin_empty_log(parts: RecoveryParts, state: RecoveryState) -> int:
-    """Begin the log, in a store that had one after where that ended; return the log offset of its begin.
+    """Begin the log of a store that had one, after the end of that one; return the log offset of its begin.
 
-    The records of queues and index are gone as if they had become too old (docs/spec/store-behaviour.md
-    section 4.5), so no offset is given again.
+    The records of queues and index count as removed by retention (docs/spec/store-behaviour.md section 4.5),
+    so no offset is given again.
     """
     given = {}
     for queue in parts.queues:

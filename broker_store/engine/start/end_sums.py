@@ -1,5 +1,5 @@
-"""What the record of ends keeps of queue and index files: read by position, in whatever thread, while the
-loop writes on."""
+"""Sums of queue and index files for the record of ends: read by position, in any thread, while the loop
+writes."""
 
 from __future__ import annotations
 
@@ -16,43 +16,41 @@ from broker_store.formats import index_file, queue_unit
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry
 from broker_store.kernels.scan import sum_units
 
-# Of an index file, 1.3 MB, read at once; the last so many are compared at a start, all would be 400 MB
+# Of an index file: 1.3 MB. A start compares the last entries only; all would be 400 MB
 _MAX_ENTRIES = 65_536
 
 
 def sum_of(raw: bytes, before: int = FIRST_SUM) -> int:
-    """The sum of units, or of any bytes, which count as if zeros followed up to a whole unit."""
+    """Return the sum of units, or of any bytes, which count as if zeros followed up to a whole unit."""
     padded = np.frombuffer(raw.ljust(-(-len(raw) // UNIT) * UNIT, b"\0"), np.uint8)
     return sum_units(padded.ctypes.data, len(padded) // UNIT, before)
 
 
 def mapped_sum(file: MappedFile, count: int) -> int:
-    """The sum of the first `count` units of a queue file that is mapped."""
+    """Return the sum of the first `count` units of a queue file that is mapped."""
     return sum_units(file.address, count, FIRST_SUM)
 
 
 def queue_change(queue: ConsumeQueue, known: dict[int, FileEnd], following: int) -> QueueChange:
-    """What is new in a queue whose next unit is `following`, beside the rows `known` of it. Raises
+    """Return the new rows of a queue whose next unit is `following`; `known` are its rows so far. Raises
     StoreError."""
     forget = any(end.following > following for end in known.values())
     if forget:
         known = {}
     ends = []
     for file in list(queue.files):
-        first, behind = file.base // UNIT, min(file.end // UNIT, following)
+        first, after = file.base // UNIT, min(file.end // UNIT, following)
         before = known.get(first)
         if first >= following:
             break
-        if before is not None and before.following == behind:
+        if before is not None and before.following == after:
             continue
         start, total = (first, FIRST_SUM) if before is None else (before.following, before.sum)
         with queue.disk.open_reader(file.path) as reader:
-            raw = reader.read(start * UNIT - file.base, (behind - start) * UNIT)
+            raw = reader.read(start * UNIT - file.base, (after - start) * UNIT)
         last = queue_unit.decode(raw, len(raw) - UNIT)
         ends.append(
-            FileEnd(
-                first, behind, 0 if last.is_pre_blank else last.log_offset + last.size, sum_of(raw, total)
-            )
+            FileEnd(first, after, 0 if last.is_pre_blank else last.log_offset + last.size, sum_of(raw, total))
         )
     if not queue.files and following:
         ends.append(FileEnd(BOUND, following, 0, 0))
@@ -60,16 +58,15 @@ def queue_change(queue: ConsumeQueue, known: dict[int, FileEnd], following: int)
 
 
 def index_ends(index: HashIndex, known: tuple[IndexEnd, ...], with_slots: bool) -> tuple[IndexEnd, ...]:
-    """A row for each index file; `with_slots` sums those of the newest one, which nothing may be writing to
-    then."""
+    """Return a row for each index file. `with_slots` also sums the slots of the newest file, which must not
+    be written then."""
     rows, by_name = [], {end.name: end for end in known}
     files = list(index.files)
     for file in files:
         before = by_name.get(int(file.name))
         is_newest = file is files[-1]
         try:
-            # A row of the last close has the sum of the slots too, and the file may have got more entries
-            # since.
+            # A row of the last close has a sum of the slots too, and entries may have been added since.
             if (
                 not is_newest
                 and before is not None
@@ -80,12 +77,12 @@ def index_ends(index: HashIndex, known: tuple[IndexEnd, ...], with_slots: bool) 
                 continue
             rows.append(index_end(file, before, with_slots or not is_newest))
         except StoreError:
-            continue  # the loop took it away meanwhile
+            continue  # the loop has removed it meanwhile
     return tuple(rows)
 
 
 def index_end(file: IndexFile, before: IndexEnd | None, with_slots: bool) -> IndexEnd:
-    """The row of one file as it is now; the sum of its entries goes on from that in the row `before`. Raises
+    """Return the row of one file as it is now; the sum of its entries continues from the row `before`. Raises
     StoreError."""
     geometry = file.geometry
     with file.disk.open_reader(file.path) as reader:
@@ -104,7 +101,7 @@ def index_end(file: IndexFile, before: IndexEnd | None, with_slots: bool) -> Ind
 
 
 def _count_of(file: IndexFile) -> int:
-    """The number of entries that its header states. Raises StoreError."""
+    """Return the number of entries that the file's header states. Raises StoreError."""
     with file.disk.open_reader(file.path) as reader:
         return index_file.decode_header(reader.read(0, HEADER.size)).count
 
@@ -112,7 +109,7 @@ def _count_of(file: IndexFile) -> int:
 def sum_of_entries(
     reader: Reader, geometry: IndexGeometry, begin: int, end: int, before: int = FIRST_SUM
 ) -> int:
-    """The sum of entries [begin, end), going on from the sum `before`."""
+    """Return the sum of entries [begin, end), continued from the sum `before`."""
     total = before
     for at in range(begin, end, _MAX_ENTRIES):
         total = sum_of(
@@ -126,8 +123,8 @@ def sum_of_slots(reader: Reader, geometry: IndexGeometry) -> int:
 
 
 def ends_as_recorded(file: IndexFile, end: IndexEnd) -> bool:
-    """Whether header, last entries and, where they were recorded, slots of an index file have their sums.
-    Raises StoreError."""
+    """Return whether header, last entries and, where they were recorded, slots of an index file have their
+    recorded sums. Raises StoreError."""
     geometry = file.geometry
     with file.disk.open_reader(file.path) as reader:
         raw = reader.read(0, HEADER.size)
@@ -144,6 +141,7 @@ def ends_as_recorded(file: IndexFile, end: IndexEnd) -> bool:
 
 
 def has_recorded_entries(file: IndexFile, end: IndexEnd) -> bool:
-    """Whether all entries of an index file have their sum; it reads the whole file. Raises StoreError."""
+    """Return whether all entries of an index file have their recorded sum; it reads the whole file. Raises
+    StoreError."""
     with file.disk.open_reader(file.path) as reader:
         return sum_of_entries(reader, file.geometry, FIRST_ENTRY, end.count) == end.entries

@@ -12,17 +12,16 @@ the store.
                 rows of the index: name, entries, log offset of the last, sums of header and last entries, of
                       all entries and of the slots, length
 
-Below the log position of the last block all is in the record. So a queue that is shorter than its rows say,
-or whose units have another sum, is damaged, whatever else the file shows; and no queue offset below its end
-is given again. What other brokers wrote since lies above that position. A block that a power cut tore ends
-the record: the blocks before it hold. A record that is missing or damaged from its first block on knows
-nothing, and the position is 0.
+Everything below the log position of the last block is in the record. So a queue that is shorter than its rows
+say, or whose units have another sum, is damaged; and no queue offset below its recorded end is given again.
+What other brokers wrote since lies above that position. A block that a power cut tore ends the record: the
+blocks before it are valid. A record that is missing or damaged from its first block on has the position 0.
 
 The log minimum is where the log begins. Retention writes the new one before it removes a log file. The flag
 DOUBT says that a file was found that is not as recorded: the next start compares all files with their sums.
 
-A row replaces the one before of the same queue file. One with FORGOTTEN for its first unit takes the queue
-out; one with BOUND says only where the queue's next offset is: files and sums of it are not known (any more).
+A row replaces the previous one of the same queue file. A row with FORGOTTEN as its first unit removes the
+queue. A row with BOUND states only the queue's next offset: its files and sums are not known (any more).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ FIRST_SUM = 0x5DEECE66D  # the sum of no units; not 0, so that units of zeros co
 _MAGIC, _VERSION = b"ENDS", 2
 _HEAD = struct.Struct("<4sHHIIIqqI")
 _NAME = struct.Struct("<IH")
-# flags: nothing before the block counts; the store was closed after it; a file is not as recorded
+# flags: blocks before this one are void; the store was closed after it; a file is not as recorded
 _WHOLE, _FINAL, _DOUBT = 1, 2, 4
 _ROW = np.dtype(
     [
@@ -69,13 +68,13 @@ _INDEX_ROW = np.dtype(
         ("file_bytes", "<i8"),
     ]
 )
-_MAX_BYTES = 1 << 30  # 5,000 topics of 8 queues need 1.8 MB; more than this was not written by an engine
-_MAX_GROWTH = 4 << 20  # bytes beyond twice the least: then the record is written whole again
+_MAX_BYTES = 1 << 30  # 5,000 topics of 8 queues need 1.8 MB; a larger file is not a record of ends
+_MAX_GROWTH = 4 << 20  # bytes beyond twice the least size: then the whole record is written again
 
 
 class FileEnd(NamedTuple):
-    """Of one queue file: its first unit, the number behind its last one, where that one's record ends, the
-    sum of its units."""
+    """One queue file: its first unit, the number after its last one, where that one's record ends, the sum of
+    its units."""
 
     first: int
     following: int
@@ -84,8 +83,8 @@ class FileEnd(NamedTuple):
 
 
 class IndexEnd(NamedTuple):
-    """Of one index file. `sum` is that of its header and last entries, `entries` that of all entries, `slots`
-    that of its slots, 0 while they change and the store was not closed since; `file_bytes` is its length."""
+    """One index file. `sum` is of its header and last entries, `entries` of all entries, `slots` of its
+    slots, 0 while they change and until the store is closed; `file_bytes` is its length."""
 
     name: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
@@ -98,7 +97,7 @@ class IndexEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueChange:
-    """Rows to be added for a queue; `forget`: all rows before are void."""
+    """Rows to be added for a queue; `forget`: all earlier rows are void."""
 
     topic: str
     queue_id: int
@@ -130,11 +129,11 @@ class EndsFile:
 
     @property
     def good_bytes(self) -> int:
-        """Length of the whole blocks."""
+        """The length of the whole blocks."""
         return self._bytes
 
     def messages(self, topic: str, queue_id: int) -> int:
-        """How many messages the recorded files of a queue had, 0 where none is recorded."""
+        """Return how many messages the recorded files of a queue had, 0 without a record."""
         rows = [end for end in self.queues.get((topic, queue_id), {}).values() if end.first != BOUND]
         return max(rows).following - min(rows).first if rows else 0
 
@@ -190,7 +189,7 @@ class EndsFile:
         rows[end.first] = end
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The least offset that the queue's next message may have."""
+        """Return the least offset that the queue's next message may have."""
         rows = self.queues.get((topic, queue_id))
         return max(end.following for end in rows.values()) if rows else 0
 
@@ -203,7 +202,7 @@ class EndsFile:
         index: tuple[IndexEnd, ...],
         is_final: bool = False,
     ) -> None:
-        """Add a block and sync it. Raises DiskFullError, and then the record is as it was; SyncError,
+        """Add a block and sync it. Raises DiskFullError, and then the record is unchanged; SyncError,
         StoreError."""
         with self._lock:
             changes = list(changes)
@@ -217,24 +216,25 @@ class EndsFile:
             self._add(position, changes, index, is_final)
 
     def forget(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Of deleted topics: they begin at 0 when they are made again. Raises SyncError, StoreError."""
+        """Remove queues of deleted topics: they begin at 0 when they are made again. Raises SyncError,
+        StoreError."""
         with self._lock:
             known = [QueueChange(*queue, forget=True) for queue in queues if queue in self.queues]
             if known:
                 try:
                     self._add(self.position, known, self.index, False)
                 except DiskFullError:
-                    # The next block that has room is the whole record; until then the tombstone says it
+                    # The next block that has room is the whole record; until then the tombstone is enough
                     return
 
     def begin_at(self, log_minimum: int) -> None:
-        """The log begins here, whatever was recorded; the file follows with the next block."""
+        """Set the begin of the log, whatever was recorded; the next block writes it."""
         self._must_replace |= self.log_minimum != log_minimum
         self.log_minimum = log_minimum
 
     def raise_minimum(self, log_minimum: int) -> bool:
-        """Note where the log begins from now on, and sync it; False when there is no room. Raises SyncError,
-        StoreError."""
+        """Note where the log begins from now on, and sync that; return False when there is no room. Raises
+        SyncError, StoreError."""
         with self._lock:
             before, self.log_minimum = self.log_minimum, max(self.log_minimum, log_minimum)
             if before == self.log_minimum and not self._must_replace:
@@ -247,19 +247,19 @@ class EndsFile:
             return True
 
     def doubt(self) -> None:
-        """A file is not as recorded: the next start compares all. Any thread; the file follows with the next
-        block."""
+        """Note that a file is not as recorded: the next start compares all files. Any thread; the next block
+        writes it."""
         if not self.in_doubt:
             self.in_doubt = self._must_replace = True
 
     def trust(self) -> None:
-        """A start has compared all files, and what differed is made again."""
+        """End the doubt: a start has compared all files, and built again what differed."""
         self._must_replace |= self.in_doubt
         self.in_doubt = False
 
     def lower(self, position: int, log_minimum: int) -> None:
-        """The log ends at `position` now, below what the record says, and that was accepted: keep next
-        offsets, and index files that end before it."""
+        """Lower the record to the end of the log at `position`, which was accepted: keep next offsets, and
+        index files that end before it."""
         with self._lock:
             bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
             self.queues = {key: {BOUND: FileEnd(BOUND, following, 0, 0)} for key, following in bounds.items()}
@@ -273,11 +273,11 @@ class EndsFile:
         position: int,
         remade: Iterable[tuple[str, int]] = (),
     ) -> None:
-        """Note least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError,
+        """Note the least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError,
         SyncError, StoreError.
 
         `position` is where the log ends without the messages that they count: a queue with records after the
-        recorded position and a smaller number is one that another broker made again, so the record must reach
+        recorded position and a smaller number was made again by another broker, so the record must reach
         there. `remade` are such queues.
         """
         with self._lock:
@@ -292,12 +292,12 @@ class EndsFile:
             self._replace()
 
     def drop(self, topic: str, queue_id: int) -> None:
-        """The rows of a queue are not believed any more; the file follows with the next block."""
+        """Drop the rows of a queue, which do not hold any more; the next block writes that."""
         if self.queues.pop((topic, queue_id), None) is not None:
             self._must_replace = True
 
     def drop_before(self, log_minimum: int) -> None:
-        """Forget rows of files that only point below the log's minimum, but for each queue's newest."""
+        """Drop rows of files that only point below the log's minimum, except each queue's newest row."""
         for rows in self.queues.values():
             newest = max(rows)
             for first in [
@@ -327,21 +327,23 @@ class EndsFile:
         for topic in dict.fromkeys(fresh):
             self._numbers[topic] = len(self._numbers)
         block = self._block(0, dict.fromkeys(fresh), rows)
-        # Until it is whole on the disk: what a full disk took of it must not stay before other blocks
+        # Set until the block is whole on the disk: a part that a full disk took must not stay before other
+        # blocks
         self._must_replace = True
         self._disk.append(self._path, block, sync=True)
         self._bytes += len(block)
         self._must_replace = False
 
     def _is_as_written(self) -> bool:
-        """Whether nobody took the file away or changed its length: a block alone says nothing."""
+        """Return whether the file is there with the length that was written last: a block alone is not
+        enough."""
         return self._disk.exists(self._path) and self._disk.size_of(self._path) == self._bytes
 
     def _least_bytes(self) -> int:
         return _ROW.itemsize * sum(map(len, self.queues.values()))
 
     def _replace(self) -> None:
-        """Write the whole record again. Raises as `write`."""
+        """Write the whole record again. Raises as `write` does."""
         self._numbers = {
             topic: number for number, topic in enumerate(dict.fromkeys(topic for topic, _ in self.queues))
         }
@@ -377,8 +379,8 @@ class EndsFile:
 
 
 def _block_at(raw: bytes, at: int) -> tuple[int, int, int, int, int, int, int] | None:
-    """(flags, log position and minimum, length, where names, rows and rows of the index begin) of the whole
-    block at `at`; None without one."""
+    """Return (flags, log position and minimum, length, where names, rows and rows of the index begin) of the
+    whole block at `at`; None without one."""
     if at + _HEAD.size > len(raw):
         return None
     magic, version, flags, names, rows, index, position, minimum, crc = _HEAD.unpack_from(raw, at)

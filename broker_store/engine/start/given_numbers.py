@@ -1,8 +1,8 @@
-"""Numbers in queues that were given to messages and that no record of the log has any more.
+"""Queue offsets that were given to messages and that no record of the log has any more.
 
-An offset that was given is not given again: a consumer that read the message with that offset would take the
-new one for it. So a start that loses records keeps the numbers that units give, also those of units after a
-damaged one.
+An offset that was given is not given again: to a consumer that has read the message with that offset the new
+message would be lost. So a start that loses records keeps the numbers that units have, also those of units
+after a damaged one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from broker_store.formats.record import MIN_RECORD
 
 
 def record_next_offsets(parts: RecoveryParts, state: RecoveryState, end: int) -> None:
-    """Record the numbers of units beyond the log's end before they are cut: without a record of ends
-    nothing else has them."""
+    """Record the numbers of units beyond the log's end before they are cut: without a record of ends no other
+    file has them."""
     made = [queue for queue in parts.queues if queue.is_made_from_log]
     reached = max(
         (parts.units.units_below(queue, [file], NEVER)[1] for queue in made for file in queue.files),
         default=0,
     )
-    # Of damaged units that point further nothing is believed
-    believed_to = max(end, reached) + 2 * parts.log.file_size
+    # Damaged units that point further are ignored
+    trusted_to = max(end, reached) + 2 * parts.log.file_size
     following = {}
     for queue in made:
         number = number_after_gone(
-            parts, state, queue, parts.units.number_after_units(queue, believed_to), end, believed_to
+            parts, state, queue, parts.units.number_after_units(queue, trusted_to), end, trusted_to
         )
         if number:
             following[queue.topic, queue.queue_id] = number
@@ -37,15 +37,15 @@ def record_next_offsets(parts: RecoveryParts, state: RecoveryState, end: int) ->
 
 
 def record_numbers_below(parts: RecoveryParts, log_minimum: int) -> None:
-    """Record the numbers of units after a damaged one whose records lay below the log's begin: nothing else
+    """Record the numbers of units after a damaged one whose records lay below the log's begin: no other file
     has them."""
-    behind = {
+    after = {
         queue: parts.units.number_after_units(queue, log_minimum)
         for queue in parts.queues
         if queue.is_made_from_log
     }
     following = {
-        (queue.topic, queue.queue_id): number for queue, number in behind.items() if number > queue.maximum
+        (queue.topic, queue.queue_id): number for queue, number in after.items() if number > queue.maximum
     }
     if following:
         parts.ends.bound(following, parts.ends.position)
@@ -55,8 +55,7 @@ def find_given(parts: RecoveryParts, state: RecoveryState, end: int) -> dict[Con
     """Return the numbers after the last units that lead to bad bytes of the log below `end`, by queue whose
     end was found before these units.
 
-    No record of the log has these numbers, so a start that goes on after the bad bytes must have them from
-    here.
+    No record of the log has these numbers, so a start that goes on after the bad bytes takes them from here.
     """
     given = {}
     for queue in parts.queues:
@@ -74,32 +73,32 @@ def find_given(parts: RecoveryParts, state: RecoveryState, end: int) -> dict[Con
 
 
 def number_after_gone(
-    parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, number: int, end: int, believed_to: int
+    parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, number: int, end: int, trusted_to: int
 ) -> int:
-    """Return `number`, or the number after the last unit in the queue's files after a missing one, of a
-    record from `end` to `believed_to` of the log.
+    """Return `number`, or a higher one: the number after the last unit, in the queue's files after a missing
+    one, of a record from `end` to `trusted_to` of the log.
 
-    Where a file's name is not that of its first unit each of these units counts one.
+    Where a file's name is not that of its first unit, each of these units adds one.
     """
     for path in state.shortened.get(queue, ()):
         with parts.disk.open_reader(path) as reader:
             units = list(queue_unit.decode_all(reader.read(0, queue.file_size)))
-        behind = [
+        counted = [
             place + 1
             for place, unit in enumerate(units)
-            if unit.size >= MIN_RECORD and end <= unit.log_offset <= believed_to - unit.size
+            if unit.size >= MIN_RECORD and end <= unit.log_offset <= trusted_to - unit.size
         ]
-        if behind:
+        if counted:
             number = (
-                max(number, int(path.name) // UNIT + behind[-1])
+                max(number, int(path.name) // UNIT + counted[-1])
                 if int(path.name) % queue.file_size == 0
-                else number + len(behind)
+                else number + len(counted)
             )
     return number
 
 
 def _number_after_bad(parts: RecoveryParts, queue: ConsumeQueue, path: Path, end: int) -> int:
-    """Return what `find_given` does, of one file that was taken away; 0 without such a unit."""
+    """Return what `find_given` does, for one file that was taken away; 0 without such a unit."""
     with parts.disk.open_reader(path) as reader:
         units = list(queue_unit.decode_all(reader.read(0, queue.file_size)))
     place = next(

@@ -1,7 +1,7 @@
 """The index: from where on its entries are compared with the log, and how it is cut and filled again.
 
 index files   [ 1 ][ 2 ][ 3 ]
-                   ^ place: entries before it are believed
+                   ^ place: entries before it are kept as they are
                         ^ agreed: entries up to here are those of the log
                         |---> taken out; dispatch adds them again
 """
@@ -18,8 +18,8 @@ from broker_store.kernels import context as c
 
 
 def index_place(parts: RecoveryParts, state: RecoveryState, start: MappedFile) -> IndexPlace | None:
-    """Return from where on index entries are compared, None without an index: those before are on the disk
-    since the stamps that chose `start` were set."""
+    """Return from where on index entries are compared, None without an index: earlier ones have been on the
+    disk since the stamps that chose `start` were set."""
     if not parts.settings.message_index_enable:
         return None
     if not parts.was_clean or not state.proof.is_exact or parts.ends.note:
@@ -39,8 +39,8 @@ def index_place(parts: RecoveryParts, state: RecoveryState, start: MappedFile) -
 
 
 def _place_after_record(parts: RecoveryParts, state: RecoveryState, start: MappedFile) -> IndexPlace:
-    """Return from where on index entries are compared of a store that was written on since the record, or has
-    none."""
+    """Return from where on index entries are compared, for a store that was written after its record of ends,
+    or has none."""
     state.trusts_index = False
     known = max(parts.log.minimum, parts.ends.position)
     if not parts.was_clean:
@@ -51,14 +51,12 @@ def _place_after_record(parts: RecoveryParts, state: RecoveryState, start: Mappe
     missing = state.proof.first_missing(parts.index, parts.log.minimum)
     if missing is None and not parts.compares_all:
         return place
-    # Beside a missing file others may be damaged, and by their entries it is found from where on the log
-    # is compared.
+    # If a file is missing, others may be damaged, and their entries decide from where on the log is compared.
     found = [one for one in (missing, state.proof.first_changed(parts.index)) if one is not None]
     if not found:
         return place
     number, why = min(found)
-    # Never beyond `known`, in whatever file that lies: entries there may be of records that a power cut
-    # took.
+    # Never beyond `known`, in any file: entries there may belong to records that a power cut took.
     place = min(place, place_before(parts.index.files, number))
     parts.report.finding(
         "warning",
@@ -71,7 +69,7 @@ def _place_after_record(parts: RecoveryParts, state: RecoveryState, start: Mappe
 def index_redo(
     parts: RecoveryParts, state: RecoveryState, start: int, agreed: int, end: int, place: IndexPlace | None
 ) -> int:
-    """Return from which log offset on the log is dispatched again for the index."""
+    """Return the log offset from which on the log is dispatched again for the index."""
     newest = parts.index.newest_used()
     if place is None or not state.trusts_index or newest is None or newest.end_offset < end:
         return agreed
@@ -87,11 +85,12 @@ def repair_index(
     place: IndexPlace | None,
     agreement: Agreement,
 ) -> int:
-    """Cut the index after what agreed; return from which log offset on the log must be dispatched again."""
+    """Cut the index after the part that agreed; return the log offset from which on the log must be
+    dispatched again."""
     index = parts.index
     if place is None:
         return agreed.log_offset
-    with parts.report.step("mend the index") as step:
+    with parts.report.step("repair the index") as step:
         index.drop_unused()
         newest = index.newest()
         is_beyond = False
@@ -122,15 +121,15 @@ def repair_index(
             and agreement.ends_with(newest)
             and is_linked(index.files, place.file)
         ):
-            # Files before the compared ones were believed: a worker compares them with the record later.
+            # Files before the compared ones were not read: a worker compares them with the record later.
             state.unread_index = tuple(end for end in parts.ends.index if end.name < compared)
             parts.ends.index = state.unread_index
             index.start_writing()
             _index_from(parts, newest)
             step.detail = "its entries are those of the log"
             return end
-        # After a crash the end of the index is what the crash tore. After a stop in order it is damage, and a
-        # copy is kept.
+        # After a crash the crash tore the end of the index. After a stop in order it is damage, and a copy is
+        # kept.
         if parts.was_clean and not is_whole:
             for file in index.files[place.file :]:
                 parts.kept.copy_aside(file.path, file.map())
@@ -147,11 +146,11 @@ def repair_index(
         )
         parts.report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
         index.start_writing()
-        behind = _index_from(parts, index.newest())
+        last = _index_from(parts, index.newest())
         dispatch_from = agreed.log_offset
         if is_beyond:  # it was not compared: its entries may end anywhere
             dispatch_from = min(
-                dispatch_from, parts.log.minimum if behind is None else max(parts.log.minimum, behind)
+                dispatch_from, parts.log.minimum if last is None else max(parts.log.minimum, last)
             )
         step.detail = (
             f"{cut:,} entries and {gone:,} files taken out, {linked:,} files linked again; goes on "
@@ -166,8 +165,8 @@ def repair_index(
 
 
 def _index_from(parts: RecoveryParts, newest: IndexHeader | None) -> int | None:
-    """Let dispatch add no entry of the record at which the index ends, which has all of its entries; return
-    its log offset, None without one."""
+    """Let dispatch add no entry of the last record in the index, which has all its entries; return its log
+    offset, None without one."""
     if newest is None or newest.count <= FIRST_ENTRY:
         return None
     parts.context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1

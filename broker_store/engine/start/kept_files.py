@@ -1,4 +1,5 @@
-"""Files and bytes that a start takes out of the store are kept in `lost+found/`, one folder a start."""
+"""Files and bytes that a start takes out of the store are kept in `lost+found/`, one folder for each
+start."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class KeptFiles:
 
     def __init__(self, disk: Disk, root: Path, report: RecoveryReport):
         self._disk, self._root, self._report = disk, root, report
-        self._copied: set[Path] = set()  # files of which a copy is there: one copy a start
+        self._copied: set[Path] = set()  # files that were copied: one copy for each start
         self._directory: Path | None = None
 
     @property
@@ -27,7 +28,7 @@ class KeptFiles:
         return self._directory
 
     def keep_away(self, path: Path) -> None:
-        """Take a file out of the store: into lost+found when it holds anything, removed when it is all
+        """Take a file out of the store: into lost+found when it holds anything, deleted when it is all
         zero."""
         if self._holds_nothing(path):
             self._disk.unlink(path)
@@ -40,11 +41,11 @@ class KeptFiles:
             target = self.directory / name.replace("/", ".")
             self._disk.move(path, target)
             self._report.finding("info", f"moved to {target.relative_to(self._root.parent)}", name)
-        # A file that came back after a later clean stop would be believed.
+        # A file that reappeared after a later clean stop would be used.
         self._disk.sync_directory(path.parent)
 
     def copy_aside(self, path: Path, region: Region) -> None:
-        """Keep a copy of a file in lost+found before it is changed; one copy a start."""
+        """Keep a copy of a file in lost+found before it is changed; once in a start."""
         if path in self._copied or not (length := data_end_from(region, 0)):
             return
         self._copied.add(path)

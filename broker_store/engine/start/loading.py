@@ -73,7 +73,7 @@ def _keep_if_recorded(parts: RecoveryParts, state: RecoveryState, path: Path, le
     """Leave out an index file that was closed with the right length and now has another: its entries are
     built again.
 
-    Return True if it is such a file; it goes to `lost+found/` when the start goes on.
+    Return True if it is such a file; it is moved to `lost+found/` when the start goes on.
     """
     wanted = (int(path.name), parts.index.geometry.file_bytes)
     if not parts.was_clean or wanted not in [(end.name, end.file_bytes) for end in parts.ends.index]:

@@ -1,13 +1,11 @@
-"""Where the log begins: what the record of ends says of it, beside the first file that is there
-(`engine/start/ends.py`).
+"""Where the log begins: the record of ends (`engine/start/ends.py`) compared with the first file.
 
 Retention writes the new begin before it removes a file. So a log whose first file begins above the recorded
-begin has lost files, and one whose files begin below it was stopped in the middle of retention: those files
-go.
+begin has lost files. If a file begins below it, retention was interrupted: that file is removed.
 
 A broker that keeps no record removes files too. After a stop in order the record ends where the log ends,
-unless such a broker wrote since; then files that are missing count as removed by its retention. A record that
-is damaged ends earlier too, and says nothing of another broker: files that are missing count as lost.
+unless such a broker wrote since; then missing files count as removed by its retention. A damaged record ends
+earlier too, which proves no other broker: missing files count as lost.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ MAX_NAMED_QUEUES = 200  # that lost messages are named one by one; the others ar
 
 @dataclass(frozen=True)
 class MissingBegin:
-    """[start, end) of the log should be there and is not. `by_other_broker`: another broker wrote the store
+    """[start, end) of the log should exist and does not. `by_other_broker`: another broker wrote the store
     since the record."""
 
     start: int
@@ -54,15 +52,15 @@ class MissingBegin:
 
 
 def holds_nothing(disk: Disk, store: Path, log_directory: Path) -> bool:
-    """Return whether nothing of a store's messages is there. Where a queue has units, a start says how many
-    messages are not there instead."""
+    """Return whether no file with messages of a store exists. Where a queue has units, a start reports
+    instead how many messages are missing."""
     return not any(disk.exists(store / name) for name in ("checkpoint", ENDS)) and not any(
         map(disk.list_names, (log_directory, store / "consumequeue"))
     )
 
 
 def missing_log(position: int, stamp_ms: int, messages: int, is_indexed: bool) -> str | None:
-    """What is missing of a store without a log file; None when it never had one.
+    """Return a sentence for what is missing of a store without a log file; None when it never had one.
 
     `position` is the log offset up to which its record of ends knows the log, `stamp_ms` the checkpoint's
     time of the log (0: unknown), `messages` how many the queues had, `is_indexed` whether the index has
@@ -86,15 +84,15 @@ def missing_log(position: int, stamp_ms: int, messages: int, is_indexed: bool) -
 
 
 def not_there(what: str, messages: int) -> str:
-    """Return the sentence `what`, and how many messages of the queues go with it."""
+    """Return the sentence `what`, with the number of messages in the queues that are lost with it."""
     return f"{what}; by the queues {messages:,} message{' is' if messages == 1 else 's are'} not there"
 
 
 def missing_begin(
     ends: EndsFile, start: int, file_size: int, was_clean: bool, is_exact: bool
 ) -> MissingBegin | None:
-    """What the log lacks that begins at `start`; `is_exact`: it ends where the record, which was closed,
-    says. None: nothing is known to lack."""
+    """Return what a log that begins at `start` lacks, None when nothing is known to be missing. `is_exact`:
+    the log ends where the record says, and the store was closed."""
     if not ends.found or not 0 <= ends.log_minimum < start:
         return None
     return MissingBegin(
@@ -107,8 +105,8 @@ def missing_begin(
 
 
 def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tuple[ConsumeQueue, int, int]]:
-    """(queue, first, number after the last) of the messages whose units say that their records lay in what is
-    missing."""
+    """Return (queue, first, number after the last) of the messages whose units say that their records lay in
+    the missing part."""
     lost = []
     for queue in queues:
         if not queue.is_made_from_log:
@@ -120,8 +118,8 @@ def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tup
 
 
 class LostBegin:
-    """What went with the first files of a log. Made before a start changes anything; `found` is for when it
-    has made the queues again."""
+    """What was lost with the first files of a log. Made before a start changes anything; `found` is called
+    when the start has rebuilt the queues."""
 
     def __init__(self, missing: MissingBegin, ends: EndsFile, queues: Iterable[ConsumeQueue]):
         self._queues = queues
@@ -140,9 +138,10 @@ class LostBegin:
         self._recorded = recorded
 
     def found(self) -> list[tuple[ConsumeQueue, int, int]]:
-        """As `lost_with`, by where each queue begins now: units that were damaged or missing did not tell it.
+        """Return what `lost_with` does, by where each queue begins now: damaged or missing units did not show
+        it.
 
-        Of such a queue the first number is that of its first recorded file, 0 without a record.
+        For such a queue the first number is that of its first recorded file, 0 without a record.
         """
         lost = []
         for queue in self._queues:
@@ -161,15 +160,15 @@ def _first_at(queue: ConsumeQueue, log_offset: int) -> int:
     log file; the end of the files without one."""
     least, end = Words(1), 0
     for file in queue.files:
-        good = find_unit_break(file.address, queue.units_a_file, log_offset, least[0], least.address)
+        good = find_unit_break(file.address, queue.units_per_file, log_offset, least[0], least.address)
         end = file.base // UNIT + good
-        if good < queue.units_a_file:
+        if good < queue.units_per_file:
             break
     return end
 
 
 def take_expired(log: CommitLog) -> int:
-    """Remove what retention had begun to remove when the broker ended; how many files."""
+    """Remove what retention had begun to remove when the broker ended; return how many files."""
     for path in log.expired:
         log.disk.unlink(path)
     if log.expired:

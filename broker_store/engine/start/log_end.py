@@ -6,7 +6,7 @@ log         good good good | bad ......... [good good] ... 0 0 0
 the ordinary end     the last record was torn by a crash, and nothing of it is known to have been on the
                      disk: it is cut, and a copy is kept
 damage               the checkpoint's stamp is younger than the last good record: it was on the disk;
-                     or a good record follows, and no power cut can have taken what lies before it
+                     or a good record follows, and no power cut can have damaged what lies before it
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def judge_end(
     stamp = parts.checkpoint.stamps.physic_msg_timestamp
     at = words[c.S_AT]
     reason = REASONS.get(words[c.S_REASON], "the file ends without a blank")
-    # The record's own time, if it still knows its place and the time is not torn: times never step back
-    # along the log. At the stamp's very ms only a clean stop synced all records.
+    # The time that the record states, if it states its own place and the time is not torn: times never step
+    # back along the log. Of records of the stamp's very ms all are synced only after a clean stop.
     stated_ms = parts.records.stated_ms(file, at)
     was_synced = stated_ms is not None and (last_ms or 1) <= stated_ms < stamp + parts.was_clean
     may_end_here = (last_ms or 0) >= stamp and not was_synced
-    behind = _cannot_be_lost(parts, file, at) if may_end_here else None
-    if may_end_here and behind is None:
+    later = _cannot_be_lost(parts, file, at) if may_end_here else None
+    if may_end_here and later is None:
         if not parts.records.is_data(file, at) or parts.records.came_meanwhile(file, at):
             return "nothing follows: the ordinary end"
         parts.report.judge_stop("cut: not known to be on the disk")
@@ -77,13 +77,13 @@ def judge_end(
         return "what follows is not known to have been on the disk"
     last = parts.log.files[-1]
     lost = max(last.base + last.map().data_end() - file.base - at, 0)
-    if behind is not None:
+    if later is not None:
         since = (
             "the store was closed in order"
             if parts.was_clean
             else "this machine was not restarted since they were written"
         )
-        why = f"a good record follows at {behind:,}, and {since}: no crash leaves that, so it is damage"
+        why = f"a good record follows at {later:,}, and {since}: no crash leaves that, so it is damage"
     else:
         why = (
             f"the checkpoint says that records up to store time {time_text(stamp)} were on disk"
@@ -93,8 +93,8 @@ def judge_end(
     if parts.settings.accept_damage:
         parts.report.judge_stop("damage, accepted")
         parts.report.finding("error", what + "; accepted", file.path.name, at)
-        # What a broker of ours closed or recorded was dispatched, so numbers beyond were given. A crashed
-        # store of Apache's ends here, as there.
+        # What this broker closed or recorded was dispatched, so numbers beyond the end were given. A crashed
+        # store of Apache's broker ends here, as it does with Apache's broker.
         state.is_end_lost = parts.was_clean or parts.ends.is_there
         return "damage, accepted"
     parts.report.judge_stop("damage: the start stops")
@@ -111,12 +111,12 @@ def judge_end(
 
 
 def _cannot_be_lost(parts: RecoveryParts, file: MappedFile, at: int) -> int | None:
-    """Return the log offset of a good record after byte `at` where only a power cut could have spared it and
-    not what lies before; else None.
+    """Return the log offset of a good record after byte `at`, if no power cut can have caused that; else
+    None.
 
-    Records are written one after the other. A process that is killed leaves the last one in part, and all
-    before it whole; a broker of ours that closes a store syncs all of it, and leaves no good record after the
-    end.
+    Records are written one after the other. A killed process leaves the last record incomplete and all
+    earlier ones whole. A broker of ours that closes a store syncs all of it, and leaves no good record after
+    the end.
     """
     if not (parts.keeps_what_was_written or parts.was_closed_here):
         return None
@@ -141,7 +141,8 @@ def _stamp_doubt(parts: RecoveryParts) -> str:
 def lower_stamps(parts: RecoveryParts, state: RecoveryState) -> bool:
     """Lower the checkpoint's stamps to the last record; return True if they were above it.
 
-    After damage was accepted the stamps claim more than there is. Left so, they would stop every later start.
+    After damage was accepted the stamps claim more than exists. If they stayed, they would stop every later
+    start.
     """
     stamps, newest = parts.checkpoint.stamps, state.last_store_ms
     if max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp, stamps.index_msg_timestamp) <= newest:
@@ -158,7 +159,7 @@ def lower_stamps(parts: RecoveryParts, state: RecoveryState) -> bool:
 
 
 def cut_log(parts: RecoveryParts, end: int) -> None:
-    """Cut the log at `end`: later files go, and the rest of its file is zeroed.
+    """Cut the log at `end`: later files are removed, and the rest of its file is zeroed.
 
     What holds data is kept in `lost+found/`, and the whole messages in it are reported.
     """
@@ -166,7 +167,7 @@ def cut_log(parts: RecoveryParts, end: int) -> None:
     named = _find_cut_messages(parts, end)
     file = parts.log.file_at(end)
     _cut_log(parts, end)
-    if file is not None and (named.whole or named.looked_to is not None) and not report.came_meanwhile:
+    if file is not None and (named.whole or named.searched_to is not None) and not report.came_meanwhile:
         report.cut["messages"] = named.as_dict()
         is_done = not parts.disk.is_inspecting
         then = "kept in lost+found" if is_done else "a start cuts them, and keeps them in lost+found"
@@ -174,10 +175,10 @@ def cut_log(parts: RecoveryParts, end: int) -> None:
 
 
 def _find_cut_messages(parts: RecoveryParts, end: int) -> CutMessages:
-    """Return which whole messages lie after the log's end and go with it, of MAX_RECORDS_NAMED records at
-    most, and where there are more, from where on.
+    """Return the whole messages after the log's end, which the cut removes; at most MAX_RECORDS_NAMED records
+    are read, and if there are more, the offset of the next one is returned too.
 
-    Those of deleted topics are not lost by it.
+    Messages of deleted topics are not lost by it, and are left out.
     """
     file, found = parts.log.file_at(end), CutMessages()
     if (
@@ -188,10 +189,10 @@ def _find_cut_messages(parts: RecoveryParts, end: int) -> CutMessages:
         )
     ):
         return found
-    with parts.report.step("name the whole messages behind the log's end") as step:
+    with parts.report.step("name the whole messages after the log's end") as step:
         for number, one in enumerate(whole_records(parts.log.files, parts.records.scan_words, end)):
             if number == MAX_RECORDS_NAMED:
-                found.looked_to = one.log_offset
+                found.searched_to = one.log_offset
                 break
             if one.is_queued and one.log_offset >= parts.tombstones.before(one.topic):
                 found.add(one.topic, one.queue_id, one.queue_offset)

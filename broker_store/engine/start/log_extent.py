@@ -1,4 +1,4 @@
-"""The log must begin and end where it did: what is missing is found by what else knows of it.
+"""The log must begin and end where it did. Missing parts are found by other files that state its extent.
 
             begin                                        end
     log       |------------- records -------------------->|
@@ -7,7 +7,7 @@
               |                                           | the checkpoint: its stamps of log and queues
               |                                           | units of queues, which are written after records
 
-A log that lacks something is refused, unless damage is accepted. Nothing is changed before.
+A log that lacks a part is refused, unless damage is accepted. No file is changed before that.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from broker_store.formats import queue_unit, record
 from broker_store.formats.index_file import FIRST_ENTRY
 from broker_store.kernels import context as c
 
-_MOST_BEYOND = 64  # units of a queue that are asked whether they prove that the log went on
+_MAX_UNITS_BEYOND = 64  # units of a queue that are checked for a proof that the log went on
 
 
 def demand_log(parts: RecoveryParts) -> None:
-    """Raise DamagedStoreError for a store that had messages and has no log file, unless that is accepted.
-    Nothing is changed before."""
+    """Raise DamagedStoreError for a store that had messages and has no log file, unless that is accepted. No
+    file has been changed."""
     if parts.log.files:
         return
     units = sum(parts.units.units_in(queue) for queue in parts.queues)
@@ -49,7 +49,7 @@ def demand_log(parts: RecoveryParts) -> None:
 
 
 def demand_begin(parts: RecoveryParts, state: RecoveryState, is_exact: bool) -> None:
-    """See that the log begins where the record says, unless another broker's retention may have removed the
+    """Check that the log begins where the record says, unless another broker's retention may have removed the
     files. Raises DamagedStoreError, unless that is accepted."""
     state.has_first_record = parts.ends.found and parts.ends.log_minimum == 0 == parts.log.minimum
     missing = missing_begin(parts.ends, parts.log.minimum, parts.log.file_size, parts.was_clean, is_exact)
@@ -65,9 +65,9 @@ def demand_begin(parts: RecoveryParts, state: RecoveryState, is_exact: bool) -> 
 
 
 def demand_newest(parts: RecoveryParts, state: RecoveryState) -> None:
-    """Without a record of ends: see that the last log file is there.
+    """Check that the last log file is there, for a store without a record of ends.
 
-    Units that point into the file after the last one show that it is missing, after a stop in order. Raises
+    After a stop in order, units that point into the file after the last one show that it is missing. Raises
     DamagedStoreError, unless that is accepted.
     """
     last = parts.log.files[-1]
@@ -80,7 +80,7 @@ def demand_newest(parts: RecoveryParts, state: RecoveryState) -> None:
         units = sum(parts.units.units_beyond(queue, last.end) for queue in beyond)
         _refuse(
             parts,
-            not_there(f"the log file behind {last.path.name} is missing: queues point into it", units),
+            not_there(f"the log file after {last.path.name} is missing: queues point into it", units),
             parts.log.directory,
             None,
         )
@@ -88,8 +88,8 @@ def demand_newest(parts: RecoveryParts, state: RecoveryState) -> None:
 
 
 def demand_end(parts: RecoveryParts, state: RecoveryState, end: int) -> None:
-    """See that the log reaches to where it was: by the record of ends, by the checkpoint, or by units, which
-    are written after their records. Raises DamagedStoreError, unless that is accepted."""
+    """Check that the log reaches to where it did: by the record of ends, by the checkpoint, or by units,
+    which are written after their records. Raises DamagedStoreError, unless that is accepted."""
     what = _missing_at_end(parts, state, end)
     if what is None:
         return
@@ -106,7 +106,7 @@ def demand_end(parts: RecoveryParts, state: RecoveryState, end: int) -> None:
 
 
 def _missing_at_end(parts: RecoveryParts, state: RecoveryState, end: int) -> str | None:
-    """Return what the log lacks that ends at `end`, as a sentence; None where nothing is known to be
+    """Return a sentence for what a log that ends at `end` lacks; None where nothing is known to be
     missing."""
     last = parts.log.files[-1]
     is_closed = last.base <= end <= last.end - record.BLANK_BYTES and parts.records.is_blank(
@@ -122,7 +122,7 @@ def _missing_at_end(parts: RecoveryParts, state: RecoveryState, end: int) -> str
     if is_closed and not parts.ends.found and state.last_store_ms < stamps.physic_msg_timestamp:
         return _ends_before(parts, state, end, stamps.physic_msg_timestamp)
     # The times of a sound log may go back, and one stamp or unit may be damaged: the stamp of the queues
-    # counts where their units say the same.
+    # counts where their units agree with it.
     is_stamp_ahead = (
         parts.was_clean and not parts.ends.found and state.last_store_ms < stamps.logics_msg_timestamp
     )
@@ -140,7 +140,7 @@ def _missing_at_end(parts: RecoveryParts, state: RecoveryState, end: int) -> str
         )
     if parts.units_prove_records and (proved := _proved_beyond(parts, reached)) is not None:
         gone = (
-            f"the log file behind {last.path.name} is missing"
+            f"the log file after {last.path.name} is missing"
             if is_closed
             else f"nothing whole lies at {end:,}"
         )
@@ -165,15 +165,15 @@ def _ends_before(parts: RecoveryParts, state: RecoveryState, end: int, stamp_ms:
 
 
 def _proved_beyond(parts: RecoveryParts, log_end: int) -> int | None:
-    """Return the log offset of a record at or beyond `log_end` that was there, which no one damaged unit can
-    pretend: None without one.
+    """Return the log offset of a record at or beyond `log_end` that existed, proved by more than one possibly
+    damaged unit; None without one.
 
-    A unit leads to a record that begins at `log_end`, or to a good one that states the same place; or two
-    units lead to two records. After a kill few units lead beyond the log's
-    end, so the search goes from a queue's last unit back to that end, and reads at most _MOST_BEYOND units
-    from there on.
+    The proof is a unit that leads to a record which begins at `log_end`, or to a good record that states the
+    same place; or two units that lead to two records. After a kill few units lead beyond the log's end, so
+    the search goes from a queue's last unit back to that end, and reads at most _MAX_UNITS_BEYOND units from
+    there on.
     """
-    believed_to = log_end + 2 * parts.log.file_size
+    trusted_to = log_end + 2 * parts.log.file_size
     beyond: list[queue_unit.QueueUnit] = []
     for queue in parts.queues:
         if not queue.files:
@@ -181,11 +181,11 @@ def _proved_beyond(parts: RecoveryParts, log_end: int) -> int | None:
         first = max(parts.units.end_within(queue, log_end).following, queue.files[0].base // UNIT)
         if parts.units.leads_exactly_to(log_end, queue, first):
             return log_end
-        for number in range(first, first + _MOST_BEYOND):
+        for number in range(first, first + _MAX_UNITS_BEYOND):
             unit = queue.unit_in_files(number)
             if unit is None or not unit.is_data:
                 break
-            if unit.is_pre_blank or not log_end <= unit.log_offset <= believed_to - unit.size:
+            if unit.is_pre_blank or not log_end <= unit.log_offset <= trusted_to - unit.size:
                 continue
             if parts.units.states_unit(queue, number) and parts.records.begins_record(unit.log_offset):
                 return unit.log_offset
@@ -220,8 +220,8 @@ def _report_unknown_begin(parts: RecoveryParts) -> None:
 
 
 def report_lost_begin(parts: RecoveryParts, state: RecoveryState) -> None:
-    """Report the messages that went with the log's first files, when queues whose units were damaged have
-    been made again."""
+    """Report the messages that were lost with the log's first files, after queues with damaged units were
+    rebuilt."""
     named = state.lost_begin.found() if state.lost_begin is not None else []
     for queue, first, end in named[:MAX_NAMED_QUEUES]:
         parts.report.finding(
@@ -251,6 +251,6 @@ def _refuse(parts: RecoveryParts, what: str, path: Path, at: int | None) -> None
         offset=at,
         advice="Put back what is missing, or mount it, and start again; nothing was changed. To see all "
         "of it:"
-        f" `manage.py check_store {parts.root}`. To go on without it, with new offsets behind "
+        f" `manage.py check_store {parts.root}`. To go on without it, with new offsets after "
         f"the old ones: start again with --accept-damage.",
     )

@@ -1,7 +1,7 @@
 """Single records of the log, as a start reads them: by log offset, without queue or index.
 
-Whether a record is good is always decided by the scan kernel (`kernels/scan.py`): the scan of step 4 and each
-question here have the same answer.
+The scan kernel (`kernels/scan.py`) always decides whether a record is good, so the scan of step 4 and the
+functions here agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker_store.formats.record import (
 from broker_store.kernels import context as c
 from broker_store.kernels.scan import scan
 
-_LOOK_AHEAD = 64 << 20  # bytes of the log in which the next record of a queue is searched for
+_MAX_SEARCH_BYTES = 64 << 20  # of the log, in which the next record of a queue is searched for
 REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
     c.REASON_LENGTH: "a length in the record is out of bounds",
@@ -107,10 +107,10 @@ class LogRecords:
         return found if found is not None and self.begins_record(offset) else None
 
     def records_from(self, begin: int) -> Iterator[record.StoredMessage]:
-        """Yield the records of queues in _LOOK_AHEAD bytes of the log from `begin` on; bad bytes between are
-        skipped."""
+        """Yield the records of queues in _MAX_SEARCH_BYTES of the log from `begin` on; bad bytes between them
+        are skipped."""
         offset = begin
-        while offset < begin + _LOOK_AHEAD and (file := self._log.file_at(offset)) is not None:
+        while offset < begin + _MAX_SEARCH_BYTES and (file := self._log.file_at(offset)) is not None:
             found = self.record_at(offset)
             if found is None:
                 # A blank, since no record could be read
@@ -125,8 +125,8 @@ class LogRecords:
             offset += found.size
 
     def next_stated(self, queue: ConsumeQueue, begin: int) -> int | None:
-        """Return the number that the queue's first record from log offset `begin` on states; None where none
-        of it follows within _LOOK_AHEAD bytes."""
+        """Return the queue offset that the queue's first record from log offset `begin` on states; None when
+        no record of the queue follows within _MAX_SEARCH_BYTES."""
         name = queue.topic, queue.queue_id
         return next(
             (
@@ -155,8 +155,8 @@ class LogRecords:
         return at + 8 <= file.size and any(file.map().read(at, 8))
 
     def end_of_data(self) -> int:
-        """Return the log offset after the last byte of the log that may hold data: a file that was made ahead
-        is not read through."""
+        """Return the log offset after the last byte of the log that may hold data; a file that was made ahead
+        is not read."""
         for file in reversed(self._log.files):
             end = file.map().data_end()
             if end or file is self._log.files[0]:
@@ -185,7 +185,7 @@ class LogRecords:
         return None if file is None else self.stated_ms(file, log_offset - file.base)
 
     def stated_ms(self, file: MappedFile, at: int) -> int | None:
-        """Return the store time that the record at `at` of a file states, also of a bad one; None when it
+        """Return the store time that the record at `at` of a file states, also for a bad record; None when it
         does not state its own place."""
         if at + MIN_RECORD > file.size:
             return None

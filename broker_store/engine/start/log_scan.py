@@ -24,7 +24,7 @@ from broker_store.engine.start.log_end import judge_end, note_end
 from broker_store.engine.start.log_records import REASONS
 from broker_store.engine.start.queue_units import NEVER
 from broker_store.engine.start.report import SCAN, time_text
-from broker_store.engine.start.state import Believed, RecoveryParts, RecoveryState
+from broker_store.engine.start.state import RecoveryParts, RecoveryState, Unverified
 from broker_store.kernels import context as c
 from broker_store.kernels.scan import scan
 
@@ -52,7 +52,7 @@ def choose_start(parts: RecoveryParts, state: RecoveryState) -> MappedFile:
             chosen = _first_safe(
                 parts,
                 lambda file, first_ms: file.base <= known and first_ms is not None,
-                f"begins behind {known:,}, which is how far the queues know the log",
+                f"begins after {known:,}, which is how far the queues know the log",
             )
         else:
             limit = parts.checkpoint.stamps.min_timestamp
@@ -82,7 +82,8 @@ def choose_start(parts: RecoveryParts, state: RecoveryState) -> MappedFile:
 def _first_safe(
     parts: RecoveryParts, is_safe: Callable[[MappedFile, int | None], bool], otherwise: str
 ) -> MappedFile:
-    """Return the newest file that is safe to begin with, else the first; each that was tried is reported."""
+    """Return the newest file that is safe to begin with, else the first. Each file that was tried is
+    reported."""
     for file in reversed(parts.log.files):
         first_ms = parts.records.first_store_ms(file)
         taken = is_safe(file, first_ms)
@@ -109,10 +110,10 @@ def compare_before(
     agreement: Agreement,
 ) -> int:
     """Compare what lies before `start` and is not proved: damaged queues, an index that ends further back,
-    and without a record of ends the whole log.
+    and without a record of ends the whole log. Return the log offset from which on the log is compared.
 
-    After a crash the last entry may be of a record before `start`: those between the two may lack their
-    entries. Return from which log offset on the log is compared.
+    After a crash the last index entry may be of a record before `start`: the records between the two may lack
+    their entries.
     """
     begin = start.base
     # An index that was not closed in order may lack entries of all records after its place.
@@ -126,7 +127,7 @@ def compare_before(
         begin = min(begin, max(parts.log.minimum, parts.ends.position))
     if begin >= start.base:
         return start.base
-    # A place that begins no record comes from a damaged unit or entry, so it says nothing.
+    # A place where no record begins comes from a damaged unit or entry, so it is ignored.
     if begin > parts.log.minimum and not parts.records.begins_record(begin):
         begin = parts.log.minimum
     with parts.report.step("compare queues and index with the log before that file") as step:
@@ -134,8 +135,8 @@ def compare_before(
         step.of_bytes = start.base - begin
         for file in files[files.index(parts.log.file_holding(begin)) : files.index(start)]:
             words = parts.records.scan_words(file)
-            # Believed, since it was synced: neither the CRC nor zeros in the properties are checked here. A
-            # read checks them.
+            # This part was synced: neither the CRC nor zeros in the properties are checked here. A read
+            # checks them.
             words[c.S_CHECK_CRC] = 0
             words[c.S_STRICT_ABOVE_MS] = NEVER
             words[c.S_AT] = max(0, begin - file.base)
@@ -213,7 +214,7 @@ def scan_log(parts: RecoveryParts, state: RecoveryState, start: MappedFile, agre
 
 
 def _walk(parts: RecoveryParts, words: Words, file: MappedFile, agreement: Agreement) -> int:
-    """Scan one slice, and give the comparison what it asks for; return the stop code of the scan itself."""
+    """Scan one slice, and supply what the comparison asks for; return the stop code of the scan itself."""
     while True:
         # After the first difference the scan only searches for the log's end.
         words[c.S_AGREEMENT] = agreement.address if agreement.end is None else 0
@@ -231,42 +232,43 @@ def _pass_damage(
     """Report a bad record in the middle of the log; return the log offset after the damage, where the
     comparison goes on.
 
-    Units and entries of the bad bytes cannot be compared, so those that are there are kept.
+    Units and entries of the bad bytes cannot be compared, so they are kept as they are.
     """
     state.has_bad_part = True
     bad, reason = file.base + words[c.S_AT], REASONS[words[c.S_REASON]]
     following = Bridge(parts.log, parts.records.begins_record).following(bad) or file.end
     what = (
-        f"{reason}; the log goes on at {following:,}, and units and entries of what lies between are believed"
+        f"{reason}; the log goes on at {following:,}, and units and entries of what lies between are kept "
+        "as they are"
     )
     parts.report.finding(
         "error", f"{what}. See `manage.py check_store {parts.root}`", file.path.name, words[c.S_AT]
     )
     # A blank states no place: it may be that of another file whose content lies here.
-    behind = (
+    compared_from = (
         file.end
         if following < file.end and parts.records.is_blank(file, following - file.base)
         else following
     )
-    agreement.pass_entries(bad, behind)
+    agreement.pass_entries(bad, compared_from)
     for queue in parts.queues:
-        _believe_units(parts, state, queue, bad, behind)
+        _keep_unverified(parts, state, queue, bad, compared_from)
     return following
 
 
-def _believe_units(
+def _keep_unverified(
     parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, bad: int, following: int
 ) -> None:
-    """Believe the units that lead to the bad part [bad, following) of the log, after those of the records
-    before it."""
+    """Keep the units that lead to the bad part [bad, following) of the log, after those of the records before
+    it, without a comparison."""
     first = queue.row[c.Q_AGREED] or parts.units.units_below(queue, queue.files, bad)[0]
-    behind, _ = parts.units.units_below(
+    after, _ = parts.units.units_below(
         queue, [file for file in queue.files if file.end > first * UNIT], following
     )
-    unit = queue.unit(first) if first < behind <= queue.maximum else None
+    unit = queue.unit(first) if first < after <= queue.maximum else None
     if unit is not None and unit.log_offset >= bad:
-        before = state.believed.get(queue)
-        state.believed[queue] = Believed(
-            before.first if before is not None and before.after == first else first, behind, following
+        before = state.unverified.get(queue)
+        state.unverified[queue] = Unverified(
+            before.first if before is not None and before.after == first else first, after, following
         )
-        queue.row[c.Q_AGREED] = behind
+        queue.row[c.Q_AGREED] = after

@@ -11,7 +11,7 @@ from broker_store.kernels import context as c
 
 
 def compare_next_offsets(parts: RecoveryParts, state: RecoveryState) -> str:
-    """See that each queue is as long as the record says; return the outcome as a sentence.
+    """Check that each queue is as long as the record says; return the outcome as a sentence.
 
     A queue of which the log holds no record begins at its recorded end.
     """
@@ -38,14 +38,14 @@ def compare_next_offsets(parts: RecoveryParts, state: RecoveryState) -> str:
         )
         state.missing.append((queue, following))
     short = dict(state.missing)
-    for queue, disowned in state.disowned.items():
-        is_short = queue.maximum < disowned.following
+    for queue, contradicted in state.contradicted.items():
+        is_short = queue.maximum < contradicted.following
         done = "placeholders are put there" if is_short else "accepted"
         parts.report.finding(
-            "error", f"{disowned.what(queue)}; {done}", queue_name(queue), disowned.first * UNIT
+            "error", f"{contradicted.what(queue)}; {done}", queue_name(queue), contradicted.first * UNIT
         )
         if is_short:
-            short[queue] = max(disowned.following, short.get(queue, 0))
+            short[queue] = max(contradicted.following, short.get(queue, 0))
     state.missing = list(short.items())
     # Their files are not as recorded any more: the next round records them again.
     for queue in state.suspects.keys() | state.bridged:
@@ -67,7 +67,7 @@ def begin_queue_at(parts: RecoveryParts, queue: ConsumeQueue, following: int) ->
         parts.kept.keep_away(file.path)
     queue.files = []
     queue.start_at(0)
-    queue.begin_behind(following)
+    queue.begin_at_unit(following)
     queue.row[c.Q_LOG_END] = 0
 
 

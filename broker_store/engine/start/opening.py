@@ -1,15 +1,15 @@
-"""A start of the store, from its lock to a store that can be read and is in agreement with its log.
+"""A start of the store, from its lock to a readable store whose queues and index agree with its log.
 
     1  take the store           the lock; the live page; note that a start began
-    2  look how it was left     refuse what is of another kind, remove temporary files, `abort`
+    2  read the last run's end  refuse files of another kind, remove temporary files, read `abort`
     3  recover                  start/recovery.py: the log's end, queues and index
-    4  make ready to read       positions, tombstones, the record of ends is trusted again
+    4  make ready to read       positions, tombstones; the record of ends holds again
     5  placeholders             for offsets that were given and whose messages are lost
     6  times, timer messages    where store times go back; the timer wheel
     7  sync                     `abort` is written, what was repaired goes to the disk
 
-The order matters to a crash in between. `abort` is written before the first change of a file, or a crash of
-the recovery would pass for a stop in order. It is removed by `MessageStore.close` after the last sync.
+The order matters for a crash in between. `abort` is written before the first change of a file, or a crash of
+the recovery would count as a stop in order. `MessageStore.close` removes it after the last sync.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _TAKEN_AGAIN = (
 
 
 class Opening:
-    """One start of the store that `parts` are of. One thread runs it, and nothing else runs then."""
+    """One start of the store that `parts` belong to. One thread runs it, and no other thread uses the store
+    then."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Opening:
         self._report = parts.report
 
     def run(self) -> None:
-        """Raises StoreError: the store is locked, damaged, or the disk is full."""
+        """Run the steps above. Raises StoreError: the store is locked, damaged, or the disk is full."""
         parts, report = self._parts, self._report
         with report.step("take the store for this process"):
             lock = self._take_lock()
@@ -72,7 +73,7 @@ class Opening:
         if self._records is not None:
             with report.step("note that a start began"):
                 self._records.begin(report)
-        clean, last_start = self._look_how_it_was_left()
+        clean, last_start = self._read_last_run()
         recovery = Recovery(
             parts.disk,
             parts.settings,
@@ -138,8 +139,8 @@ class Opening:
         parts.disk.write_file(self._abort, str(os.getpid()).encode())
         parts.disk.sync_directory(parts.root)
 
-    def _look_how_it_was_left(self) -> tuple[bool, LastStart]:
-        """Return True if the last run closed the store in order, and what is known of the last start."""
+    def _read_last_run(self) -> tuple[bool, LastStart]:
+        """Return whether the last run closed the store in order, and what is known of the last start."""
         report = self._report
         with report.step("look how the store was left") as step:
             self._demand_kinds()
@@ -150,21 +151,21 @@ class Opening:
             report.abort_found = not clean
             last_start = LastStart() if self._records is None else self._records.last_start(report)
             if not self._demand_the_store(last_start.started_ms):
-                last_start = last_start._replace(started_ms=None)  # nothing of what it left is expected
+                last_start = last_start._replace(started_ms=None)  # none of its files is expected then
             step.detail = (
                 "there is no abort: it was closed in order, or is new"
                 if clean
                 else "abort is there: the last run did not close the store"
             )
             if clean:
-                # Before the first write of a run, so that no crash of recovery itself can pass for a
+                # Before the first write of a run, so that a crash of the recovery itself never counts as a
                 # stop in order.
                 self._write_abort()
         return clean, last_start
 
     def _demand_the_store(self, last_start_ms: int | None) -> bool:
-        """Return True if there is something of the store that an earlier start opened, or there was none.
-        Raises DamagedStoreError, unless that is accepted."""
+        """Return True if something is left of the store that an earlier start opened, or no start is known.
+        Raises DamagedStoreError, unless the loss is accepted."""
         parts = self._parts
         if last_start_ms is None or not holds_nothing(parts.disk, parts.root, parts.log.directory):
             return True
@@ -180,8 +181,8 @@ class Opening:
         )
 
     def _demand_kinds(self) -> None:
-        """Refuse a name that is of another kind than a later step needs, while there is no `abort` yet.
-        Raises DamagedStoreError."""
+        """Refuse a name that is of another kind than a later step needs, before `abort` is written. Raises
+        DamagedStoreError."""
         parts = self._parts
         if not parts.settings.inspect:
             parts.disk.demand_directory(parts.root.parent / LOST_AND_FOUND)
@@ -191,7 +192,7 @@ class Opening:
             parts.timer_files.demand_kinds()
 
     def _remove_leftovers(self) -> None:
-        """Remove half-written replacements of an earlier run. Raises DamagedStoreError."""
+        """Remove unfinished replacements of an earlier run. Raises DamagedStoreError."""
         parts = self._parts
         remove_directory(parts.disk, parts.root / FRESH)
         remove_directory(parts.disk, parts.root / OLD)
@@ -207,8 +208,8 @@ class Opening:
                     parts.disk.unlink(directory / name)
 
     def _put_placeholders(self, missing: list[tuple[ConsumeQueue, int]]) -> int:
-        """Put messages without a body for offsets that were given and whose messages are lost, so that none
-        is given again. Return how many. Raises DiskFullError."""
+        """Put messages without a body at offsets that were given and whose messages are lost, so that none is
+        given again. Return how many. Raises DiskFullError."""
         parts = self._parts
         count = 0
         parts.appender.refusal = None

@@ -1,10 +1,10 @@
-"""Proof: do queues, index and log still hold what the record of ends says (`engine/start/ends.py`)? Asked by
-a start, before it changes anything.
+"""Comparison of queues, index and log with the record of ends (`engine/start/ends.py`), by a start before it
+changes anything.
 
-A queue file is as it was when its units up to the recorded one are all there and have the recorded sum. One
-that is not, or is missing although the log still has its records, makes its queue a `Suspect`: recovery reads
-the log again from where the units before that file end, compares, and makes again what differs. Where there
-is no record everything is read so once.
+A queue file is unchanged if its units up to the recorded one are all there and have the recorded sum. A
+changed file, or one that is missing although the log still has its records, makes its queue a `Suspect`:
+recovery reads the log from where the units before that file end, compares, and rebuilds what differs. Without
+a record everything is read so, once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker_store.formats.index_file import FIRST_ENTRY
 
 @dataclass(frozen=True)
 class Suspect:
-    """A queue that is not as recorded from unit `first` on; its units are built again from log offset
+    """A queue that is not as recorded from unit `first` on; its units are rebuilt from log offset
     `log_offset` on."""
 
     queue: ConsumeQueue
@@ -33,10 +33,10 @@ class Suspect:
 
 
 class Proof:
-    """One start's questions. `log_minimum` is the log's first offset; `is_exact`: nothing was written since
-    the record.
+    """The comparisons of one start. `log_minimum` is the log's first offset; `is_exact`: nothing was written
+    since the record.
 
-    `compares_all`: all entries of index files are compared, else the last of each.
+    `compares_all`: all entries of index files are compared, else the last ones of each.
     """
 
     def __init__(self, ends: EndsFile, log_minimum: int, is_exact: bool, compares_all: bool):
@@ -50,11 +50,11 @@ class Proof:
     def rows(self, queue: ConsumeQueue) -> dict[int, FileEnd]:
         return self._ends.queues.get((queue.topic, queue.queue_id), {})
 
-    def judge(self, queue: ConsumeQueue, looked_from: int, good_end: int) -> Suspect | None:
-        """`good_end` is the number after the last good unit of those from unit `looked_from` on, at which a
-        file begins.
+    def judge(self, queue: ConsumeQueue, read_from: int, good_end: int) -> Suspect | None:
+        """Return the `Suspect` of a queue, None when it is as recorded. `good_end` is the number after the
+        last good unit of those from unit `read_from` on, at which a file begins.
 
-        Of older files only the first is summed, at which reading begins.
+        Of the older files only the first is summed, because reads begin there.
         """
         before = 0
         for first, end in sorted(self.rows(queue).items()):
@@ -64,9 +64,9 @@ class Proof:
             why = None
             if file is None:
                 why = "a file is missing" if end.log_end > self._log_minimum else None
-            elif first >= looked_from and good_end < end.following:
+            elif first >= read_from and good_end < end.following:
                 why = f"unit {max(good_end, first):,} is none, of {end.following:,} that were there"
-            elif (first >= looked_from or file is queue.files[0]) and mapped_sum(
+            elif (first >= read_from or file is queue.files[0]) and mapped_sum(
                 file, end.following - first
             ) != end.sum:
                 why = f"units from {first:,} to {end.following - 1:,} are not as they were"
@@ -75,17 +75,17 @@ class Proof:
             before = end.log_end
         return None
 
-    def unread(self, queue: ConsumeQueue, looked_from: int) -> dict[int, FileEnd]:
-        """By base the recorded files before unit `looked_from` that `judge` did not sum."""
+    def unread(self, queue: ConsumeQueue, read_from: int) -> dict[int, FileEnd]:
+        """Return, by base, the recorded files before unit `read_from` that `judge` did not sum."""
         files = {file.base: file for file in queue.files[1:]}
         return {
             first * UNIT: end
             for first, end in self.rows(queue).items()
-            if 0 <= first < looked_from and first * UNIT in files
+            if 0 <= first < read_from and first * UNIT in files
         }
 
     def is_too_long(self, queue: ConsumeQueue) -> bool:
-        """Return whether it has units that no run dispatched."""
+        """Return whether the queue has units that no run dispatched."""
         return (
             self.is_exact
             and bool(self.rows(queue))
@@ -97,11 +97,11 @@ class Proof:
         return max((end.log_end for end in self.rows(queue).values()), default=0)
 
     def first_missing(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
-        """(The number of a recorded index file that is not there, or is empty, though the log holds its
-        records; why).
+        """Return (the number of a recorded index file that is missing or empty, though the log holds its
+        records; why), None without one.
 
-        A start that ended before the next block leaves such a record too: then the index is compared for
-        nothing.
+        A start that ended before the next block leaves such a record too: then the comparison of the index
+        finds nothing.
         """
         here = {int(file.name): file for file in index.files}
         for end in self._ends.index:
@@ -114,8 +114,8 @@ class Proof:
         return None
 
     def first_changed(self, index: HashIndex) -> tuple[int, str] | None:
-        """As `first_unsound`, of a store that was written on since the record: the recorded entries are still
-        there."""
+        """Return what `first_unsound` does, for a store that was written since the record: the recorded
+        entries must still be there."""
         ends = {end.name: end for end in self._ends.index}
         for number, file in enumerate(index.files):
             end = ends.get(int(file.name))
@@ -127,8 +127,8 @@ class Proof:
         return None
 
     def first_unsound(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
-        """Of a store that is as it was closed: (number of the first index file that is not, or is missing;
-        why)."""
+        """Return, for a store that must be as it was closed, (number of the first index file that is changed
+        or missing; why); None without one."""
         here = [int(file.name) for file in index.files]
         for end in self._ends.index:
             if end.name not in here:
@@ -144,11 +144,11 @@ class Proof:
 
 
 class KnownTopics:
-    """The topics of config/topics.json: one that is in the log or in the record and not there was deleted by
-    a broker that keeps no note of it.
+    """The topics of config/topics.json: a topic that is in the log or in the record and not there was deleted
+    by a broker that keeps no tombstones.
 
-    Only after a stop in order: after a crash the table may lag after the log. `read` gives the text of a file
-    in config/.
+    Only after a stop in order: after a crash the table may be older than the log. `read` returns the text of
+    a file in config/.
     """
 
     def __init__(self, read: Callable[[str], str | None], was_clean: bool):

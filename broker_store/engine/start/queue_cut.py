@@ -1,4 +1,4 @@
-"""Step 6: take files and units out of queues. What holds anything goes to `lost+found/`."""
+"""Step 6: take files and units out of queues. What holds data is moved to `lost+found/`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker_store.kernels import context as c
 
 
 def remove_files(parts: RecoveryParts, state: RecoveryState) -> None:
-    """Take away the files that the steps before found to be in the way, now that the start goes on."""
+    """Take away the files that earlier steps chose, now that the start goes on."""
     if expired := take_expired(parts.log):
         what = (
             f"{counted(expired, 'file')} below {parts.log.minimum:,}, which retention had begun to "
@@ -30,10 +30,10 @@ def remove_files(parts: RecoveryParts, state: RecoveryState) -> None:
 
 
 def copy_suspects(parts: RecoveryParts, state: RecoveryState, headless: list[ConsumeQueue]) -> None:
-    """Copy files of damaged queues to `lost+found/` before anything is written into them or taken out.
+    """Copy files of damaged queues to `lost+found/` before anything is written to them or taken out.
 
-    A queue whose first file is missing is built again as a whole, since it would seem to begin with the file
-    that is there.
+    A queue whose first file is missing is rebuilt as a whole: otherwise it would seem to begin with its
+    present first file.
     """
     for queue in headless:
         if queue not in state.suspects:
@@ -58,7 +58,7 @@ def copy_suspects(parts: RecoveryParts, state: RecoveryState, headless: list[Con
 def is_headless(
     parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, agreement: Agreement
 ) -> bool:
-    """Return whether `copy_suspects` takes all its files away."""
+    """Return whether `copy_suspects` takes all files of a queue away."""
     suspect = state.suspects.get(queue)
     if suspect is None and queue in agreement.headless:
         return queue.files[0].base > 0
@@ -66,7 +66,7 @@ def is_headless(
 
 
 def _lacks_first(parts: RecoveryParts, queue: ConsumeQueue, suspect: Suspect) -> bool:
-    """Return whether none of its files is that of the first unit that is not sure: they begin after it, or
+    """Return whether none of the queue's files holds the first unit that is not sure: they begin after it, or
     lie before it and have units of other numbers."""
     if not queue.files:
         return False
@@ -83,12 +83,12 @@ def _lacks_first(parts: RecoveryParts, queue: ConsumeQueue, suspect: Suspect) ->
 
 
 def cut_queue(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, kept: QueueEnd) -> int:
-    """Take away units after `kept`, which are of records at or beyond the log's end; return how many."""
+    """Take away units after `kept`, which belong to records at or beyond the log's end; return how many."""
     before, end = queue.maximum, kept.following
     drop_files_after(parts, state, queue, before)
     queue.start_at(before)
     if end < before:
-        # Units before its first file went with retention: they are not counted
+        # Units before its first file were removed by retention: they are not counted
         gone = before - max(end, queue.files[0].base // UNIT)
         parts.report.cut_queue(queue.topic, queue.queue_id, before - gone, gone)
         drop_files_after(parts, state, queue, end)
@@ -108,25 +108,25 @@ def drop_files_after(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQ
     if queue.files and queue.files[-1].end > end * UNIT:
         at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
         if data_end_from(region, at) > at:
-            if parts.was_clean:  # after a stop in order zero lies there; after a crash whatever it tore
+            if parts.was_clean:  # after a stop in order there are zeros; after a crash anything
                 if end == queue.maximum and queue not in state.too_long and queue not in state.suspects:
                     parts.report.finding(
                         "warning",
-                        f"behind its end, unit {end:,}, lie bytes of no message; they are taken out",
+                        f"after its end, unit {end:,}, lie bytes of no message; they are taken out",
                         queue_name(queue),
                         end * UNIT,
                     )
                 parts.kept.copy_aside(queue.files[-1].path, region)
             region.punch(at)
-            # A unit that came back after a later clean stop would be believed.
+            # A unit that reappeared after a later clean stop would be used.
             region.sync(at, region.size - at)
 
 
 def drop_files_before(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, unit: int) -> None:
-    """Take away the files before the one of `unit` of a queue that begins with it: they hold units that
-    were not believed."""
-    disowned = state.disowned.get(queue)
-    if queue.maximum and (disowned is None or parts.units.states_unit(queue, disowned.first - 1)):
+    """Take away the files before the one of `unit`, for a queue that begins with it: their units do not
+    hold."""
+    contradicted = state.contradicted.get(queue)
+    if queue.maximum and (contradicted is None or parts.units.states_unit(queue, contradicted.first - 1)):
         return
     while queue.files and queue.files[0].end <= unit * UNIT:
         file = queue.files.pop(0)

@@ -11,20 +11,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, queue_name
-from broker_store.engine.start.deleted_topics import bury
+from broker_store.engine.start.deleted_topics import note_deleted_topic
 from broker_store.engine.start.ends import BOUND
 from broker_store.engine.start.proof import Suspect
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.kernels import context as c
 
-_QUEUE_FILES_LOOKED_AT = 3
+_QUEUE_FILES_READ = 3
 
 
 def close_holes(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue) -> None:
-    """Keep what can be kept of a queue of which a file is missing; the rest is built again from the log.
+    """Keep the usable files of a queue of which a file is missing; the rest is rebuilt from the log.
 
-    A power cut may keep the name or the length of one new file and lose that of the one before it; and it may
-    bring back any of the files that retention removed.
+    A power cut may keep the name or the length of one new file and lose that of the previous one; and files
+    that retention removed may reappear.
     """
     while queue.hole is not None:
         following = next(path for path in queue.hole.files if parts.disk.size_of(path))
@@ -46,8 +46,8 @@ def close_holes(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue)
 def _rebuild(
     parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, gone: list[Path], what: str
 ) -> None:
-    """Take the files `gone` of a queue away, so that they are built again: dispatch goes back to where the
-    queue then ends."""
+    """Take the files `gone` of a queue away, so that they are rebuilt: dispatch goes back to where the queue
+    then ends."""
     parts.report.finding(
         "warning", f"{what}: its units from {gone[0].name} on are made again from the log", queue_name(queue)
     )
@@ -55,7 +55,7 @@ def _rebuild(
 
 
 def take_away(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, gone: list[Path]) -> None:
-    """Let a queue end before the files `gone`; these leave the store once the start is sure to go on."""
+    """End a queue before the files `gone`; they leave the store once the start is sure to go on."""
     for file in queue.files:
         if file.path in gone:
             file.unmap()
@@ -67,12 +67,11 @@ def take_away(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, g
 
 
 def _begins_too_late(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue) -> bool:
-    """Return whether the units before its first file are of records that the log still holds, or that is not
-    known.
+    """Return whether the units before its first file belong to records that the log still holds, or may hold.
 
     Retention leaves a first file that begins with a unit below the log's minimum
-    (`ConsumeQueue.files_before`), or with that of the log's first record, and a queue that was begun after
-    lost records begins with blank units.
+    (`ConsumeQueue.files_before`), or with that of the log's first record. A queue that was begun after lost
+    records begins with blank units.
     """
     if not queue.files or queue.files[0].base == 0 or not queue.is_made_from_log:
         return False
@@ -92,14 +91,14 @@ def find_queue_end(
 ) -> None:
     """Set the queue's next unit to the one after its last good one, and compare it with the record of ends.
 
-    After a clean stop only the last three files are read. `log_end`: good units are those of records below
-    it, and nothing is compared.
+    After a clean stop only the last three files are read. With `log_end`, good units are those of records
+    below it, and nothing is compared.
     """
-    files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean and not parts.compares_all else queue.files
+    files = queue.files[-_QUEUE_FILES_READ:] if clean and not parts.compares_all else queue.files
     end, reached = parts.units.units_below(
         queue, files, parts.log.files[-1].end if log_end is None else log_end
     )
-    looked_from, good_end = files[0].base // UNIT if files else 0, end
+    read_from, good_end = files[0].base // UNIT if files else 0, end
     if files and end == files[0].base // UNIT and reached == 0:
         end = 0  # not one unit: numbering starts again, as in Apache (4.4)
     queue.start_at(end)
@@ -111,14 +110,14 @@ def find_queue_end(
         return
     following = parts.ends.next_offset(queue.topic, queue.queue_id)
     if 0 < end < following and reached > parts.ends.position and parts.units.states_unit(queue, end - 1):
-        # Another broker deleted the topic since the record was written, made it again, and numbers from 0
-        # on.
+        # Since the record was written, another broker deleted the topic and made it again with numbers from
+        # 0.
         parts.ends.drop(queue.topic, queue.queue_id)
-        bury(parts, queue.topic, parts.ends.position)
+        note_deleted_topic(parts, queue.topic, parts.ends.position)
         return
-    suspect = state.proof.judge(queue, looked_from, good_end)
+    suspect = state.proof.judge(queue, read_from, good_end)
     queue.unproved = state.proof.unread(
-        queue, looked_from if suspect is None else min(looked_from, suspect.first)
+        queue, read_from if suspect is None else min(read_from, suspect.first)
     )
     if suspect is not None:
         state.suspects[queue] = suspect
@@ -133,7 +132,7 @@ def find_queue_end(
         if suspect is None:
             parts.report.finding(
                 "warning",
-                f"behind its end, unit {following:,}, lie units of no message; they are taken out",
+                f"after its end, unit {following:,}, lie units of no message; they are taken out",
                 queue_name(queue),
                 following * UNIT,
             )
@@ -144,11 +143,12 @@ def find_queue_end(
 
 
 def _judge_unrecorded(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue) -> None:
-    """Suspect a queue that a damaged record of ends does not know, where it has units of records before the
+    """Suspect a queue that a damaged record of ends does not have, if it has units of records before the
     place up to which the record knows the log.
 
-    Its file may be another queue's: units before that place are not compared, and would give the queue its
-    next number. A record that is whole may lack a queue that this broker built again, which is believed.
+    Its file may be another queue's: units before that place are not compared, and would determine the queue's
+    next number. A record that is whole may lack a queue that this broker rebuilt; such a queue is not
+    suspected.
     """
     if not (parts.ends.found and parts.ends.note and queue.is_made_from_log and queue.files):
         return

@@ -1,4 +1,4 @@
-"""Units of queues, as a start reads them before anything is known to be right.
+"""Units of queues, as a start reads them before anything is verified.
 
 A unit is good when its record ends at or below a given log offset and does not begin before the end of the
 record of the unit before it. A queue ends before the first unit that is not good, as a zero unit is
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.log.record_room import MAX_RECORD
+from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.rows import Words
 from broker_store.engine.start.ends import EndsFile
@@ -34,13 +34,13 @@ class QueueEnd(NamedTuple):
 
 
 class QueueUnits:
-    """Questions about the units of any queue. Nothing is changed."""
+    """Queries about the units of any queue. Nothing is changed."""
 
     def __init__(self, disk: Disk, log: CommitLog, ends: EndsFile, records: LogRecords):
         self._disk, self._log, self._ends, self._records = disk, log, ends, records
 
     def first_unit(self, path: Path) -> queue_unit.QueueUnit:
-        """Return the first unit of a queue file that need not be mapped."""
+        """Return the first unit of a queue file, which is not mapped for it."""
         with self._disk.open_reader(path) as reader:
             return queue_unit.decode(reader.read(0, UNIT))
 
@@ -59,9 +59,9 @@ class QueueUnits:
         least = Words(1)
         end = files[0].base // UNIT if files else 0
         for file in files:
-            good = find_unit_break(file.address, queue.units_a_file, log_offset, least[0], least.address)
+            good = find_unit_break(file.address, queue.units_per_file, log_offset, least[0], least.address)
             end = file.base // UNIT + good
-            if good < queue.units_a_file:
+            if good < queue.units_per_file:
                 break
         return end, least[0]
 
@@ -69,7 +69,7 @@ class QueueUnits:
         """Return the number after the last unit of a record that ends at or below `log_end`, also where units
         before it are damaged; 0 without one."""
         for file in reversed(queue.files):
-            if after := after_last_unit(file.address, queue.units_a_file, log_end, MIN_RECORD, MAX_RECORD):
+            if after := after_last_unit(file.address, queue.units_per_file, log_end, MIN_RECORD, MAX_RECORD):
                 return file.base // UNIT + after
         return 0
 
@@ -88,18 +88,20 @@ class QueueUnits:
         return QueueEnd(end, 0 if unit.is_pre_blank else unit.log_offset + unit.size)
 
     def end_beyond(self, queue: ConsumeQueue) -> int:
-        """Return where the record of the first unit ends that points beyond the log, 0 without one."""
+        """Return where the record of the queue's next unit in the file ends, 0 without one: it points beyond
+        the log."""
         unit = queue.unit_in_files(queue.maximum)
         return (
             unit.log_offset + unit.size if unit is not None and unit.is_data and not unit.is_pre_blank else 0
         )
 
     def reaches_log(self, queue: ConsumeQueue) -> bool:
-        """Return whether its last unit points into the log."""
+        """Return whether the queue's last unit points into the log."""
         return bool(queue.files) and queue.row[c.Q_LOG_END] > self._log.minimum
 
     def ends_below_log(self, queue: ConsumeQueue, number: int) -> bool:
-        """Return whether unit `number` is of a record that retention removed, as those before it are then."""
+        """Return whether unit `number` belongs to a record that retention removed; then the earlier units do
+        too."""
         unit = queue.unit_in_files(number)
         return (
             unit is not None
@@ -111,14 +113,14 @@ class QueueUnits:
     # How many -------------------------------------------------------------------------------------
 
     def units_in(self, queue: ConsumeQueue) -> int:
-        """Return how many units of messages its files hold, or were recorded."""
+        """Return how many units of messages the queue's files hold, or were recorded."""
         end = self.units_below(queue, queue.files, NEVER)[0]
         return max(end, self._ends.next_offset(queue.topic, queue.queue_id)) - (
             queue.files[0].base // UNIT if queue.files else 0
         )
 
     def units_beyond(self, queue: ConsumeQueue, log_end: int) -> int:
-        """Return how many units of records beyond `log_end` its files hold, or were recorded."""
+        """Return how many units of records beyond `log_end` the queue's files hold, or were recorded."""
         here = self.units_below(queue, queue.files, log_end)[0]
         all_units = self.units_below(queue, queue.files, NEVER)[0]
         return max(0, all_units - here, self._ends.next_offset(queue.topic, queue.queue_id) - here)
@@ -126,8 +128,8 @@ class QueueUnits:
     # Units and their records ----------------------------------------------------------------------
 
     def has_unit_of(self, queue: ConsumeQueue, log_end: int) -> bool:
-        """Return whether the first unit of a record at or beyond `log_end` is of one that begins there: no
-        damage of a unit says that."""
+        """Return whether the queue's first unit of a record at or beyond `log_end` points exactly there,
+        which no damage of a unit causes by chance."""
         return self.leads_exactly_to(log_end, queue, self.units_below(queue, queue.files, log_end)[0])
 
     def leads_exactly_to(self, log_offset: int, queue: ConsumeQueue, number: int) -> bool:
@@ -146,8 +148,7 @@ class QueueUnits:
         return number if unit is not None and unit.is_data and unit.log_offset == offset else None
 
     def states_unit(self, queue: ConsumeQueue, number: int) -> bool:
-        """Return whether the record that unit `number` points to says the same of itself: its queue, its
-        number and its size."""
+        """Return whether the record that unit `number` points to states the unit's queue, number and size."""
         unit = queue.unit_in_files(number)
         if unit is None:
             return False

@@ -1,4 +1,4 @@
-"""Recovery: from whatever a crash left to a store whose log, queues and index agree.
+"""Recovery: from any state that a crash left to a store whose log, queues and index agree.
 
 The log alone decides what exists. Each step is a module of this folder:
 
@@ -18,8 +18,8 @@ The log alone decides what exists. Each step is a module of this folder:
 1. Load every file. A wrong length, a gap in the log or a foreign name stops the start, and so does a log
    that is not there.
 2. Close the holes of queues, find the end of each (a zero unit, a step back), and compare it with the record
-   of ends: a queue that is not as recorded is damaged, is copied to lost+found and built again from where it
-   is sure.
+   of ends: a queue that is not as recorded is damaged. It is copied to lost+found, and built again from its
+   last proved unit on.
 3. Choose the file to scan from: after a crash by the checkpoint's stamps, after a stop in order by what the
    queues know (docs/spec/store-behaviour.md sections 4.2 and 4.3).
 4. Scan from there, record by record, to the first that is not good: the log's end. On the way each record is
@@ -29,31 +29,31 @@ The log alone decides what exists. Each step is a module of this folder:
    that were on disk have changed: damage, and the start stops, or goes on with `accept_damage`
    (docs/durability.md section 5). Then rehearse step 7 without a change: a start that is refused has changed
    no file.
-6. Cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it
-   stopped to agree.
-7. Dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue
-   that turns out to have a hole makes the walk start over further back.
-8. See that no queue is shorter than the record says: an offset that was given is not given again.
+6. Cut the log there, keep copies of what is removed, zero the tail; cut the queues there, and the index after
+   the part that agreed.
+7. Dispatch again from where queues or index no longer agree: mostly there is nothing left to do. If a queue
+   has a hole, the walk starts over further back.
+8. Check that no queue is shorter than the record says: an offset that was given is not given again.
 
 Positions of the log after the scan, in log offsets:
 
     minimum      compared_from     start.base        agreed               end
     |------------|-----------------|-----------------|--------------------|............
-    | believed   | compared        | scanned and compared                 | cut
+    | not read   | compared        | scanned and compared                 | cut
                  |                 | with CRC                             |
                  |                                   | differs or lacks:  |
                  |                                   | dispatched again   |
 
-What a killed process left is in the system's memory and need not be on the disk. Nothing counts as flushed
-because it was found: `flushed` begins at the file of step 3, and the flushers bring it to the disk from
-there, and then move the stamps, as they do with what is written new. Only three things cannot wait:
+What a killed process left is in the system's memory and may not be on the disk. Nothing counts as flushed
+because it was found: `flushed` begins at the file of step 3. From there the flushers bring it to the disk and
+then move the stamps, as they do for new writes. Only three things cannot wait:
 
-- The zeros after the log's end are synced before anything is written there. A record that came back after
-  new ones would be believed.
+- The zeros after the log's end are synced before anything is written there. An old record that reappeared
+  after new ones would count as good.
 - With SYNC_FLUSH the whole log is synced, because what is shown must not be lost.
 - Names of log files are synced, since no flusher does it.
 
-Where this differs from Apache's and why stands in docs/durability.md section 1.
+docs/durability.md section 1 states where this differs from Apache's broker, and why.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ from broker_store.engine.start.next_offsets import compare_next_offsets, correct
 from broker_store.engine.start.proof import KnownTopics, Proof
 from broker_store.engine.start.queue_cut import copy_suspects, cut_queue, is_headless, remove_files
 from broker_store.engine.start.queue_ends import close_holes, find_queue_end
-from broker_store.engine.start.queue_redo import find_disowned, go_back
+from broker_store.engine.start.queue_redo import find_contradicted, go_back
 from broker_store.engine.start.queue_units import QueueEnd, QueueUnits
 from broker_store.engine.start.redispatch import dispatch_again
 from broker_store.engine.start.rehearsal import rehearse
@@ -106,7 +106,7 @@ from broker_store.kernels import context as c
 
 
 class Recovery:
-    """One run. Afterwards `log_end` of the report and the queues' next offsets stand."""
+    """One run. Afterwards `log_end` of the report and the queues' next offsets are set."""
 
     def __init__(
         self,
@@ -160,7 +160,8 @@ class Recovery:
         return self._state.missing
 
     def run(self, clean: bool) -> int:
-        """Bring everything to agreement; return the log's end. `clean`: the last run ended in order.
+        """Bring log, queues and index to agreement; return the log's end. `clean`: the last run ended in
+        order.
 
         Raises DamagedStoreError, StoreError.
         """
@@ -229,7 +230,7 @@ class Recovery:
             queue: QueueEnd(0, 0) if queue in headless else parts.units.end_within(queue, end)
             for queue in parts.queues
         }
-        state.disowned = find_disowned(parts, state, kept, compared_from)
+        state.contradicted = find_contradicted(parts, state, kept, compared_from)
         if not parts.settings.accept_damage:
             with report.step("see that the start can be finished") as step:
                 step.detail = rehearse(
@@ -237,7 +238,7 @@ class Recovery:
                 )
         # 6. Cut. From here on files are changed.
         given = find_given(parts, state, end) if parts.settings.accept_damage else {}
-        state.has_changed_files = True  # a start that fails from here on leaves `abort` behind
+        state.has_changed_files = True  # `abort` stays after a start that fails from here on
         parts.tombstones.write_noted()
         remove_files(parts, state)
         copy_suspects(parts, state, agreement.headless)
@@ -259,7 +260,7 @@ class Recovery:
         dispatch_from = repair_index(
             parts, state, start.base, agreement.index_place(agreed), end, place, agreement
         )
-        for queue in state.shortened.keys() | headless:  # units that agreed are among those that went
+        for queue in state.shortened.keys() | headless:  # units that agreed were taken away too
             dispatch_from = min(dispatch_from, max(parts.log.minimum, queue.row[c.Q_LOG_END]))
         # 7. Dispatch again what queues and index lack.
         left_out = None if agreed == end else record_to_leave_out(parts, agreed)

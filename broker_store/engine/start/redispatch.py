@@ -7,15 +7,14 @@
              |<------+           a second hole: it starts over at the begin of the log
              |-------------------------------------------->| units that are there are passed
 
-The dispatcher's kernel stops where it cannot go on, and asks here:
+The dispatcher's kernel stops where it cannot go on, and the dispatcher calls:
 
     on_hole    a record states unit n, and its queue ends before n
     on_bad     no good record begins here
     on_other   the queue has another unit at that number already (only where damage is accepted)
 
-Without `--accept-damage` the rehearsal has found before that no question is left without an answer
-(`rehearsal.py`). With it a record may be left out, or units are written for messages that are lost
-(`bridge.py`).
+Without `--accept-damage` the rehearsal (`rehearsal.py`) has shown before that each stop can be handled. With
+it a record may be left out, or units are written for lost messages (`bridge.py`).
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ def dispatch_again(
     gone_back: dict[ConsumeQueue, int],
     left_out: int | None,
 ) -> None:
-    """Fill queues and index from the log, [start, end), but for the record at `left_out`.
+    """Fill queues and index from [start, end) of the log, except the record at `left_out`.
 
-    In queues of `gone_back`, with the least number that must follow in them, units are written over; what
+    In queues of `gone_back`, which has the least number that must follow in them, units are overwritten; what
     then lies after their end is taken away.
     """
     Redispatch(parts, state, start, end, left_out).run(gone_back)
@@ -64,11 +63,11 @@ class Redispatch:
         self._view = parts.context.view
         self._way_back = WayBack(start, parts.log.minimum, parts.records.begins_record)
         self._bridge = Bridge(parts.log, parts.records.begins_record)
-        # Topic and number that each left-out record states, and where it ends
+        # Topic and number that each left-out record states, and the log offset of its end
         self._left_out_records: list[tuple[str, int, int]] = []
 
     def run(self, gone_back: dict[ConsumeQueue, int]) -> None:
-        """Dispatch all, then see to the ends of queues. Raises DamagedStoreError."""
+        """Dispatch everything, then complete the ends of queues. Raises DamagedStoreError."""
         parts, report, view = self._parts, self._parts.report, self._view
         before = sum(queue.maximum for queue in parts.queues)
         with report.step("dispatch again") as step:
@@ -92,15 +91,15 @@ class Redispatch:
                 self._pass_record(queue, found.queue_offset, self._left_out)
                 view[c.CONFIRMED] = self._end
                 parts.dispatcher.catch_up(self._on_hole, on_progress, self._on_bad, on_units)
-            for topic, number, behind in self._left_out_records:
-                if (ending := self._queue_that_ends_with(topic, number, behind)) is not None:
-                    # It was the last of this queue: its number was given
-                    self._fill(ending, ending.maximum + 1, behind)
+            for topic, number, record_end in self._left_out_records:
+                if (ending := self._queue_that_ends_with(topic, number, record_end)) is not None:
+                    # It was the last record of this queue: its number was given
+                    self._fill(ending, ending.maximum + 1, record_end)
             for queue, following in gone_back.items():
                 if are_lost(queue, queue.maximum, following):
                     self._bridge.keep(queue, following)
                 if parts.settings.accept_damage and queue.maximum < following:
-                    # Its last records: no other follows that would find the hole
+                    # They are its last records: no later record shows the hole
                     self._fill(queue, following, self._end)
                 drop_files_after(parts, self._state, queue, queue.maximum)
             step.messages = report.redispatched
@@ -111,7 +110,7 @@ class Redispatch:
             }
             step.detail = f"from {self._start:,} to {self._end:,}, {report.redispatched:,} units were written"
 
-    # What the dispatcher asks ---------------------------------------------------------------------
+    # Stops of the dispatcher ---------------------------------------------------------------------
 
     def _on_hole(self, queue: ConsumeQueue, unit: int) -> None:
         parts, at = self._parts, self._view[c.STOPPED_AT]
@@ -138,7 +137,7 @@ class Redispatch:
         ):
             # The log does not hold the records before: they were deleted by age, or are lost.
             drop_files_before(parts, self._state, queue, unit)
-            queue.begin_behind(unit)
+            queue.begin_at_unit(unit)
             return
         if is_accepted:
             self._pass_record(queue, unit, at)
@@ -170,7 +169,7 @@ class Redispatch:
             parts.report.finding("error", what, f"commitlog/{file.path.name}", offset - file.base)
         return following
 
-    # Answers --------------------------------------------------------------------------------------
+    # Actions --------------------------------------------------------------------------------------
 
     def _start_over(self, queue: ConsumeQueue, unit: int) -> None:
         """Let the walk begin again where the queue is complete, or at the begin of the log."""
@@ -205,7 +204,7 @@ class Redispatch:
         return True
 
     def _pass_record(self, queue: ConsumeQueue, unit: int, at: int) -> None:
-        """Leave out a record that states a place in its queue which cannot be right."""
+        """Leave out a record whose stated place in its queue cannot be right."""
         why = (
             f"where {queue.maximum:,} follows"
             if unit != queue.maximum
@@ -215,31 +214,33 @@ class Redispatch:
         self._parts.dispatcher.start_at(self._leave_out(found, at, why))
 
     def _leave_out(self, found: record.StoredMessage, at: int, why: str) -> int:
-        """Report a record that is not dispatched, though it is whole; return the log offset after it."""
+        """Report a whole record that is not dispatched; return the log offset after it."""
         parts, bridge = self._parts, self._bridge
-        behind = at + found.size
-        if not parts.settings.accept_damage or (at, behind) in bridge.passed:
-            return behind  # it was accepted by an earlier start, or is reported
+        record_end = at + found.size
+        if not parts.settings.accept_damage or (at, record_end) in bridge.passed:
+            return record_end  # an earlier start accepted it, or it is reported already
         file = parts.log.file_holding(at)
-        bridge.passed.append((at, behind))
-        self._left_out_records.append((found.topic, found.queue_offset, behind))
+        bridge.passed.append((at, record_end))
+        self._left_out_records.append((found.topic, found.queue_offset, record_end))
         what = (
             f"the record states {found.topic}/{found.queue_id} {found.queue_offset:,}, {why}: its "
             f"place in the queue is damaged; accepted: it is left out"
         )
         parts.report.finding("error", what, f"commitlog/{file.path.name}", at - file.base)
-        return behind
+        return record_end
 
-    def _queue_that_ends_with(self, topic: str, number: int, behind: int) -> ConsumeQueue | None:
+    def _queue_that_ends_with(self, topic: str, number: int, record_end: int) -> ConsumeQueue | None:
         """Return the queue whose last message is the left-out record that states `topic` and `number` and
-        ends at `behind`, None where that is not known.
+        ends at `record_end`, None where that is not known.
 
         It is one that the record of ends counts longer than it is now; without such a one the only queue of
         that topic that ends before that number.
         """
         ends = self._parts.ends
         # Of units without a record it ends at 0
-        before = [queue for queue in self._parts.queues if queue.maximum and queue.row[c.Q_LOG_END] < behind]
+        before = [
+            queue for queue in self._parts.queues if queue.maximum and queue.row[c.Q_LOG_END] < record_end
+        ]
         recorded = [
             queue for queue in before if queue.maximum < ends.next_offset(queue.topic, queue.queue_id)
         ]

@@ -1,5 +1,5 @@
-"""Rehearsal: dispatch of the log without writing, by which a start finds out whether it can be finished
-before it changes a file.
+"""Rehearsal: dispatch of the log without writing. It shows, before a file is changed, whether a start can be
+finished.
 
 The same kernel walks the same records, with a context and queue rows of its own. Its units go into one block
 of memory that no queue has, and the index is off. So it stops where dispatch would stop: at a bad record in
@@ -35,8 +35,8 @@ _SCRATCH_UNITS = 4096  # that a queue may take between two stops of the kernel
 
 @dataclass
 class WayBack:
-    """How far dispatch has gone back for queues with holes. `begins_record` says whether a good record begins
-    at a log offset."""
+    """How far dispatch has gone back for queues with holes. `begins_record` returns whether a good record
+    begins at a log offset."""
 
     start: int
     log_minimum: int
@@ -46,10 +46,10 @@ class WayBack:
         self.walked_from = self.start
 
     def goes_back(self, log_end: int) -> bool:
-        """For a hole in a queue whose last record ends at `log_end`: whether dispatch begins again, at
-        `walked_from`.
+        """Return whether dispatch begins again, at `walked_from`, for a hole in a queue whose last record
+        ends at `log_end`.
 
-        The first time where that queue is complete, the second time at the begin of the log.
+        The first time it begins where that queue is complete, the second time at the begin of the log.
         """
         back = max(self.log_minimum, log_end)
         if not self.begins_record(back):
@@ -62,7 +62,7 @@ class WayBack:
 
 @dataclass
 class RehearsedQueue:
-    """A queue with a row of its own. `queue` is the real one."""
+    """A queue with a row of its own for the rehearsal. `queue` is the real one."""
 
     queue: ConsumeQueue
     row: Row
@@ -83,7 +83,7 @@ class RehearsedQueue:
 
 
 class Rehearsal:
-    """One run over [start, end) of the log. It stands in for the table of queues that the dispatcher asks."""
+    """One run over [start, end) of the log. It is the table of queues of its own dispatcher."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Rehearsal:
         return self._by_row[address]
 
     def open(self, topic: str, queue_id: int) -> None:
-        """A queue that no file is of yet. Raises as `ConsumeQueues.open`."""
+        """Add a queue that has no file yet. Raises as `ConsumeQueues.open`."""
         self._add(self._real.open(topic, queue_id), QueueEnd(0, 0))
 
     def run(
@@ -124,24 +124,24 @@ class Rehearsal:
         end: int,
         way_back: WayBack,
         may_go_on: Callable[[ConsumeQueue, int, int, int], bool],
-        behind_misnumbered: Callable[[ConsumeQueue, int, int], int | None],
-        behind_lost: Callable[[int], int | None],
+        end_of_misnumbered: Callable[[ConsumeQueue, int, int], int | None],
+        end_of_lost: Callable[[int], int | None],
         root: Path,
     ) -> dict[ConsumeQueue, QueueEnd]:
         """Return where each queue ends afterwards. Raises DamagedStoreError where dispatch would.
 
-        `may_go_on(queue, following, unit, log offset)` says whether a queue that ends at `following` may go
-        on at `unit`. `behind_misnumbered(queue, unit, log offset)` says where a record ends that is left out
-        because its number is damaged, `behind_lost(log offset)` where bad bytes end that were accepted as
-        lost.
+        `may_go_on(queue, following, unit, log offset)` returns whether a queue that ends at `following` may
+        go on at `unit`. `end_of_misnumbered(queue, unit, log offset)` returns where a record ends that is
+        left out because its number is damaged, `end_of_lost(log offset)` where bad bytes end that were
+        accepted as lost; both return None where that does not apply.
         """
 
         def on_hole(rehearsed: RehearsedQueue, unit: int) -> None:
             following, log_end = rehearsed.end
             at = self._context.view[c.STOPPED_AT]
-            behind = behind_misnumbered(rehearsed.queue, unit, at)
-            if behind is not None:
-                self._dispatcher.start_at(behind)
+            record_end = end_of_misnumbered(rehearsed.queue, unit, at)
+            if record_end is not None:
+                self._dispatcher.start_at(record_end)
                 return
             is_kept = are_lost(rehearsed.queue, following, unit)
             if not is_kept and way_back.goes_back(log_end):
@@ -154,12 +154,13 @@ class Rehearsal:
 
         self._context.view[c.CONFIRMED] = end
         self._dispatcher.start_at(start)
-        self._dispatcher.catch_up(on_hole, lambda dispatched: None, behind_lost)
+        self._dispatcher.catch_up(on_hole, lambda dispatched: None, end_of_lost)
         return {rehearsed.queue: rehearsed.end for rehearsed in self._by_row.values()}
 
 
 def missing_units(queue: ConsumeQueue, first: int, end: int, root: Path, otherwise: str) -> DamagedStoreError:
-    """Return the error for units [first, end) that are nowhere; `otherwise` is what --accept-damage does."""
+    """Return the error for units [first, end) that exist nowhere; `otherwise` is what --accept-damage
+    does."""
     which = f"unit {first:,} is missing and the log does not hold its record either"
     if end - first > 1:
         which = f"units {first:,} to {end - 1:,} are missing and the log does not hold their records either"
@@ -183,11 +184,11 @@ def rehearse(
     kept: dict[ConsumeQueue, QueueEnd],
     headless: set[ConsumeQueue],
 ) -> str:
-    """See that all steps that change files can be finished, where `kept` are the queues as they are then;
-    return the outcome as a sentence. Raises DamagedStoreError."""
-    # Which of unit and record is wrong cannot be known, so dispatch would be a guess.
-    for queue, disowned in state.disowned.items():
-        raise disowned.error(queue, parts.log, parts.root)
+    """Check that all steps that change files can be finished; `kept` are the queues as they are then. Return
+    the outcome as a sentence. Raises DamagedStoreError."""
+    # It cannot be known whether unit or record is wrong, so dispatch would be a guess.
+    for queue, contradicted in state.contradicted.items():
+        raise contradicted.error(queue, parts.log, parts.root)
     # The same place as step 6 finds, without the cuts that it makes on the way
     dispatch_from = min(
         [

@@ -1,8 +1,7 @@
-"""What a start found and did: kept as a record, and readable from any thread while it is being written.
+"""What a start found and did. Any thread may read it while it is being written; it is kept as a record.
 
-Everything in it is bounded, whatever the store: of steps, findings and files looked at the first are kept,
-and how many were left out is told. Facts stand in fields of their own; `detail` and `what` are sentences for
-people.
+Everything in it is bounded: of steps, findings and tried files the first are kept, and the others counted.
+Facts have fields of their own; `detail` and `what` are sentences for people.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from datetime import UTC, datetime
 from broker_store.engine.status.store_facts import LostAndFound
 from broker_store.units import fields_of
 
-MAX_STEPS = 200  # more of one name in a row, such as scanned files, are told as one
+MAX_STEPS = 200  # more of one name in a row, such as scanned files, are joined to one
 MAX_FINDINGS = 200
-MAX_TRIED = 100  # files looked at backwards
+MAX_TRIED = 100  # log files tried as the start of the scan
 MAX_QUEUES_CUT = 100
 MAX_QUEUES_IN_WORDS = 5
-MAX_RECORDS_NAMED = 100_000  # whole records behind the log's end that are looked at to name messages
+MAX_RECORDS_NAMED = 100_000  # whole records after the log's end that are read to name messages
 MAX_TEXT = 600
 SCAN = "scan the log"
-_MIN_RATE_MS = 20.0  # scanned for less than that, a rate says nothing
+_MIN_RATE_MS = 20.0  # the rate of a shorter scan is not meaningful
 
 
 @dataclass
 class Step:
-    """One step. `detail` says in words what was decided and why; `of_bytes` how many there are to do, None
-    when that is not known."""
+    """One step. `detail` states in words what was decided and why; `of_bytes` how many bytes there are to do,
+    None when that is not known."""
 
     name: str
     file: str | None
@@ -49,15 +48,15 @@ class Step:
 
 @dataclass
 class CutMessages:
-    """Whole messages that go with the log's end: by queue how many and between which offsets.
+    """Whole messages that are cut with the log's end: by queue how many and between which offsets.
 
-    `looked_to` is the log offset from which on none was looked at, None when all were.
+    `searched_to` is the log offset from which on no record was read, None when all were.
     """
 
     whole: int = 0
     queues: list[dict] = field(default_factory=list)
     queues_left_out: int = 0
-    looked_to: int | None = None
+    searched_to: int | None = None
     # rows, also of a queue that is left out of `queues`
     _of_queue: dict[tuple[str, int], dict] = field(default_factory=dict)
 
@@ -82,12 +81,10 @@ class CutMessages:
     def words(self, are_cut: bool) -> str:
         """Return a sentence about them, before they are cut or after."""
         beyond = (
-            ""
-            if self.looked_to is None
-            else f"; what begins at {self.looked_to:,} or later was not looked at"
+            "" if self.searched_to is None else f"; what begins at {self.searched_to:,} or later was not read"
         )
         if not self.whole:
-            return f"no whole message that can be read was found behind the log's end{beyond}"
+            return f"no whole message that can be read was found after the log's end{beyond}"
         named = [
             f"{row['topic']}/{row['queue_id']} {row['first']:,}"
             + (f" to {row['last']:,}" if row["last"] > row["first"] else "")
@@ -98,9 +95,9 @@ class CutMessages:
         is_one = self.whole == 1
         what = f"{self.whole:,} whole message{'s' * (not is_one)}"
         return (
-            f"{what} behind the log's end {'is' if is_one else 'are'} cut: {queues}{beyond}"
+            f"{what} after the log's end {'is' if is_one else 'are'} cut: {queues}{beyond}"
             if are_cut
-            else f"{what} {'lies' if is_one else 'lie'} behind the log's end: {queues}{beyond}"
+            else f"{what} {'lies' if is_one else 'lie'} after the log's end: {queues}{beyond}"
         )
 
     def as_dict(self) -> dict:
@@ -108,7 +105,7 @@ class CutMessages:
             "whole": self.whole,
             "queues": self.queues,
             "queues_left_out": self.queues_left_out,
-            "looked_to": self.looked_to,
+            "looked_to": self.searched_to,
         }
 
 
@@ -117,8 +114,7 @@ class RecoveryReport:
     """The shape that pages and REST show (`as_dict`). `on_change` is called after every change, in recovery's
     thread.
 
-    `timer` gives seconds that only go forward. What lies between the steps counts as `between_ms`: no work
-    does.
+    `timer` returns monotonic seconds. Time between the steps counts as `between_ms`; no work is done then.
     """
 
     started_ms: int
@@ -126,7 +122,7 @@ class RecoveryReport:
     timer: Callable[[], float] = time.perf_counter
     id: str = ""
     purpose: str = "start"  # or inspect, dry run, lab
-    # The settings of file sizes that the store is opened with, for who finds files of other lengths
+    # The file sizes of the settings, by which later starts judge files of other lengths
     sizes: dict[str, int] | None = None
     # ASYNC_FLUSH or SYNC_FLUSH: whether a unit of this run says that its record was synced
     flush_disk_type: str = ""
@@ -134,10 +130,10 @@ class RecoveryReport:
     kind: str = "unknown"
     state: str = "running"
     finished_ms: int | None = None
-    # From when the store was asked for to when it was opened: the dashboard begins first
+    # From the request for the store to its opening: the dashboard starts first
     before_ms: int | None = None
-    in_use: bool = False  # a store that is only looked at, which another process writes meanwhile
-    came_meanwhile: int = 0  # bytes that were found behind the log's end, where the scan had found none
+    in_use: bool = False  # an inspection of a store that another process writes
+    came_meanwhile: int = 0  # bytes after the log's end that were written since the scan
     abort_found: bool | None = None
     checkpoint: dict | None = None
     tried: list[dict] = field(default_factory=list)
@@ -158,7 +154,7 @@ class RecoveryReport:
     })  # fmt: skip
     dispatched: dict | None = None
     redispatched: int = 0
-    # Files and bytes that this start and all before took away; None before it was looked at
+    # Files and bytes that this start and all earlier ones took away; None before they were counted
     lost_and_found: LostAndFound | None = None
     steps: list[Step] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
@@ -171,7 +167,7 @@ class RecoveryReport:
         self._ended = False
 
     def begin(self, now_ms: int) -> None:
-        """The start begins now, not when the store was made."""
+        """Set the begin of the start to now: the store was made earlier."""
         self.before_ms = max(0, now_ms - self._made_ms)
         self.started_ms = now_ms
         self.id = self.id or str(now_ms)
@@ -180,7 +176,7 @@ class RecoveryReport:
 
     @contextmanager
     def step(self, name: str, file: str | None = None):
-        """Time a step; it is in the report from its beginning."""
+        """Time a step; it is in the report from its begin."""
         began = self.timer()
         entry = Step(name, file, int(time.time() * 1000), round((began - self._began) * 1000, 3))
         self.steps.append(entry)
@@ -194,7 +190,7 @@ class RecoveryReport:
             self.changed()
 
     def _join_steps(self) -> None:
-        """Of very many files scanned one after another the last are told together."""
+        """Join the last two steps if there are too many and both have one name, such as scanned files."""
         if len(self.steps) <= MAX_STEPS:
             return
         *_, joined, entry = self.steps
@@ -223,14 +219,14 @@ class RecoveryReport:
         self.stopped["verdict"] = verdict
 
     def try_file(self, file: str, base: int, first_ms: int | None, taken: bool, why: str) -> None:
-        """A log file that was looked at to begin with, newest first."""
+        """Report a log file that was tried as the start of the scan, newest first."""
         if len(self.tried) < MAX_TRIED or taken:
             self.tried.append({"file": file, "base": base, "first_ms": first_ms, "taken": taken, "why": why})
         else:
             self.tried_left_out += 1
 
     def cut_queue(self, topic: str, queue_id: int, first: int, units: int) -> None:
-        """Units from number `first` on were taken away from a queue."""
+        """Report units from number `first` on that were taken out of a queue."""
         cut = self.cut["consumequeue"]
         cut["units"] += units
         if len(cut["queues"]) < MAX_QUEUES_CUT:
@@ -302,7 +298,8 @@ class RecoveryReport:
         return max(0.0, took_ms - step.at_ms) if step.duration_ms is None else step.duration_ms
 
     def _left_ms(self, steps: list[Step], scan_rate: float | None, took_ms: float) -> int | None:
-        """What is left of the step that runs, at the rate it was measured at; None when it cannot be told."""
+        """Return the remaining time of the running step in ms, at its measured rate; None when it cannot be
+        estimated."""
         if not steps or steps[-1].duration_ms is not None:
             return None
         step = steps[-1]

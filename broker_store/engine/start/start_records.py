@@ -1,11 +1,11 @@
-"""Records of starts: what each found and did, as a small JSON file in the data directory, also of one that
-failed or was killed.
+"""Records of starts: what each found and did, as a small JSON file in the data directory, also for a start
+that failed or was killed.
 
-A record is there from the moment a start has the store, and is written again while it goes on. So one that
-still says `running` although its process is gone was killed in the middle; the next start, and whoever reads,
-say so.
+A record exists from the moment a start has the store, and is updated while the start runs. A record that
+still says `running` although its process is gone belongs to a start that was killed; the next start and every
+reader show it so.
 
-    DIR/recoveries/recovery-<id>.json      id: the time of the start in ms, and a number behind it should two
+    DIR/recoveries/recovery-<id>.json      id: the time of the start in ms, and a number after it if two
                                            have the same
 """
 
@@ -27,47 +27,47 @@ from broker_store.engine.start.report import RecoveryReport, time_text
 from broker_store.errors import StoreError
 
 SYNC_FLUSH = "SYNC_FLUSH"
-MOST_RECORDS = 200
-MOST_BYTES = 16 << 20  # of all together; one has a few KB, and at most some hundred
-EVERY_S = 2.0  # while a start goes on
+MAX_RECORDS = 200
+MAX_BYTES = 16 << 20  # of all records; one has a few KB, at most some hundred KB
+MIN_WRITE_INTERVAL_S = 2.0  # during a start
 ID = re.compile(r"\d{1,15}(-\d{1,3})?")
 ENDED_MIDWAY = "ended midway"
 
 
 class LastStart(NamedTuple):
-    """The newest start of a broker that opened a store, as its record says; as here without a record."""
+    """The newest start of a broker that opened a store, from its record. The defaults stand for no record."""
 
     started_ms: int | None = None
-    is_same_boot: bool = False  # this machine was not restarted since: all that was written is there
+    is_same_boot: bool = False  # the machine was not restarted since: everything written is there
     is_sync_flush: bool = False  # a queue unit was written after its record had been synced
 
     @property
     def units_prove_records(self) -> bool:
-        """Whether a unit that the run behind this start wrote says that its record was there."""
+        """True if a unit that the previous run wrote proves that its record was there."""
         return self.is_same_boot or self.is_sync_flush
 
 
 class StartRecords:
-    """Writes the record of one start. `store` is named in it, as seen from the data directory when it lies
-    there."""
+    """Writes the record of one start. It names `store`, relative to the data directory when it lies there."""
 
     def __init__(
         self,
         directory: Path,
         store: Path,
         disk: Disk | None = None,
-        every_s: float = EVERY_S,
+        every_s: float = MIN_WRITE_INTERVAL_S,
         keeps: bool = True,
     ):
-        """Without `keeps` no record is written; those that are there are read."""
+        """Without `keeps` no record is written; existing ones are read."""
         self.directory, self._disk, self._every_s, self._keeps = directory, disk or Disk(), every_s, keeps
         self._store = _name_of(store, directory)
         self._path: Path | None = None
         self._written = 0.0
-        self.failure = ""  # why the record is not kept: whoever opens the store says it
+        self.failure = ""  # why the record is not kept; the caller that opens the store reports it
 
     def begin(self, report: RecoveryReport) -> None:
-        """Give the start an id and write its record; the oldest go when there are too many."""
+        """Give the start an id and write its record; the oldest records are removed when there are too
+        many."""
         if not self._keeps:
             return
         try:
@@ -85,8 +85,7 @@ class StartRecords:
         self.write(report, at_once=True)
 
     def write(self, report: RecoveryReport, at_once: bool = False) -> None:
-        """Bring the record up to date, when that is due. What fails here must not fail the start: it becomes
-        a finding."""
+        """Update the record, if that is due. A failure must not fail the start: it becomes a finding."""
         now = time.monotonic()
         if self._path is None or self.failure or (not at_once and now - self._written < self._every_s):
             return
@@ -97,8 +96,8 @@ class StartRecords:
             self._give_up(report, error)
 
     def last_start(self, report: RecoveryReport) -> LastStart:
-        """The newest start of a broker that opened this store. Records that cannot be read become a finding,
-        and count as none."""
+        """Return the newest start of a broker that opened this store. Records that cannot be read become a
+        finding, and count as none."""
         if self.failure:
             return LastStart()
         try:
@@ -130,14 +129,13 @@ class StartRecords:
     def _remove_old(self) -> None:
         kept = names(self._disk, self.directory)
         sizes = [self._disk.size_of(self.directory / name) for name in kept]
-        while kept and (len(kept) >= MOST_RECORDS or sum(sizes) > MOST_BYTES):
+        while kept and (len(kept) >= MAX_RECORDS or sum(sizes) > MAX_BYTES):
             self._disk.unlink(self.directory / kept.pop(0))
             sizes.pop(0)
 
 
 def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> FileSizes:
-    """The file sizes that the newest start of a broker on `store` used that opened it; unknown ones are
-    None."""
+    """Return the file sizes of the newest start of a broker that opened `store`; unknown ones are None."""
     for found in _starts(disk or Disk(), directory, _name_of(store, directory)):
         sizes = found.get("sizes")
         if isinstance(sizes, dict):
@@ -149,7 +147,7 @@ def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) 
 
 
 def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> str | None:
-    """The messageDelayLevel of the newest start of a broker on `store` that opened it; None when it is not
+    """Return the messageDelayLevel of the newest start of a broker that opened `store`; None when it is not
     recorded."""
     newest = next(_starts(disk or Disk(), directory, _name_of(store, directory)), {})
     levels = newest.get("delay_levels")
@@ -157,7 +155,7 @@ def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None)
 
 
 def last_start(directory: Path, store: Path, disk: Disk | None = None) -> LastStart:
-    """As `StartRecords.last_start`. Raises StoreError where the records cannot be read."""
+    """Return what `StartRecords.last_start` does. Raises StoreError where the records cannot be read."""
     return _last_start(disk or Disk(), directory, _name_of(store, directory))
 
 
@@ -173,7 +171,7 @@ def _last_start(disk: Disk, directory: Path, store: str) -> LastStart:
 
 
 def store_gone(last_start_ms: int) -> str:
-    """Say that nothing is left of a store that a start opened."""
+    """Return a sentence: nothing is left of a store that a start opened."""
     return (
         f"nothing of the store is here, which was opened at {time_text(last_start_ms)}: its disk is not "
         f"mounted, or it was removed"
@@ -181,7 +179,7 @@ def store_gone(last_start_ms: int) -> str:
 
 
 def ends_gone(last_start_ms: int) -> str:
-    """Say that the record of ends of a store that was closed is not there, though a start opened the
+    """Return a sentence: the record of ends of a store that was closed is missing, though a start opened the
     store."""
     return (
         f"is missing, though each stop writes it and the store was opened at "
@@ -191,12 +189,12 @@ def ends_gone(last_start_ms: int) -> str:
 
 
 def _name_of(store: Path, directory: Path) -> str:
-    """The store as its records name it, as seen from the data directory when it lies there."""
+    """Return the store's name in its records: relative to the data directory when it lies there."""
     return str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
 
 
 def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:
-    """The records of starts of a broker that opened `store`, newest first."""
+    """Yield the records of starts of a broker that opened `store`, newest first."""
     for name in reversed(names(disk, directory)):
         found = parsed(disk.read_file(directory / name) or b"")
         if found is None or not isinstance(found.get("started_ms"), int):
@@ -206,7 +204,7 @@ def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:
 
 
 def names(disk: Disk, directory: Path) -> list[str]:
-    """Files of records, oldest first."""
+    """Return the names of the records' files, oldest first."""
     found = [
         name
         for name in disk.list_names(directory)
@@ -216,7 +214,8 @@ def names(disk: Disk, directory: Path) -> list[str]:
 
 
 def parsed(raw: bytes) -> dict | None:
-    """A record; None for what is none. One whose process is gone before it ended says so."""
+    """Return a record; None for a file that is none. A record whose process is gone gets the state
+    ENDED_MIDWAY."""
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):

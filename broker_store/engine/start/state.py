@@ -35,7 +35,7 @@ from broker_store.errors import DamagedStoreError
 from broker_store.formats.record import StoredMessage
 
 
-class Believed(NamedTuple):
+class Unverified(NamedTuple):
     """Units [first, after) of a queue that lead to bad parts of the log, the last of which ends at
     `log_offset`: no record shows whether they are right."""
 
@@ -45,9 +45,9 @@ class Believed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Disowned:
-    """Units [first, following) at the end of a queue, whose records state other places; `stated` is that of
-    unit `first`, at `log_offset`."""
+class Contradicted:
+    """Units [first, following) at the end of a queue, whose records state other places; `stated` is the
+    record of unit `first`, at `log_offset`."""
 
     first: int
     following: int
@@ -69,7 +69,7 @@ class Disowned:
         )
 
     def error(self, queue: ConsumeQueue, log: CommitLog, root: Path) -> DamagedStoreError:
-        """Return the error of a start that does not accept it."""
+        """Return the error of a start that does not accept damage."""
         file = log.file_holding(self.log_offset)
         return DamagedStoreError(
             self.what(queue) + ": one of both is damaged",
@@ -83,10 +83,10 @@ class Disowned:
 
 @dataclass(frozen=True)
 class RecoveryParts:
-    """The parts of the store, and how the last run of it ended. The fields stay; what they refer to changes
-    in step 6 and after."""
+    """The parts of the store, and how the last run of it ended. The references stay; what they refer to
+    changes in step 6 and after."""
 
-    disk: Disk  # of an inspection: one that changes nothing
+    disk: Disk  # an inspection has one that changes nothing
     settings: StoreSettings
     context: WriterContext  # words that kernels read and write: topics, queue rows, positions
     log: CommitLog
@@ -117,8 +117,8 @@ class RecoveryParts:
 
     @property
     def keeps_what_was_written(self) -> bool:
-        """True if the last run was killed and the machine was not restarted since: then all that was written
-        is there."""
+        """True if the last run was killed and the machine was not restarted since: then everything written is
+        there."""
         return self.last_start.is_same_boot and not self.was_clean and not self.report.in_use
 
     @property
@@ -128,7 +128,7 @@ class RecoveryParts:
 
     @property
     def units_prove_records(self) -> bool:
-        """True if a unit that the last run wrote says that its record was there."""
+        """True if a unit that the last run wrote proves that its record was there."""
         if self.was_clean:
             return self.was_closed_here
         return self.last_start.units_prove_records and not self.report.in_use
@@ -152,14 +152,14 @@ class RecoveryState:
     was_recorded: bool = False
     # True if this engine closed the store, by the last block of the record of ends
     was_closed: bool = False
-    # Files that go when it is sure that the start goes on: into lost+found (an index file of a wrong length,
-    # queue files after a missing one), or removed (of deleted topics, or below the log's begin).
+    # Files that leave the store once the start is sure to go on: to lost+found (an index file of a wrong
+    # length, queue files after a missing one), or deleted (of deleted topics, or below the log's begin).
     away: list[Path] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
     # 2. The begin of the log, and the end of each queue -----------------------------------------------
     # True if the log begins at 0 and, by the record of ends, lost nothing before
     has_first_record: bool = False
-    # What went with the log's first files, where that is accepted
+    # What was lost with the log's first files, where that is accepted
     lost_begin: LostBegin | None = None
     # By queue that differs from the record of ends: from which unit on it is built again
     suspects: dict[ConsumeQueue, Suspect] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class RecoveryState:
     # True if the log goes on after bytes that are no good record
     has_bad_part: bool = False
     # By queue: units that lead to such bytes
-    believed: dict[ConsumeQueue, Believed] = field(default_factory=dict)
+    unverified: dict[ConsumeQueue, Unverified] = field(default_factory=dict)
     # Store time of the last good record, 0 without one
     last_store_ms: int = 0
     # 5. The decision ----------------------------------------------------------------------------------
@@ -184,11 +184,11 @@ class RecoveryState:
     is_end_lost: bool = False
     # By (topic, queue id): where its recorded units end in the log, of a record that was lowered
     recorded_to: dict[tuple[str, int], int] = field(default_factory=dict)
-    # By queue: its last units, where their records state other places
-    disowned: dict[ConsumeQueue, Disowned] = field(default_factory=dict)
+    # By queue: its last units, if their records state other places
+    contradicted: dict[ConsumeQueue, Contradicted] = field(default_factory=dict)
     # By log offset: the number of each queue's first record from there on; a walk of the log gives all of it
     stated_from: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
-    # Queue and unit before which retention removed all records: dispatch must get the rehearsal's answer
+    # Queue and unit before which retention removed all records: dispatch must decide as the rehearsal did
     may_begin_at: set[tuple[ConsumeQueue, int]] = field(default_factory=set)
     # 6. to 8. Changes ---------------------------------------------------------------------------------
     # True from the first change of a file on

@@ -1,8 +1,8 @@
-"""Records that state a place in a queue: whether the place can be right.
+"""Whether the queue place that a record states can be right.
 
-Only the body of a record has a CRC in every store. Its queue, its number, its topic and its flags may be
-damaged and still be possible ones. So each is compared with what else knows the place: the queue's unit,
-the records after it, the record of ends, and the room that the records before it need.
+Only the body of a record has a CRC in every store. Its queue, number, topic and flags may be damaged and
+still be possible values. So the place is compared with the queue's unit, the records after it, the record of
+ends, and the room that earlier records need.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def may_begin(
     parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, following: int, unit: int, at: int
 ) -> bool:
     """Return whether a queue that ends at `following` may go on with `unit`, whose record begins at `at`:
-    retention removed those before, or nothing is known of them.
+    retention removed the records before, or nothing is known of them.
 
-    Dispatch asks once more when the queue's files are cut after their last good unit, and gets the answer
-    that the rehearsal got.
+    Dispatch calls this again after the queue's files were cut, and must get the answer that the rehearsal
+    got.
     """
     if (queue, unit) not in state.may_begin_at and (
         parts.units.ends_below_log(queue, unit - 1) if following else _is_begin(parts, state, queue, unit, at)
@@ -37,7 +37,7 @@ def _is_begin(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, u
     leads_here = own is not None and own.log_offset == at
     begins_here = leads_here and before is not None and before.is_pre_blank
     if state.has_first_record and not begins_here and not _lacks_begin(parts, queue):
-        # Nothing was ever removed from this log, so what lies before the record must be there
+        # Nothing was ever removed from this log, so the earlier records must be there
         return False
     if (
         not leads_here
@@ -52,8 +52,8 @@ def _is_begin(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, u
 
 
 def _lacks_begin(parts: RecoveryParts, queue: ConsumeQueue) -> bool:
-    """Return whether the log may lack the queue's first records though it has all of its own: they were lost
-    (`begin_queue_at`), or of a deleted topic."""
+    """Return whether the log may lack the queue's first records though it lacks nothing itself: they were
+    lost (`begin_queue_at`), or are of a deleted topic."""
     rows = parts.ends.queues.get((queue.topic, queue.queue_id), {})
     return (
         any(row.log_end == 0 for row in rows.values())
@@ -63,7 +63,7 @@ def _lacks_begin(parts: RecoveryParts, queue: ConsumeQueue) -> bool:
 
 def after_lost(parts: RecoveryParts, offset: int) -> int | None:
     """Return where the log goes on after bad bytes at `offset` that an earlier start accepted as lost; None
-    where no unit says so."""
+    where no unit shows that."""
     for queue in parts.queues:
         number = parts.units.number_by_units(queue, offset)
         if number is not None and are_lost(queue, number, number + 1):
@@ -77,15 +77,15 @@ def after_lost(parts: RecoveryParts, offset: int) -> int | None:
 
 
 def after_misnumbered(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) -> int | None:
-    """Return where the record at `at` ends, whose place is damaged; None when it is believed. Raises
-    DamagedStoreError unless that is accepted, or was."""
-    behind = at + parts.records.known_record_at(at).size
+    """Return where the record at `at` ends if its place is damaged; None when its place holds. Raises
+    DamagedStoreError unless the damage is accepted, or was."""
+    record_end = at + parts.records.known_record_at(at).size
     if after_lost(parts, at) is not None:
-        return behind
+        return record_end
     if not _is_misnumbered(parts, queue, unit, at):
         return None
     if parts.settings.accept_damage:
-        return behind
+        return record_end
     own, file = parts.units.number_by_units(queue, at), parts.log.file_holding(at)
     why = "so many records have no room before it"
     if _has_room(parts, queue, unit, at):
@@ -121,13 +121,13 @@ def _is_misnumbered(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: in
         stated = None if near is None or near.size < MIN_RECORD else parts.records.record_at(near.log_offset)
         if stated is not None and (stated.topic, stated.queue_id) == (queue.topic, queue.queue_id):
             return stated.queue_offset == number
-    # Neither unit says it
+    # Neither of the two units shows it
     return parts.records.next_stated(queue, at + parts.records.known_record_at(at).size) != unit + 1
 
 
 def _has_room(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) -> bool:
-    """Return whether as many records as `unit` says may lie before `at`, or were there, by the record of
-    ends, and are lost."""
+    """Return whether as many records as `unit` says may lie before `at`, or lay there by the record of ends
+    and are lost."""
     return (unit - parts.ends.next_offset(queue.topic, queue.queue_id)) * MIN_RECORD <= at
 
 
@@ -142,9 +142,9 @@ def is_contradicted(
 ) -> bool:
     """Return whether the record at `at` states `unit`, where `following` follows, and cannot be right.
 
-    So it is where a later record of the queue has a number of the hole, and where it is the only one of a
-    queue that nothing else knows, in a log that has lost nothing. Later records are read as far as
-    `records_from` reads.
+    That is so if a later record of the queue has a number of the hole, or if it is the only record of a queue
+    that no other file has, in a log that has lost nothing. Later records are read as far as `records_from`
+    reads.
     """
     number = parts.records.next_stated(queue, at + parts.records.known_record_at(at).size)
     if number is not None:
@@ -155,7 +155,7 @@ def is_contradicted(
 
 def is_elsewhere(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) -> bool:
     """Return whether the queue's unit of that number leads to another record than the one at `at`, and that
-    one states the number too."""
+    other record states the number too."""
     here = queue.unit_in_files(unit)
     return (
         here is not None
@@ -166,8 +166,8 @@ def is_elsewhere(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) 
 
 
 def record_to_leave_out(parts: RecoveryParts, agreed: int) -> int | None:
-    """Return `agreed` if the record there states the place of another one, and that is accepted, or was; else
-    None."""
+    """Return `agreed` if the record there states the place of another record, and that is accepted, or was;
+    else None."""
     found = parts.records.record_at(agreed)
     if found is None or not found.is_queued:
         return None

@@ -1,10 +1,9 @@
-"""Files that a start after a stop in order did not read, though their sums are recorded
-(`engine/start/ends.py`).
+"""Comparison, after a start, of files that it did not read with their recorded sums (`engine/start/ends.py`).
 
-All of them would be gigabytes at each start. So a queue file is summed before the first read in it, and a
-worker sums all of them, and the index files, one after another. One that is not as recorded is named, and the
-next start makes it again from the log. Until then a damaged queue file is read unit by unit against the
-records, and no tag of a unit decides.
+To read all of them would be gigabytes at each start. So a queue file is summed before the first read of it,
+and a worker sums all queue and index files, one after another. A file that is not as recorded is reported,
+and the next start rebuilds it from the log. Until then reads compare each unit of a damaged queue file with
+its record, and no tags code of a unit is used.
 
 Any thread, unless a docstring says otherwise.
 """
@@ -21,13 +20,13 @@ from broker_store.engine.start.ends import FIRST_SUM, IndexEnd
 from broker_store.errors import StoreError
 from broker_store.formats.index_file import FIRST_ENTRY
 
-_UNITS_AT_ONCE = 1 << 16
-_ENTRIES_AT_ONCE = 1 << 20  # 20 MB: between two such parts the worker may be stopped
+_UNITS_PER_READ = 1 << 16
+_ENTRIES_PER_READ = 1 << 20  # 20 MB: between two such reads the worker may be stopped
 
 
 def is_sound(queue: ConsumeQueue, unit: int) -> bool:
-    """Whether the queue file that holds `unit` is as recorded; it is summed when that is not known. Raises
-    StoreError."""
+    """Return whether the queue file that holds `unit` is as recorded; it is summed if that is not known.
+    Raises StoreError."""
     file = queue.file_of(unit)
     if file is None:
         return True
@@ -35,8 +34,8 @@ def is_sound(queue: ConsumeQueue, unit: int) -> bool:
     if end is not None:
         total, left = FIRST_SUM, (end.following - end.first) * UNIT
         with queue.disk.open_reader(file.path) as reader:
-            for at in range(0, left, _UNITS_AT_ONCE * UNIT):
-                total = sum_of(reader.read(at, min(_UNITS_AT_ONCE * UNIT, left - at)), total)
+            for at in range(0, left, _UNITS_PER_READ * UNIT):
+                total = sum_of(reader.read(at, min(_UNITS_PER_READ * UNIT, left - at)), total)
         if total != end.sum:
             queue.damaged[file.base] = end.log_end
         queue.unproved.pop(file.base, None)
@@ -44,8 +43,8 @@ def is_sound(queue: ConsumeQueue, unit: int) -> bool:
 
 
 class Unproved:
-    """The worker's step over all of them. `on_queue(queue, file name, log offset)` and `on_index(file name)`
-    hear of damage."""
+    """The worker's step over all these files. `on_queue(queue, file name, log offset)` and `on_index(file
+    name)` are called for damage."""
 
     def __init__(
         self,
@@ -60,17 +59,17 @@ class Unproved:
         self._sum, self._at = FIRST_SUM, FIRST_ENTRY  # of the first of `_ends`
 
     def begin(self, index_ends: Iterable[IndexEnd]) -> None:
-        """After recovery: take up what it left unread; `index_ends` are the rows of index files."""
+        """Begin with the files that recovery left unread; `index_ends` are the rows of index files."""
         self._ends = deque(index_ends)
         self._waiting = deque(queue for queue in self._queues if queue.unproved)
 
     @property
     def index_files(self) -> int:
-        """How many index files are not compared yet."""
+        """The number of index files that are not compared yet."""
         return len(self._ends)
 
     def step(self, now_ms: int) -> bool:
-        """One file, or a part of an index file; False when all are compared."""
+        """Compare one file, or a part of an index file; return False when all are compared."""
         if self._ends:
             self._step_index()
         elif self._waiting:
@@ -98,7 +97,7 @@ class Unproved:
         is_good, is_done = True, True
         try:
             if file is not None:
-                to = min(self._at + _ENTRIES_AT_ONCE, end.count)
+                to = min(self._at + _ENTRIES_PER_READ, end.count)
                 with file.disk.open_reader(file.path) as reader:
                     self._sum = sum_of_entries(reader, file.geometry, self._at, to, self._sum)
                 self._at, is_done = to, to >= end.count
@@ -111,7 +110,7 @@ class Unproved:
         except StoreError:
             if file in self._index.files:
                 raise
-            is_done = True  # the loop took it away meanwhile
+            is_done = True  # the loop has removed it meanwhile
         if is_done:
             self._ends.popleft()
             self._sum, self._at = FIRST_SUM, FIRST_ENTRY

@@ -1,4 +1,4 @@
-"""After a crash: what the run before left in memory does not count as flushed."""
+"""After a crash, what the previous run left in memory does not count as flushed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_store.formats import queue_unit
 
 
 def sync_before_units(parts: RecoveryParts, start: MappedFile, end: int) -> None:
-    """With SYNC_FLUSH: sync the scanned part of the log, since a unit shows that its record was synced."""
+    """Sync the scanned part of the log with SYNC_FLUSH, where a unit proves that its record was synced."""
     if parts.settings.flush_disk_type != SYNC_FLUSH:
         return
     with parts.report.step("sync the log before units are written"):
@@ -20,7 +20,7 @@ def sync_before_units(parts: RecoveryParts, start: MappedFile, end: int) -> None
 
 
 def take_over_unsynced(parts: RecoveryParts, start: MappedFile, end: int) -> None:
-    """Count nothing that the run before left in memory as flushed, and sync what cannot wait (see
+    """Count nothing that the previous run left in memory as flushed, and sync what cannot wait (see
     `recovery.py`)."""
     with parts.report.step("sync what cannot wait for the flushers"):
         parts.log.leave_unsynced(start.base)

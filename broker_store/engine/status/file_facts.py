@@ -1,4 +1,5 @@
-"""What the map of files shows: a StoreFile for each, measured now; and what recoveries kept."""
+"""Facts of files for the page of the store's files: a StoreFile for each, measured now; and what recoveries
+kept."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ LOST_AND_FOUND = "lost+found"  # beside the store's directory
 
 
 def kept_directory(disk: Disk, root: Path, started_ms: int) -> Path:
-    """A new directory below lost+found for what a start takes away, named by the start's time."""
+    """Return a new directory below lost+found for what a start takes away; its name is the time of the
+    start."""
     parent = root.parent / LOST_AND_FOUND
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started_ms / 1000))
     number = 0
@@ -37,7 +39,7 @@ def log_file_facts(
     expired: Collection[int] = (),
     last_ms: int = 0,
 ) -> list[StoreFile]:
-    """The files of the log, oldest first, and the one that is made ahead.
+    """Return the files of the log, oldest first, and the one that is made ahead.
 
     `readers` are the bases of files that cold reads hold open, `expired` of those that are old enough to be
     deleted; `last_ms` is the store time of the last message.
@@ -70,8 +72,8 @@ def log_file_facts(
 
 
 def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[StoreFile]:
-    """Files of the store that were deleted while something of this process holds them: their room is not free
-    yet."""
+    """Return the files of the store that were deleted while this process holds them: their blocks are not
+    free yet."""
     facts = []
     for path, size in disk.held_after_deletion(log_directory, root / "consumequeue", root / "index"):
         kind = "commitlog" if path.parent == log_directory else path.relative_to(root).parts[0]
@@ -96,7 +98,7 @@ def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[StoreFile]:
 
 
 def queue_file_facts(queue: ConsumeQueue) -> list[StoreFile]:
-    """The files of one queue, oldest first."""
+    """Return the files of one queue, oldest first."""
     at, flushed_at = queue.maximum * UNIT, queue.flushed_units * UNIT
     facts = []
     for file in queue.files:
@@ -120,7 +122,7 @@ def queue_file_facts(queue: ConsumeQueue) -> list[StoreFile]:
 
 
 def _wrote(file: MappedFile, at: int) -> int:
-    """How much of a file lies before `at`, a position in the whole sequence of files."""
+    """Return how many bytes of a file lie before `at`, a position in the whole sequence of files."""
     return min(max(at - file.base, 0), file.size)
 
 
@@ -129,7 +131,7 @@ def _state(file: MappedFile, wrote: int, at: int) -> str:
 
 
 def index_file_facts(index: HashIndex) -> list[StoreFile]:
-    """The files of the index, oldest first."""
+    """Return the files of the index, oldest first."""
     facts = []
     for file, found in zip(list(index.files), index.facts(), strict=True):
         wrote = file.geometry.entry_at(found.entries + 1)
@@ -152,10 +154,10 @@ def index_file_facts(index: HashIndex) -> list[StoreFile]:
 
 
 def kept_facts(disk: Disk, root: Path) -> LostAndFound:
-    """Files and bytes that recoveries of the store at `root` took away; None for both when they cannot be
-    looked at.
+    """Return files and bytes that recoveries of the store at `root` took away; None for both when they cannot
+    be read.
 
-    Nothing of ours removes them: that is for whoever has looked at them.
+    The program never deletes them: the administrator does, after a check.
     """
     kept = root.parent / LOST_AND_FOUND
     try:
@@ -173,8 +175,8 @@ def kept_facts(disk: Disk, root: Path) -> LostAndFound:
 
 
 def bytes_by_kind(disk: Disk, root: Path, log_directory: Path) -> dict[str, int]:
-    """Disk blocks, in bytes, of what the store at `root` holds: commitlog, consumequeue, index, timer,
-    config, lost+found, samples."""
+    """Return the disk blocks, in bytes, of what the store at `root` holds, by kind: commitlog, consumequeue,
+    index, timer, config, lost+found, samples."""
     places = {
         "commitlog": [log_directory],
         "consumequeue": _below(disk, root / "consumequeue", 2),
@@ -188,7 +190,7 @@ def bytes_by_kind(disk: Disk, root: Path, log_directory: Path) -> dict[str, int]
 
 
 def _below(disk: Disk, directory: Path, depth: int) -> list[Path]:
-    """The directories so deep below a directory."""
+    """Return the directories at a depth below a directory."""
     found = [directory]
     for _ in range(depth):
         found = [
@@ -198,8 +200,8 @@ def _below(disk: Disk, directory: Path, depth: int) -> list[Path]:
 
 
 def _blocks(disk: Disk, path: Path) -> int:
-    """Of a file, or of the files in a directory; nothing for one that went away meanwhile, or that may not be
-    looked at."""
+    """Return the disk blocks, in bytes, of a file or of the files in a directory; 0 for one that is gone or
+    cannot be read."""
     try:
         if disk.is_directory(path):
             return sum(_blocks(disk, path / name) for name in disk.list_names(path))

@@ -1,15 +1,15 @@
-"""The live page: one page of a file in the run directory that says to other processes where the running store
-is.
+"""The live page: one page of a file in the run directory that shows other processes the positions of the
+running store.
 
     0 magic | 8 sequence | 16 pid | 24 updated ms | 32 minimum | 40 wrote | 48 confirmed | 56 dispatched | 64
     flushed
     | 72 checkpointed | 80 state | 88 recovery step done | 96 recovery step of
 
-All native int64. The sequence is odd while the writer is at it: a reader takes the page only when it found
-the same even sequence before and after. Readers (`StoreReader`) never look at the log beyond `dispatched`.
+All native int64. The sequence is odd during a write: a reader accepts the page only if it found the same even
+sequence before and after. Readers (`StoreReader`) never read the log beyond `dispatched`.
 
-The page is written by position, never through a map: a file that cannot be written is then an error that can
-be reported, and messages do not depend on it.
+The page is written by position, never through a map: a failed write is then an error that can be reported,
+and messages do not depend on it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATES = ("opening", "recovering", "running", "read_only", "closed", "failed")
 
 
 class LivePosition(NamedTuple):
-    """What the page says; offsets are log offsets, `state` is one of STATES."""
+    """The content of the page; offsets are log offsets, `state` is one of STATES."""
 
     pid: int
     updated_ms: int
@@ -49,12 +49,12 @@ class LivePosition(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the writer's process exists; a page left by a dead one says nothing."""
+        """True if the writer's process exists; a page that a dead process left is ignored."""
         return processes.exists(self.pid)
 
 
 class LivePage:
-    """The writer's side. The file is made by the first `publish` that can make it."""
+    """The writer's side. The first `publish` that succeeds creates the file."""
 
     def __init__(self, disk: Disk, path: Path):
         self._disk, self._path = disk, path
@@ -71,10 +71,10 @@ class LivePage:
     def publish(
         self, minimum, wrote, confirmed, dispatched, flushed, checkpointed, state, step_done=0, step_of=0
     ) -> None:
-        """Raises StoreError when the page cannot be written; the next call tries again."""
+        """Write the page. Raises StoreError when it cannot be written; the next call tries again."""
         if self._writer is None:
             self._writer = self._open()
-        # A write that failed half way leaves an odd sequence, or less than a page: readers take neither.
+        # A write that failed half way leaves an odd sequence, or less than a page: readers accept neither.
         fields = _FIELDS.pack(
             _MAGIC,
             self._sequence + 1,
@@ -95,7 +95,7 @@ class LivePage:
         self._writer.write(_SEQUENCE_AT, struct.pack("=q", self._sequence))
 
     def close(self) -> None:
-        """Take the page away: a stopped store has none. Raises StoreError."""
+        """Remove the page: a stopped store has none. Raises StoreError."""
         if self._writer is None:
             return
         self._writer.close()
@@ -104,7 +104,7 @@ class LivePage:
 
 
 def read_live_page(disk: Disk, path: Path) -> LivePosition | None:
-    """What a running store says of itself; None without a page or when its writer is dead."""
+    """Return the positions of a running store; None without a page or when its writer is dead."""
     if not disk.exists(path):
         return None
     with disk.open_reader(path) as reader:

@@ -1,4 +1,4 @@
-"""Keeps the live page of a store up to date (`engine/status/live_page.py`)."""
+"""Updates the live page of a store (`engine/status/live_page.py`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LivePublisher:
             self.page = LivePage(self._disk, self._path)
 
     def publish(self, step_done: int = 0, step_of: int = 0) -> None:
-        """No message depends on the page: a failure is a flag, which the next success clears."""
+        """Write the page. No message depends on it: a failure is a flag, which the next success clears."""
         if self.page is None:
             return
         try:
@@ -64,5 +64,5 @@ class LivePublisher:
             try:
                 self.page.close()
             except StoreError:
-                pass  # what is left of it names a process that is no more, and so says nothing
+                pass  # a page that is left names a dead process, so readers ignore it
             self.page = None

@@ -11,13 +11,12 @@ their queues.
              S, time in ms (8), then zlib of int64 words: for each name so far, what is added to its value of
              the sample before
 
-A number that was not measured is MISSING, and a name that nobody measures any more stays so: it does not
-become 0. A stretch in which nothing was sampled has no frame, and a reader draws a gap there. Nothing is
-synced, since nothing but charts would miss the last minutes after a power cut, and a frame that was torn then
-ends its file.
+A number that was not measured is MISSING, and a name that is not measured any more stays MISSING: it does not
+become 0. A time without samples has no frame, and a reader draws a gap there. Nothing is synced: after a
+power cut only charts lack the last minutes, and a torn frame ends its file.
 
-The room is bounded: MOST_SERIES names, MOST_BYTES of files, MOST_AGE_MS. What stands too close together for
-its age loses every second sample first, so that yesterday is known by the minute and last month by the hour.
+The size is bounded: MAX_SERIES names, MAX_BYTES of files, MAX_AGE_MS. Files with samples too dense for their
+age lose every second sample first, so yesterday is kept by the minute and last month by the hour.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ from broker_store.errors import StoreError
 from broker_store.formats.layout import Layout
 
 DIRECTORY = "samples"  # beside the store's directory
-MOST_SERIES = 5_000
-MOST_BYTES = 16 << 20
-MOST_AGE_MS = 30 * 24 * 3_600_000
-SAMPLES_A_FILE = 60
+MAX_SERIES = 5_000
+MAX_BYTES = 16 << 20
+MAX_AGE_MS = 30 * 24 * 3_600_000
+SAMPLES_PER_FILE = 60
 FILE_BYTES = 512 << 10
-MOST_STEP_S = 3_600
-EVENT_BYTES = 512 << 10  # of the file of events: then the older half goes
+MAX_STEP_S = 3_600
+EVENT_BYTES = 512 << 10  # of the file of events: at this size the older half is dropped
 MISSING = -(1 << 63)
 _EVENTS = "events"
 _HEAD = Layout(("length", "I"), ("crc", "I"))
 _SAMPLE = Layout(("at_ms", "q"))
-_LARGEST_FRAME = 8 << 20
+_MAX_FRAME_BYTES = 8 << 20
 
 LOG_END, LOG_MINIMUM, DISK_FREE, DISK_TOTAL, OWN_BYTES = (
     "log.end",
@@ -58,7 +57,7 @@ LOG_END, LOG_MINIMUM, DISK_FREE, DISK_TOTAL, OWN_BYTES = (
 
 
 def position_of(group: str, topic: str, queue_id: int) -> str:
-    """The name of a group's committed offset. No name of a group or topic holds a tab."""
+    """Return the name of a group's committed offset. No name of a group or topic holds a tab."""
     return f"at\t{group}\t{topic}\t{queue_id}"
 
 
@@ -71,7 +70,7 @@ def minimum_of(topic: str, queue_id: int) -> str:
 
 
 class Sample(NamedTuple):
-    """What was measured at a moment; `step_ms` is how far the next one is away when none is missing."""
+    """What was measured at a time; `step_ms` is the distance to the next one when none is missing."""
 
     at_ms: int
     step_ms: int
@@ -79,9 +78,9 @@ class Sample(NamedTuple):
 
 
 class SampleFiles:
-    """Writes and reads the directory. One thread writes; any thread reads, also those of another process."""
+    """Writes and reads the directory. One thread writes; any thread reads, also of another process."""
 
-    def __init__(self, disk: Disk, directory: Path, most_bytes: int = MOST_BYTES):
+    def __init__(self, disk: Disk, directory: Path, most_bytes: int = MAX_BYTES):
         self._disk, self.directory, self._most_bytes = disk, Path(directory), most_bytes
         self._path: Path | None = None
         self._names: dict[str, int] = {}
@@ -91,12 +90,12 @@ class SampleFiles:
     # Writing --------------------------------------------------------------------------------------
 
     def append(self, sample: Sample) -> None:
-        """Add a sample; raises StoreError, and then the next one begins a new file."""
+        """Add a sample. Raises StoreError; the next sample begins a new file then."""
         if (
             self._path is None
-            or self._count >= SAMPLES_A_FILE
+            or self._count >= SAMPLES_PER_FILE
             or self._bytes >= FILE_BYTES
-            or len(self._names) > 2 * MOST_SERIES
+            or len(self._names) > 2 * MAX_SERIES
         ):
             self._disk.make_directory(self.directory)
             self.thin(sample.at_ms)
@@ -118,15 +117,15 @@ class SampleFiles:
         last = np.zeros(len(values), np.int64)
         last[: len(self._last)] = self._last
         self._last = values
-        # int64 words of NumPy wrap around, there and back, so MISSING needs no other way.
+        # int64 words of NumPy wrap around in both directions, so MISSING needs no special case.
         body = b"S" + _SAMPLE.pack(sample.at_ms) + zlib.compress((values - last).tobytes(), 1)
         return (_frame(b"N" + json.dumps(new).encode()) if new else b"") + _frame(body)
 
     def thin(self, now_ms: int) -> None:
-        """Forget what is too old, then every second sample of what stands closest for its age, until the rest
-        has room."""
+        """Remove what is too old, then every second sample of what is densest for its age, until the size is
+        within its bound."""
         sizes = {path: self._disk.size_of(path) for path in self._paths()}
-        for path in [path for path in sizes if now_ms - _begin_ms(path) > MOST_AGE_MS]:
+        for path in [path for path in sizes if now_ms - _begin_ms(path) > MAX_AGE_MS]:
             self._disk.unlink(path, missing_ok=True)
             del sizes[path]
         while sum(sizes.values()) > self._most_bytes:
@@ -137,12 +136,12 @@ class SampleFiles:
                 sizes[thinned] = self._disk.size_of(thinned)
 
     def _halve(self, path: Path) -> Path | None:
-        """Write every second sample of a file into another, then remove it; None when so few are not worth a
-        file."""
+        """Write every second sample of a file to another, then remove it; return None when so few are not
+        worth a file."""
         kept = [sample for number, sample in enumerate(self._samples_of(path, None)) if number % 2 == 0]
         step_s = 2 * _step_s(path)
         target = None
-        if step_s <= MOST_STEP_S and len(kept) > 1:
+        if step_s <= MAX_STEP_S and len(kept) > 1:
             target = path.with_name(_file_name(_begin_ms(path), step_s * 1000))
             copy = SampleFiles(self._disk, self.directory)
             self._disk.replace_file(target, b"".join(copy._encode(sample) for sample in kept))
@@ -152,13 +151,13 @@ class SampleFiles:
     # Reading --------------------------------------------------------------------------------------
 
     def read(self, wanted: Callable[[str], bool], from_ms: int = 0) -> list[Sample]:
-        """The samples since `from_ms` with the numbers whose names are `wanted`, in order of time."""
+        """Return the samples since `from_ms` with the numbers whose names are `wanted`, in order of time."""
         found: list[Sample] = []
         paths = self._paths()
         for path, following in zip(paths, [*paths[1:], None], strict=False):
             if following is not None and _begin_ms(following) < from_ms:
                 continue
-            # A file that is being thinned stands there twice for a moment.
+            # A file that is being thinned exists twice for a short time.
             found += [
                 sample
                 for sample in self._samples_of(path, wanted)
@@ -224,7 +223,7 @@ class SampleFiles:
         )
 
     def events(self, group: str, from_ms: int = 0) -> list[dict]:
-        """What happened to a group since `from_ms`, oldest first."""
+        """Return what happened to a group since `from_ms`, oldest first."""
         found = []
         for line in (self._disk.read_file(self.directory / _EVENTS) or b"").splitlines():
             event = _event(line)
@@ -234,7 +233,7 @@ class SampleFiles:
 
 
 def _event(line: bytes) -> dict | None:
-    """An event, None for a line that a power cut tore."""
+    """Return an event, None for a line that a power cut tore."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -263,12 +262,12 @@ def _frame(body: bytes) -> bytes:
 
 
 def _bodies(raw: bytes) -> Iterator[bytes]:
-    """The frames of a file up to the first that is not whole."""
+    """Yield the frames of a file up to the first that is not whole."""
     at = 0
     while at + _HEAD.size <= len(raw):
         length, crc = _HEAD.unpack(raw, at)
         body = raw[at + _HEAD.size : at + _HEAD.size + length]
-        if not 1 <= length <= _LARGEST_FRAME or len(body) != length or zlib.crc32(body) != crc:
+        if not 1 <= length <= _MAX_FRAME_BYTES or len(body) != length or zlib.crc32(body) != crc:
             return
         yield body
         at += _HEAD.size + length

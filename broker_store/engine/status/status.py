@@ -1,5 +1,5 @@
-"""What a running store reports of itself: positions, flags, totals, files. Cheap, and for the loop's thread
-unless said otherwise."""
+"""Status of a running store: positions, flags, totals, files. Cheap; loop's thread unless a docstring says
+otherwise."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class StoreStatus:
         self._state, self._confirmation, self._report = parts.state, parts.confirmation, parts.report
 
     def positions(self) -> LogPositions:
-        """Log offsets of now. None for what a store that is only inspected cannot know: how much of it is on
-        the disk."""
+        """Return the log offsets of now. None for what an inspection cannot know: how much is on the disk."""
         stamps = self._checkpoint.stamps
         is_known = not self._settings.inspect
         return LogPositions(
@@ -66,8 +65,8 @@ class StoreStatus:
         )
 
     def behind_ms(self, position: int) -> int | None:
-        """How long ago the first record at or after a log offset was stored, 0 when there is none yet; None
-        when that is not known."""
+        """Return the age in ms of the first record at or after a log offset, 0 when there is none yet; None
+        when it is not known."""
         if not self._state.is_open:
             return None
         if position >= self._log.wrote:
@@ -77,8 +76,8 @@ class StoreStatus:
 
     @property
     def blocked_by(self) -> tuple[str, int | None, int | None] | None:
-        """The flag for which puts are SERVICE_NOT_AVAILABLE, the value found and its limit where a number
-        decides; None without one."""
+        """(the flag for which puts are SERVICE_NOT_AVAILABLE, the value found, its limit); the two numbers
+        are None where no number decides. None without such a flag."""
         flag, look = self._state.blocked_by, self._retention.last
         if flag in ("disk_full", "no_room") and look is not None and look.disk_full:
             limit = self._settings.disk_space_warning_level_ratio
@@ -86,14 +85,14 @@ class StoreStatus:
         return None if flag is None else (flag, None, None)
 
     def _unflushed_messages(self, unflushed_bytes: int) -> int | None:
-        """At most so many messages of this run are not on the disk."""
+        """Return the largest possible number of messages of this run that are not on the disk."""
         if not unflushed_bytes:
             return 0
         messages = self._log_flusher.messages
         return None if messages is None else self._view[c.STORED_COUNT] - messages
 
     def snapshot(self) -> Snapshot:
-        """All that is cheap to know, of one moment."""
+        """Return all facts that are cheap to know, of one moment."""
         positions = self.positions()
         flushed = positions.flushed
         unflushed = None if flushed is None else self._log.wrote - flushed
@@ -142,7 +141,8 @@ class StoreStatus:
         return DiskSpace(total_bytes=usage.total, free_bytes=usage.free, used_ratio=usage.used_ratio)
 
     def files(self, *kinds: str) -> list[StoreFile]:
-        """The files of the kinds asked for (commitlog, consumequeue, index), of all when none is.
+        """Return the files of the given kinds (commitlog, consumequeue, index), of all kinds without an
+        argument.
 
         Those of the queues may be thousands.
         """
@@ -163,20 +163,20 @@ class StoreStatus:
         return self._as_known(facts)
 
     def _as_known(self, facts: list[StoreFile]) -> list[StoreFile]:
-        """How much of a file is on the disk is not known of a store that is only inspected."""
+        """Return the facts without what an inspection cannot know: how much of a file is on the disk."""
         return [replace(fact, flushed=None) for fact in facts] if self._settings.inspect else facts
 
     def queue_files(self, topic: str, queue_id: int) -> list[StoreFile]:
-        """The files of one queue, as in `files`; none for a queue that is not there."""
+        """Return the files of one queue, as `files` does; none for an unknown queue."""
         queue = self._queues.find(topic, queue_id)
         return [] if queue is None else self._as_known(queue_file_facts(queue))
 
     @property
     def last_round_duration_ms(self) -> float | None:
-        """How long it took to bring queues and index to the disk the last time."""
+        """How long the last sync of queues and index took, in ms."""
         return self._round_flusher.last_duration_ms
 
     def hung_files(self) -> list[StoreFile]:
-        """Files that were deleted while this process still holds them, as in `files`. Asks the system: for a
-        thread."""
+        """Return the files that were deleted while this process still holds them, as `files` does. It asks
+        the system, so it is not for the loop."""
         return hung_facts(self._disk, self._root, self._log.directory)

@@ -1,5 +1,4 @@
-"""What a store says of itself at one moment: everything that is cheap to know. `StoreStatus.snapshot` makes
-it."""
+"""Facts of a store at one moment: all that is cheap to know. `StoreStatus.snapshot` makes them."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPositions:
-    """Log offsets. None is not known: of a store that is only looked at, how much of it is on the disk."""
+    """Log offsets. None is not known: of a store that is inspected, how much of it is on the disk."""
 
     min: int | None = None  # of the first file
     wrote: int | None = None  # of the next message
     confirmed: int | None = None  # readers may see what is before it
     flushed: int | None = None  # what is before it is on the disk
     dispatched: int | None = None  # what is before it stands in queues and index
-    checkpoint_position: int | None = None  # queues and index before it are on the disk, too
+    checkpoint_position: int | None = None  # queues and index before it are also on the disk
     checkpoint: Stamps = Stamps()
 
 
@@ -88,7 +87,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostAndFound:
-    """Files that recoveries took away and kept. None when they cannot be looked at."""
+    """Files that recoveries took away and kept. None when they cannot be read."""
 
     files: int | None = None
     bytes: int | None = None
@@ -106,7 +105,8 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileHeader:
-    """An index file as its header says. The sizes are None where no known geometry has the file's length."""
+    """An index file as its header states it. The sizes are None where no known geometry has the file's
+    length."""
 
     name: str
     slots: Small | None
@@ -121,14 +121,14 @@ class IndexFileHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFileFacts(IndexFileHeader):
-    """An index file of a store that runs."""
+    """An index file of a running store."""
 
     state: str  # full, writing, or read where nothing more is written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFile:
-    """A mapped file, measured now. What only the process knows that writes the store is None without it."""
+    """A mapped file, measured now. Facts that only the writing process knows are None without it."""
 
     kind: str  # commitlog, consumequeue or index
     name: str
@@ -152,7 +152,7 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A store at one moment. What has a default is not known before there is a store."""
+    """A store at one moment. Fields with a default are not known before a store exists."""
 
     at_ms: Moment
     state: str  # starting, opening, recovering, running, read_only, closed or failed

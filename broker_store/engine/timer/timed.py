@@ -1,4 +1,4 @@
-"""What messages of the timer topic say about their time, many records in one call (kernels/timed.py)."""
+"""Times that messages of the timer topic state, for many records in one call (kernels/timed.py)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TOPIC = np.frombuffer(TIMER_TOPIC.encode(), dtype=np.uint8)
 
 
 class Timed(NamedTuple):
-    """One message; `asked_ms` and `out_ms` are NO_NUMBER where it names none. Of one that is not sound only
-    that is known."""
+    """One message; `asked_ms` and `out_ms` are NO_NUMBER where it names none. For a record that is not sound,
+    that fact is the only valid field."""
 
     is_sound: int
     queue_offset: int
@@ -32,7 +32,7 @@ class Timed(NamedTuple):
 
 
 def read_timed(records: bytes, count: int) -> list[Timed]:
-    """Of `count` records that lie back to back."""
+    """Return one `Timed` for each of `count` records that lie back to back."""
     rows = np.empty((count, timed.T_WORDS), dtype=np.int64)
     data = np.frombuffer(records, dtype=np.uint8)
     timed.read_timed(data.ctypes.data, len(data), rows.ctypes.data, count, _TOPIC.ctypes.data, len(_TOPIC))

@@ -1,6 +1,6 @@
-"""The files of timer messages: what is on the wheel, and how far that is sure to survive a power cut.
+"""The files of timer messages: what is on the wheel, and how much of it survives a power cut.
 
-    timer topic's queue ──► timer log: a unit a message ──► wheel: a slot a second          (loop)
+    timer topic's queue ──► timer log: a unit per message ──► wheel: a slot per second      (loop)
                                  └─ synced ─► config/timercheck: (log end, queue offset, slots delivered)
                                               (worker)
 
@@ -11,14 +11,14 @@
     seconds     ................... check.read_ms .................... now
                 | delivered         | delivered; after a power cut once more
 
-The three numbers of a `TimerCheck` were true together, and are written only when the units before them and
-the commit log up to where it then ended are on the disk. So a start cuts the timer log at that end and goes
-on in the queue at that offset: after kill -9 or a power cut each message stands on the wheel once. Messages
-delivered since the numbers were taken come again.
+The three numbers of a `TimerCheck` belong to one moment. They are written only when the units before them,
+and the commit log up to its end at that moment, are on the disk. So a start cuts the timer log at that end
+and goes on in the queue at that offset: after kill -9 or a power cut each message is on the wheel once.
+Messages delivered since that moment are delivered again.
 
-What Apache's broker left is read by its own rule: the log goes on to its last sound unit, whose message says
-how far the queue was read. When the timer log falls short of the numbers (it was lost or is damaged), the
-messages are taken from the queue again.
+Files of Apache's broker are read by its own rule: the log goes on to its last sound unit, whose message shows
+how far the queue was read. When the timer log ends before the numbers (it was lost or is damaged), the
+messages are read from the queue again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from broker_store.formats.timer_log import TIMER_TOPIC, TimerUnit
 from broker_store.formats.timer_wheel import PRECISION_MS, TimerSlot
 
 _HOUR_MS = 3_600_000
-_MAX_WAITING = 16  # numbers that wait for the log; beyond that the oldest is dropped
+_MAX_WAITING = 16  # TimerChecks that wait for the log; beyond that the oldest is dropped
 
 
 class WheelEntry(NamedTuple):
@@ -56,7 +56,7 @@ class WheelEntry(NamedTuple):
 
 
 class TimerFiles:
-    """`flushed()` is how far the commit log is on the disk. Loop thread, but for `step`, which is a
+    """`flushed()` returns how far the commit log is on the disk. Loop thread, except `step`, which is a
     worker's."""
 
     def __init__(
@@ -80,24 +80,24 @@ class TimerFiles:
         # and after the loop has dropped one there are as many as before.
         self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MAX_WAITING)
         self._taken: tuple[TimerCheck, int] | None = None  # worker only: taken out, and not on the disk yet
-        # What a start found, then what was written last. Set by the start, then by the worker; the loop reads
-        # it as one object
+        # The numbers that a start found, then those written last. Set by the start, then by the worker; the
+        # loop reads the reference
         self.check = TimerCheck()
         # The three below are set by the start, before there are other threads
         self.queue_offset = 0  # where the queue is to be read on
-        self.lacks_check = False  # units are there, and nothing says how far they were delivered
-        # Messages before this queue offset were on the wheel once, their units are lost
+        self.lacks_check = False  # there are units, and no file states how far they were delivered
+        # Messages before this queue offset were on the wheel before, and their units are lost
         self.taken_again_before = 0
 
     def demand_kinds(self) -> None:
-        """See before a start changes anything that `open` can use what it finds. Raises DamagedStoreError."""
+        """Check, before a start changes anything, that `open` can use the files. Raises DamagedStoreError."""
         self._disk.demand_directory(self._directory)
         self._disk.demand_file(self._path)
         self._log.demand_files()
         self._wheel.found_size()
 
     def open(self, log_end: int, record_at: Callable[[int], bytes | None], queue_minimum: int = 0) -> None:
-        """Load, cut the log where it is not to be trusted, make the wheel. Raises StoreError. Any thread.
+        """Load, cut the log after its sound end, make the wheel. Raises StoreError. Any thread.
 
         `queue_minimum` is the first offset of the timer topic's queue that is in the log.
         """
@@ -120,7 +120,7 @@ class TimerFiles:
 
     def _lacks_begin(self, record_at: Callable[[int], bytes | None], queue_minimum: int) -> bool:
         """Return whether the first files of the timer log are lost: it begins after messages that the commit
-        log has, whose units retention does not remove."""
+        log still has, whose units retention never removes."""
         first = self._log.unit_at_begin()
         following = (
             None
@@ -130,15 +130,15 @@ class TimerFiles:
         return following is not None and following > queue_minimum
 
     def _sound_end(self, log_end: int, limit: int | None) -> tuple[int, int | None]:
-        """Return where the units end that name records of the log, at most `limit`, and the log offset that
-        the last one names."""
+        """Return (the end of the units that name records of the log, at most `limit`; the log offset that the
+        last of them names)."""
         end, last = self._log.wrote, None
         for position, units in self._log.units():
             offsets = units["log_offset"].astype(np.int64)
             beyond = offsets + units["size"] > log_end
             if limit is not None:
                 beyond |= position + np.arange(len(units)) * timer_log.SIZE >= limit
-                # They go up: another file's content may lie here
+                # Log offsets must go up: this may be another file's content
                 beyond |= np.diff(offsets, prepend=-1 if last is None else last) <= 0
             bad = np.flatnonzero(beyond)
             count = int(bad[0]) if len(bad) else len(units)
@@ -166,10 +166,10 @@ class TimerFiles:
     # The wheel ------------------------------------------------------------------------------------
 
     def append(self, messages: Sequence[WheelEntry]) -> tuple[int, list[int]]:
-        """Put messages on the wheel, as many as the log's file has room for; return how many, and the seconds
-        whose first is among them.
+        """Put messages on the wheel, as many as the log's file has room for. Return how many, and the seconds
+        that got their first message.
 
-        Raises DiskFullError, and then nothing has changed.
+        Raises DiskFullError; nothing has changed then.
         """
         messages = messages[: self._log.make_room()]
         ends: dict[int, tuple[int, int, int]] = {}
@@ -210,20 +210,19 @@ class TimerFiles:
         return len(messages), new
 
     def slot(self, slot_s: int) -> TimerSlot | None:
-        """Return the slot of a second; None when nothing was ever put there."""
+        """Return the slot of a second; None when it never held a message."""
         return self._wheel.get(slot_s)
 
     def unit(self, position: int) -> TimerUnit | None:
-        """A unit of a slot's chain; None where it ends."""
+        """Return a unit of a slot's chain; None at its end."""
         return self._log.unit(position)
 
     def pending(self, from_s: int) -> list[tuple[int, int]]:
-        """(second, count) of each slot from `from_s` on, ascending."""
+        """Return (second, count) of each slot from `from_s` on, ascending."""
         return self._wheel.pending(from_s)
 
     def count_from(self, from_s: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Return how many messages stand in slots from `from_s` on: by hash of the topic, and by hour
-        (ms)."""
+        """Return how many messages wait in slots from `from_s` on: by hash of the topic, and by hour (ms)."""
         by_topic: dict[int, int] = {}
         by_hour: dict[int, int] = {}
         for _, units in self._log.units():
@@ -244,13 +243,14 @@ class TimerFiles:
         return self._log.wrote
 
     def delete_before(self, log_minimum: int) -> None:
-        """Remove files of the timer log whose messages the commit log holds no more. Raises StoreError."""
+        """Remove the files of the timer log whose messages the commit log does not hold any more. Raises
+        StoreError."""
         self._log.delete_before(log_minimum)
 
     # What is sure ---------------------------------------------------------------------------------
 
     def save(self, check: TimerCheck, log_end: int) -> None:
-        """Write these numbers when the commit log is on the disk up to `log_end`."""
+        """Let the worker write these numbers once the commit log is on the disk up to `log_end`."""
         self._waiting.append((check, log_end))
 
     def step(self, now_ms: int) -> bool:
@@ -271,7 +271,7 @@ class TimerFiles:
         return False
 
     def sync(self) -> None:
-        """Bring what `open` repaired to the disk. Raises SyncError."""
+        """Sync what `open` repaired. Raises SyncError."""
         self._log.sync(self._log.wrote)
         self._wheel.sync()
 
@@ -299,7 +299,7 @@ class TimerFiles:
 
 
 def _queue_offset_of(raw: bytes | None) -> int | None:
-    """Return the queue offset of a message of the timer topic; None when the record is none."""
+    """Return the queue offset of a message of the timer topic; None for any other record."""
     try:
         stored = None if raw is None else record.decode(raw)
     except FormatError:

@@ -20,7 +20,7 @@ from broker_store.engine.disk.mapped_file import MappedFile, load_sequence
 from broker_store.formats import timer_log
 from broker_store.formats.timer_log import TimerUnit
 
-# Disk blocks are taken in such pieces: about 20,000 units.
+# Bytes that get blocks at a time: about 20,000 units.
 _STRIDE = 1 << 20
 
 UNIT = np.dtype(
@@ -42,20 +42,20 @@ class TimerLog:
         self.wrote = 0  # position after the last unit; written by the loop
 
     def demand_files(self) -> None:
-        """See that the files fit each other and the setting. Raises DamagedStoreError, and changes
+        """Check that the files fit each other and the setting. Raises DamagedStoreError, and changes
         nothing."""
         load_sequence(self._disk, self._directory, self._file_size, _SETTING, delete=False)
 
     def load(self) -> None:
-        """Find the files. DamagedStoreError when they do not fit each other or the setting."""
+        """List the files. Raises DamagedStoreError when they do not fit each other or the setting."""
         self.files = load_sequence(self._disk, self._directory, self._file_size, _SETTING)
         for file in self.files:
-            # What was found is not known to be on the disk, nor to have blocks after what is used.
+            # Nothing is known to be on the disk, nor to have blocks after the used part.
             file.flushed = file.allocated = 0
         self.wrote = self.files[0].base if self.files else 0
 
     def units(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(position of the first, units) of each file, as far as they can be units. Not while units are
+        """Yield (position of the first, units) of each file, as far as they can be units. Not while units are
         appended."""
         for file in self.files:
             region = file.map()
@@ -73,8 +73,7 @@ class TimerLog:
         return magic == timer_log.BLANK_MAGIC and left == self._file_size - at
 
     def cut(self, position: int) -> None:
-        """Return the log ends at `position`: what lies after is made zero, on the disk too. Raises
-        StoreError."""
+        """End the log at `position`: zero what lies after it, on the disk too. Raises StoreError."""
         while self.files and self.files[-1].base > position:
             file = self.files.pop()
             file.unmap()
@@ -91,10 +90,11 @@ class TimerLog:
             region.sync(file.wrote, self._file_size - file.wrote)
 
     def make_room(self) -> int:
-        """Have a file that takes a unit; how many it takes at least. Raises DiskFullError."""
+        """Make sure that the current file takes a unit; return how many it takes at least. Raises
+        DiskFullError."""
         file = self.files[-1] if self.files else self._next_file(0)
         if timer_log.needs_next_file(self._file_size - file.wrote):
-            # Its blocks first: with a next file this one must be closed.
+            # Blocks of this file first: once there is a next file, this one must be closed.
             file.allocate(self._file_size)
             following = self._next_file(file.end)
             self._write(file, timer_log.encode_blank(self._file_size - file.wrote))
@@ -104,8 +104,8 @@ class TimerLog:
         return (self._file_size - timer_log.BLANK.size - file.wrote) // timer_log.SIZE
 
     def append(self, units: bytes) -> None:
-        """Add units, for which `make_room` found room, at `wrote`. Raises DiskFullError, and then nothing was
-        added."""
+        """Append units, for which `make_room` made room, at `wrote`. Raises DiskFullError; nothing was added
+        then."""
         file = self.files[-1]
         self._write(file, units)
         file.wrote += len(units)
@@ -126,7 +126,7 @@ class TimerLog:
         return file
 
     def unit(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position; None when its file is gone, with the message it named."""
+        """Return the unit at a position; None when its file is gone."""
         if not self.files or not self.files[0].base <= position < self.wrote:
             return None
         file = self.files[(position - self.files[0].base) // self._file_size]
@@ -143,7 +143,7 @@ class TimerLog:
             file.sync(max(0, min(file.wrote, to - file.base)))
 
     def delete_before(self, log_minimum: int) -> None:
-        """Remove the files that name no message from log offset `log_minimum` on; the last one stays."""
+        """Remove the files that name no message from log offset `log_minimum` on; the last file stays."""
         while len(self.files) > 1:
             file = self.files[0]
             last = timer_log.decode(file.map().read(timer_log.last_unit_at(self._file_size), timer_log.SIZE))
@@ -161,7 +161,7 @@ class TimerLog:
 
 def sound_units(units: np.ndarray, position: int) -> int:
     """Return how many of the first of `units`, which begin at `position`, can be units. A chain leads back
-    only: else it might have no end."""
+    only; otherwise it might not end."""
     magic, places = units["magic"], position + np.arange(len(units), dtype=np.int64) * timer_log.SIZE
     sound = (
         (units["unit_size"] == timer_log.SIZE)

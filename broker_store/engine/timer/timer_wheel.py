@@ -7,9 +7,8 @@
     timer log    . . . .  u ◄─── u . . . ◄─── u . . ◄─── u . .
                           each unit names the one before it (`previous`), -1 at the first
 
-All of it follows from the timer log and is made from it again at each start (`fill`), so it does not matter
-what a crash left of it. The file is there for Apache's broker, and is made with the first timer message: a
-store without one has none.
+The wheel follows from the timer log and is computed from it at each start (`fill`), so a crash cannot damage
+it. The file exists for Apache's broker. It is created with the first timer message.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from broker_store.errors import DamagedStoreError
 from broker_store.formats import timer_log, timer_wheel
 from broker_store.formats.timer_wheel import SLOT_BYTES, TimerSlot
 
-# Disk blocks are taken in such pieces: a bit more than half an hour.
+# Bytes that get blocks at a time: slots of a bit more than half an hour.
 _STRIDE = 64 << 10
-_SLOTS_AT_ONCE = 1 << 16
+_SLOTS_PER_READ = 1 << 16
 
 SLOT = np.dtype([("time_s", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("magic", ">i4")])
 
@@ -38,7 +37,7 @@ class TimerWheel:
     def __init__(self, disk: Disk, path: Path, slots: int):
         self._disk, self._path, self._slots = disk, path, slots
         self._size = slots * SLOT_BYTES
-        # Made by the loop, with the first timer message; the worker only syncs it
+        # Created by the loop, with the first timer message; the worker only syncs it
         self._region: Region | None = None
         self._allocated: set[int] = set()  # pieces of _STRIDE bytes that have blocks; loop only
         # Set by the loop after a write, cleared by the worker before its sync: what is written meanwhile is
@@ -54,8 +53,8 @@ class TimerWheel:
             self._region = self._disk.open_region(self._path)
 
     def found_size(self) -> int | None:
-        """Return the bytes of the file, 0 or the right number; None when there is none. Raises
-        DamagedStoreError for another length or kind."""
+        """Return the size of the file, which is 0 or right; None when there is no file. Raises
+        DamagedStoreError for another size or kind."""
         if not self._disk.exists(self._path):
             return None
         found = self._disk.size_of(self._path)
@@ -82,7 +81,7 @@ class TimerWheel:
         return slot if slot.time_s == time_s else None
 
     def put(self, time_s: int, first: int, last: int, count: int) -> None:
-        """Write the slot of a second. Raises DiskFullError, and then the slot is as it was."""
+        """Write the slot of a second. Raises DiskFullError; the slot is unchanged then."""
         self._write(time_s % self._slots * SLOT_BYTES, timer_wheel.LAYOUT.pack(time_s, first, last, count, 0))
 
     def _write(self, at: int, data: bytes) -> None:
@@ -91,7 +90,7 @@ class TimerWheel:
         self._is_changed = True
 
     def make_room(self, time_s: int) -> None:
-        """Give blocks to a slot, so that `put` cannot fail. Raises DiskFullError."""
+        """Allocate blocks for a slot, so that `put` cannot fail. Raises DiskFullError."""
         self._allocate(time_s % self._slots * SLOT_BYTES)
 
     def _allocate(self, at: int) -> None:
@@ -101,10 +100,10 @@ class TimerWheel:
             self._allocated.add(piece)
 
     def fill(self, logged: Iterable[tuple[int, np.ndarray]], read_s: int) -> None:
-        """Make the slots what the units of the timer log say; `read_s` is the first second that was not
+        """Set the slots to what the units of the timer log say. `read_s` is the first second that was not
         delivered.
 
-        Slots before it of which nothing is known any more are left as they are: they are not read again.
+        Earlier slots that the timer log does not know any more are left as they are: they are not read again.
         """
         wanted = np.zeros(self._slots, dtype=SLOT)
         for position, units in logged:
@@ -112,8 +111,8 @@ class TimerWheel:
         if self._region is None and not wanted["time_s"].any():
             return
         region = self._map()
-        for begin in range(0, self._slots, _SLOTS_AT_ONCE):
-            part = wanted[begin : begin + _SLOTS_AT_ONCE]
+        for begin in range(0, self._slots, _SLOTS_PER_READ):
+            part = wanted[begin : begin + _SLOTS_PER_READ]
             found = np.frombuffer(region.read(begin * SLOT_BYTES, part.nbytes), dtype=SLOT)
             differs = (
                 part.view(np.uint8).reshape(-1, SLOT_BYTES) != found.view(np.uint8).reshape(-1, SLOT_BYTES)
@@ -123,7 +122,7 @@ class TimerWheel:
                 self._write((begin + index) * SLOT_BYTES, part[index].tobytes())
 
     def pending(self, from_s: int) -> list[tuple[int, int]]:
-        """(second, count) of each slot from `from_s` on, ascending."""
+        """Return (second, count) of each slot from `from_s` on, ascending."""
         if self._region is None:
             return []
         slots = np.frombuffer(self._region.read(0, self._size), dtype=SLOT)
@@ -131,7 +130,7 @@ class TimerWheel:
         return sorted(zip(slots["time_s"].tolist(), slots["count"].tolist(), strict=True))
 
     def sync(self) -> None:
-        """Bring what changed to the disk. One thread at a time. Raises SyncError."""
+        """Sync the file if it changed. One thread at a time. Raises SyncError."""
         if self._is_changed and self._region is not None:
             self._is_changed = False
             self._region.sync(0, self._size)

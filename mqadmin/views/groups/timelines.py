@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.status.samples import MOST_SERIES
+from broker_store.engine.status.samples import MAX_SERIES
 from broker_store.facts.timeline import GroupTimeline, QueueTimeline
 from broker_store.units import fields_of
 
@@ -28,7 +28,7 @@ def picture(facts: GroupTimeline) -> dict:
     said, tone = VERDICTS[facts.cliff.verdict]
     return {
         "timeline": facts,
-        "most_series": MOST_SERIES,
+        "most_series": MAX_SERIES,
         "timeline_queues": queues,
         "is_drawn": axis is not None,
         "verdict": said,

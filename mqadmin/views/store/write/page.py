@@ -8,7 +8,7 @@ import asyncio
 from django.shortcuts import render
 from django.urls import path
 
-from broker_store.engine.log.write_path import MEASURED_A_SECOND
+from broker_store.engine.log.write_path import MEASURED_PER_SECOND
 from broker_store.facts.dispatch import SINKS
 from broker_store.facts.write_path import Histogram
 from broker_store.units import fields_of
@@ -130,7 +130,7 @@ async def write(request):
             }
             for name, title, unit, lead, none in HISTOGRAMS
         ],
-        "measured_a_second": MEASURED_A_SECOND,
+        "measured_a_second": MEASURED_PER_SECOND,
     }
     return render(request, "store/write/page.html", context)
 

@@ -1,5 +1,5 @@
-"""Rooms: memory in which a stretch of the log becomes rows, by one of the kernels that walk it. One for a
-whole task."""
+"""Row buffers: memory in which a kernel writes rows for the records of a part of the log. A task makes one
+and uses it again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from broker_store.formats import record
 from broker_store.kernels import columns, fields, walk
 
-MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
+MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # bytes; 16 MiB is the largest body that settings allow
 
 
-class Room:
-    """`begin` with what is in memory, then `step` until it says why the records end: c.EXHAUSTED where more
-    of the log is needed."""
+class RowBuffer:
+    """Call `begin` with a part of the log in memory, then `step` until it returns why the records end;
+    c.EXHAUSTED means that more of the log is needed."""
 
     def __init__(self, kernel, rows: np.ndarray, room: int):
         self._kernel, self._rows = kernel, rows
@@ -22,8 +22,8 @@ class Room:
         self._context[[walk.W_ROWS, walk.W_ROOM, walk.W_MAX_RECORD]] = rows.ctypes.data, room, MAX_RECORD
 
     def begin(self, data: np.ndarray, base: int, file_left: int) -> None:
-        """`data` is the log from `base` on, or memory that it is still read into; so much is left of the log
-        file there."""
+        """Begin with `data`, the log from offset `base` on, or memory that it is still being read into.
+        `file_left` is how many bytes of the log file follow `base`."""
         self.base = base
         self._context[[walk.W_ADDRESS, walk.W_BASE, walk.W_FILE_LEFT, walk.W_AT]] = (
             data.ctypes.data,
@@ -34,17 +34,17 @@ class Room:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the rows; what was walked stays walked."""
+        """Drop the rows. The position in the log stays."""
         self._context[walk.W_COUNT] = 0
 
     def step(self, length: int) -> int:
-        """Rows of the records in the first `length` bytes."""
+        """Make rows of the records in the first `length` bytes; return the stop code."""
         self._context[walk.W_LENGTH] = length
         return self._kernel(self._address)
 
     @property
     def at(self) -> int:
-        """Position behind the last record."""
+        """The position after the last record."""
         return int(self._context[walk.W_AT])
 
     @property
@@ -57,12 +57,12 @@ class Room:
 
     @property
     def reason(self) -> int:
-        """What is wrong with the record at `at`."""
+        """The code of what is wrong with the record at `at`."""
         return int(self._context[walk.W_REASON])
 
 
-class ColumnRoom(Room):
-    """A row a record, with what queues and index must hold for it."""
+class ColumnBuffer(RowBuffer):
+    """One row for each record, with what queues and index must hold for it."""
 
     def __init__(self, rows: int, keys: int):
         super().__init__(columns.columns, np.empty((rows, columns.ROW_WORDS), dtype=np.int64), rows)
@@ -79,21 +79,21 @@ class ColumnRoom(Room):
 
     @property
     def keys(self) -> np.ndarray:
-        """The hashes of all rows' keys, one row's behind another's."""
+        """The hashes of the keys of all rows, in the order of the rows."""
         return self._keys[: self._context[columns.L_KEY_COUNT]]
 
     @property
     def newest_ms(self) -> int:
-        """The newest store time of the rows, 0 when there are none."""
+        """The newest store time of the rows in ms, 0 without rows."""
         return int(self._context[columns.L_NEWEST_MS])
 
 
-class FieldRoom(Room):
-    """A column a field."""
+class FieldBuffer(RowBuffer):
+    """One column for each field."""
 
     def __init__(self, rows: int, with_keys: bool):
-        # Eight more: were the fields of a record a power of two apart, all of them would share one set of the
-        # processor's cache.
+        # Eight words more: with a distance of a power of two all fields of a record would fall into one set
+        # of the processor's cache.
         super().__init__(fields.fields, np.empty((fields.FIELD_COUNT, rows + 8), dtype=np.int64), rows)
         self._context[[fields.X_COLUMN, fields.X_WITH_KEYS]] = self._rows.strides[0], with_keys
 
