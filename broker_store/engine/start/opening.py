@@ -74,23 +74,7 @@ class Opening:
             with report.step("note that a start began"):
                 self._records.begin(report)
         clean, last_start = self._read_last_run()
-        recovery = Recovery(
-            parts.disk,
-            parts.settings,
-            parts.context,
-            parts.log,
-            parts.queues,
-            parts.index,
-            parts.dispatcher,
-            parts.checkpoint,
-            parts.ends,
-            parts.tombstones,
-            parts.times,
-            self._read_config,
-            report,
-            parts.root,
-            last_start,
-        )
+        recovery = Recovery(parts, self._read_config, last_start)
         try:
             with report.step("load what this broker notes beside the log"):
                 parts.tombstones.load()

@@ -59,23 +59,13 @@ docs/durability.md section 1 states where this differs from Apache's broker, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-from broker_store.config.store import StoreSettings
-from broker_store.engine.disk.disk import Disk
-from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.flusher import CheckpointFile
-from broker_store.engine.index.hash_index import HashIndex
-from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.log.store_times import StoreTimes
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.queue.tombstones import FILE_NAME as TOMBSTONES
-from broker_store.engine.queue.tombstones import Tombstones
-from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.agreement import Agreement
 from broker_store.engine.start.deleted_topics import drop_if_deleted, judge_record, open_recorded
 from broker_store.engine.start.empty_log import begin_empty_log
-from broker_store.engine.start.ends import EndsFile, IndexEnd
+from broker_store.engine.start.ends import IndexEnd
 from broker_store.engine.start.given_numbers import find_given, record_next_offsets, record_numbers_below
 from broker_store.engine.start.index_repair import index_place, repair_index
 from broker_store.engine.start.kept_files import KeptFiles
@@ -97,42 +87,23 @@ from broker_store.engine.start.queue_redo import find_contradicted, go_back
 from broker_store.engine.start.queue_units import QueueEnd, QueueUnits
 from broker_store.engine.start.redispatch import dispatch_again
 from broker_store.engine.start.rehearsal import rehearse
-from broker_store.engine.start.report import RecoveryReport, counted
+from broker_store.engine.start.report import counted
 from broker_store.engine.start.start_records import LastStart
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.engine.start.stated_places import record_to_leave_out
 from broker_store.engine.start.unsynced import sync_before_units, take_over_unsynced
+from broker_store.engine.store_parts import StoreParts
 from broker_store.kernels import context as c
 
 
 class Recovery:
     """One run. Afterwards `log_end` of the report and the queues' next offsets are set."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        settings: StoreSettings,
-        context: WriterContext,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: HashIndex,
-        dispatcher: Dispatcher[ConsumeQueue],
-        checkpoint_file: CheckpointFile,
-        ends: EndsFile,
-        tombstones: Tombstones,
-        times: StoreTimes,
-        read_config: Callable[[str], str | None],
-        report: RecoveryReport,
-        root: Path,
-        last_start: LastStart,
-    ):
-        """`last_start` is the newest start before this one of a broker that opened the store."""
-        self._disk, self._settings, self._context = disk, settings, context
-        self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
-        self._checkpoint, self._ends, self._tombstones, self._times = checkpoint_file, ends, tombstones, times
-        self._read_config, self._report, self._root = read_config, report, root
-        self._last_start = last_start
-        self._state = RecoveryState(Proof(ends, 0, False, False))
+    def __init__(self, store: StoreParts, read_config: Callable[[str], str | None], last_start: LastStart):
+        """`read_config` returns the text of a file in config/, None without it. `last_start` is the newest
+        start before this one of a broker that opened the store."""
+        self._store, self._read_config, self._last_start = store, read_config, last_start
+        self._state = RecoveryState(Proof(store.ends, 0, False, False))
 
     @property
     def has_changed_files(self) -> bool:
@@ -283,25 +254,26 @@ class Recovery:
         return end
 
     def _parts(self, was_clean: bool) -> RecoveryParts:
-        records = LogRecords(self._log, self._settings, self._checkpoint, self._report, was_clean)
+        store = self._store
+        records = LogRecords(store.log, store.settings, store.checkpoint, store.report, was_clean)
         return RecoveryParts(
-            self._disk,
-            self._settings,
-            self._context,
-            self._log,
-            self._queues,
-            self._index,
-            self._dispatcher,
-            self._checkpoint,
-            self._ends,
-            self._tombstones,
-            self._times,
+            store.disk,
+            store.settings,
+            store.context,
+            store.log,
+            store.queues,
+            store.index,
+            store.dispatcher,
+            store.checkpoint,
+            store.ends,
+            store.tombstones,
+            store.times,
             self._read_config,
-            self._report,
-            self._root,
+            store.report,
+            store.root,
             self._last_start,
             was_clean,
             records,
-            QueueUnits(self._disk, self._log, self._ends, records),
-            KeptFiles(self._disk, self._root, self._report),
+            QueueUnits(store.disk, store.log, store.ends, records),
+            KeptFiles(store.disk, store.root, store.report),
         )
