@@ -13,7 +13,6 @@ STRICT = {"formats", "protocol", "client"}
 # Rooms that may be under ignore_errors. Take out what is clean; put nothing in.
 NOT_CLEAN = {
     "mqadmin.cluster.embedded.cluster",
-    "mqadmin.management.commands.check_store",
 }
 
 

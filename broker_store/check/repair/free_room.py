@@ -92,8 +92,8 @@ def put_where_free(unplaced: list[Unplaced], placed: dict[Stretch, list[Place]])
     left = []
     for key, group in itertools.groupby(unplaced, key=lambda one: (one.place.topic, one.place.queue_id)):
         known = sorted(own.get(key, ()), key=lambda place: place.number)
-        # The first known message, in the log, with a larger number, and the end of the last one with a
-        # smaller number.
+        # In the order of the log: where the first known message with a larger number begins, and where the
+        # last one with a smaller number ends.
         first_at = list(itertools.accumulate((place.at for place in reversed(known)), min))[::-1]
         reached, passed = -1, 0
         for wanted, after, before in group:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,8 @@ from mqadmin.process import run_file
 
 if TYPE_CHECKING:
     from broker_store.check.losses import Losses
-    from broker_store.check.repair.actions import Plan
+    from broker_store.check.repair.actions import Action, Plan
+    from broker_store.engine.start.start_records import LastStart
 
 PROGRESS_SECONDS = 0.25
 MAX_QUEUES_SHOWN = 20  # in one sentence
@@ -77,29 +80,30 @@ class Command(PlainCommand):
         try:
             levels = options["delay_levels"] or run_file.delay_levels(root, data)
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
-            given = {
-                "on_progress": tell,
-                "log_end": None if live is None else live.dispatched,
-                "delay_levels_ms": delays,
-            }
-            given |= {
-                "noted": run_file.noted_sizes(root, data),
-                "last_start": run_file.last_start_of(root, data),
-            }
-            result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
-            if options["apply"] and plan.actions:
+            examined = partial(
+                examine,
+                root,
+                noted=run_file.noted_sizes(root, data),
+                last_start=run_file.last_start_of(root, data),
+                log_end=None if live is None else live.dispatched,
+                delay_levels_ms=delays,
+                on_progress=tell,
+            )
+            result, plan = examined(with_plan=options["plan"] or options["apply"])
+            if options["apply"] and plan is not None and plan.actions:
                 if not options["json"]:
                     self._print_findings(result)
                     self._print_plan(result["plan"], plan.losses, "What the repair does:")
                     self.stdout.flush()
-                repair = Repair(
-                    plan,
-                    on_step=lambda number, action: (
-                        tell and tell(number, len(plan.actions), action.what, "steps")
-                    ),
-                )
+                steps = len(plan.actions)
+
+                def on_step(number: int, action: Action) -> None:
+                    if tell is not None:
+                        tell(number, steps, action.what, "steps")
+
+                repair = Repair(plan, on_step=on_step)
                 repair.run()
-                after, _ = examine(root, with_plan=False, **given)
+                after, _ = examined(with_plan=False)
                 result = {
                     **after,
                     "plan": result["plan"] | {"kept_in": str(repair.kept_in)},
@@ -190,9 +194,17 @@ class Command(PlainCommand):
             )
 
 
-def examine(root: Path, with_plan: bool, noted: FileSizes, **given) -> tuple[dict, object]:
-    """Return the report of a check, and the plan of a repair or None. `noted` are the file sizes that the
-    last broker used."""
+def examine(
+    root: Path,
+    with_plan: bool,
+    noted: FileSizes,
+    last_start: LastStart | None,
+    log_end: int | None,
+    delay_levels_ms: tuple[int, ...],
+    on_progress: Callable[[int, int, str], object] | None,
+) -> tuple[dict, Plan | None]:
+    """Return (the report of a check, the plan of a repair or None). `noted` are the file sizes that the last
+    broker used; the rest is as for `StoreCheck`."""
     from broker_store.broker.config_readers import READERS
     from broker_store.check.doctor import GRADES, findings_of
     from broker_store.check.repair.plan import make_plan
@@ -200,10 +212,18 @@ def examine(root: Path, with_plan: bool, noted: FileSizes, **given) -> tuple[dic
 
     def told(done: int, total: int, step: str) -> None:
         found = sum(check.report.kinds.values())
-        tell(done, total, f"{step}, {found:,} found" if found else step)
+        if on_progress is not None:
+            on_progress(done, total, f"{step}, {found:,} found" if found else step)
 
-    tell = given.pop("on_progress")
-    check = StoreCheck(root, on_progress=told if tell else None, noted=noted, config_readers=READERS, **given)
+    check = StoreCheck(
+        root,
+        on_progress=None if on_progress is None else told,
+        noted=noted,
+        last_start=last_start,
+        log_end=log_end,
+        delay_levels_ms=delay_levels_ms,
+        config_readers=READERS,
+    )
     report = check.run()
     findings = findings_of(report, root, check.store.is_unclean)
     result = {
