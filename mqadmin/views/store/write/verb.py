@@ -66,7 +66,7 @@ def write_path(command, options) -> None:
     if path.refusals:
         command.stdout.write("")
         command.show_table(
-            path.refusals,
+            [fields_of(refused) for refused in path.refusals],
             {
                 "cause": "REFUSED",
                 "count": "TIMES",
