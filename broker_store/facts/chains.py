@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -155,7 +155,9 @@ class _Walk:
             )
         self.wrong = int(words[kernels.W_WRONG])
 
-    def _pieces(self, first: int, end: int, size: int, place) -> Iterator[tuple[int, int]]:
+    def _pieces(
+        self, first: int, end: int, size: int, place: Callable[[int], int]
+    ) -> Iterator[tuple[int, int]]:
         """(number of the first, how many) of what was read into the piece, from `first` to `end`."""
         while first < end:
             wanted = min(PIECE_BYTES // size, end - first)

@@ -116,7 +116,14 @@ class StoreDirectory:
         )
 
     def _file(
-        self, kind, path: Path, base, size, wrote, topic: str | None = None, queue_id: int | None = None
+        self,
+        kind: str,
+        path: Path,
+        base: int,
+        size: int,
+        wrote: int | None,
+        topic: str | None = None,
+        queue_id: int | None = None,
     ) -> StoreFile:
         state = None if wrote is None else "full" if wrote >= size else "writing" if wrote else "preallocated"
         return StoreFile(

@@ -87,7 +87,9 @@ class Flushing:
     checkpoint: Stamps
 
 
-def race(positions: LogPositions, behind_ms: dict, rebuild: dict[str, Any] | None = None) -> Race:
+def race(
+    positions: LogPositions, behind_ms: dict[str, int | None], rebuild: dict[str, Any] | None = None
+) -> Race:
     """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a
     sentence on them."""
     end, places = positions.wrote, {name: getattr(positions, name) for name in SINKS}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
@@ -231,7 +232,7 @@ def restart(start: Start | None, log_end: int | None, rate: ScanRate) -> Restart
     )
 
 
-def scan_rate(found: Iterable[dict]) -> ScanRate:
+def scan_rate(found: Iterable[dict[str, Any]]) -> ScanRate:
     """How fast the last starts read their logs, and what the other steps of the newest of them took."""
     scans, other_ms = [], None
     for report in found:
@@ -253,7 +254,7 @@ def scan_rate(found: Iterable[dict]) -> ScanRate:
     return ScanRate(bytes_per_s=rate, other_ms=other_ms, measured_by=len(scans), why_unknown=None)
 
 
-def reports(directory: Path, disk: Disk | None = None) -> Iterator[dict]:
+def reports(directory: Path, disk: Disk | None = None) -> Iterator[dict[str, Any]]:
     """The records of earlier starts that are kept in a directory, newest first."""
     disk = disk or Disk()
     for name in reversed(names(disk, directory)):

@@ -1,8 +1,8 @@
-"""What is known of a store beyond its files: how far it is written, dispatched and on the disk, and who reads
-it.
+"""What is known of a store beyond its files: how far it is written, dispatched and on the disk, and which
+groups read it.
 
-The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` is that of a directory that nobody
-runs, or of which nothing else is known; the dashboard has one that asks its broker. None is "not known".
+The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` knows what the files of a directory
+say, without a broker. The dashboard has one that asks its broker. None is "not known".
 
     positions()             LogPositions of engine/status/store_facts.py
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
@@ -11,8 +11,7 @@ runs, or of which nothing else is known; the dashboard has one that asks its bro
     group_names(topic)      groups that may have sent messages of the topic back
     trace_topic             where clients write their traces
     groups(topic, id)       the groups that read the topic, and where each is in the queue
-    is_tried                whether positions and spans are those of a start that was made in memory only, to
-                            look at the store
+    is_tried                True if positions and spans are those of a dry run: a start in memory only
     fate(stored)            what becomes of a message that is on its way; None of any other
 """
 
@@ -102,8 +101,8 @@ class FromFiles:
         return self._positions
 
     def _log_end(self) -> int:
-        """Behind the last record, looked for from the end: to walk there record by record takes seconds in a
-        file of a gibibyte."""
+        """The place after the last record. The search goes back from the end: forwards, record by record, it
+        takes seconds in a file of a gibibyte."""
         for base, size, path in reversed(self._directory.log_files()):
             with self._directory.disk.open_reader(path) as reader:
                 used = _used_bytes(reader, size)
@@ -122,7 +121,7 @@ class FromFiles:
         return self._directory.log_end()
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """By halving: units that hold something stand before those that hold nothing."""
+        """By binary search: units that hold something are before those that hold nothing."""
         files = self._directory.queue_files(topic, queue_id)
         if not files:
             return None
@@ -174,7 +173,7 @@ class FromFiles:
             if name == topic
         ]
 
-    def _offsets(self) -> list[tuple[str, str, dict]]:
+    def _offsets(self) -> list[tuple[str, str, dict[int, int]]]:
         """(topic, group, {queue: offset}) as the broker saved them last; nothing from a file that is not
         readable."""
         found = []

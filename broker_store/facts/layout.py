@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -228,7 +229,7 @@ class Layout:
         other._start, other._began = start, time.perf_counter() - self._asked
         return other
 
-    def _ask_pages(self, base: int, path) -> bool:
+    def _ask_pages(self, base: int, path: Path) -> bool:
         """Note which pages of a log file are in memory; False when the system does not say."""
         at = (base - self._begin) // self._file_bytes * self._file_pages
         if not 0 <= at < len(self._pages):
@@ -343,6 +344,7 @@ class Layout:
         head = self._store.bytes_at(unit.log_offset, record.MIN_RECORD)
         if len(head) < record.MIN_RECORD:
             return False
+        store_ms: int
         (sys_flag,) = record.SYS_FLAG.unpack(head, record.SYS_FLAG_AT)
         (store_ms,) = record.STORE_TIMESTAMP.unpack(
             head, record.FIXED[sys_flag >> 4 & 3].offset["store_timestamp"]

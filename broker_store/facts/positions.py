@@ -12,7 +12,7 @@ damaged) is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ Queue = tuple[str, int]
 
 
 def _stored_ms(raw: bytes, at: int) -> int:
+    stored_ms: int
     (sys_flag,) = record.SYS_FLAG.unpack(raw, at + record.SYS_FLAG_AT)
     (stored_ms,) = record.STORE_TIMESTAMP.unpack(
         raw, at + record.FIXED[(sys_flag >> 4) & 3].offset["store_timestamp"]
@@ -85,7 +86,7 @@ class Positions:
     def __enter__(self) -> Positions:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         for reader in self._readers.values():
             if reader is not None:
                 reader.close()
@@ -263,7 +264,7 @@ class Positions:
         before_ms, after_ms = self.stored_ms(queue, number - 1), self.stored_ms(queue, number + 1)
         return own_ms if before_ms is None or after_ms is None else sorted((before_ms, own_ms, after_ms))[1]
 
-    def _halve(self, low: int, high: int, is_past) -> int:
+    def _halve(self, low: int, high: int, is_past: Callable[[int], bool]) -> int:
         while low < high:
             middle = (low + high) // 2
             if is_past(middle):

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from broker_store.engine.disk.file_access import Reader
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
@@ -170,7 +172,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
 
 
 def _first_used_since(
-    reader, geometry: IndexGeometry, newer: np.ndarray, upto: int, highest: int
+    reader: Reader, geometry: IndexGeometry, newer: np.ndarray, upto: int, highest: int
 ) -> np.ndarray | None:
     """Which of the slots that name an entry from `upto` on named none before it; None when the entries do not
     show it."""
@@ -192,7 +194,7 @@ def _first_used_since(
     return np.array(found, dtype=np.int64)
 
 
-def _entries(reader, geometry: IndexGeometry, first: int, end: int) -> np.ndarray | None:
+def _entries(reader: Reader, geometry: IndexGeometry, first: int, end: int) -> np.ndarray | None:
     """The entries from number `first` to before `end`; None for a file that is shorter."""
     data = reader.read(geometry.entry_at(first), (end - first) * ENTRY.size)
     return np.frombuffer(data, dtype=_ENTRIES) if len(data) == (end - first) * ENTRY.size else None
@@ -284,7 +286,7 @@ def _cell(cell: int, per_cell: int, sizes: np.ndarray, cells: np.ndarray) -> Cel
     )
 
 
-def _findings(tally: Tally, counted: int):
+def _findings(tally: Tally, counted: int) -> Iterator[str]:
     before, header, geometry = tally.before, tally.header, tally.geometry
     if header.count > geometry.entries:
         yield (

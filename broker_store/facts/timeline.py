@@ -151,7 +151,7 @@ class Timeline:
         }
         self._read_samples, self._samples_are_full = read_samples, samples_are_full
 
-    def facts(self, events: Sequence[dict] = (), history_ms: int = HISTORY_MS) -> GroupTimeline:
+    def facts(self, events: Sequence[dict[str, Any]] = (), history_ms: int = HISTORY_MS) -> GroupTimeline:
         wanted = {name for queue, _ in self._places for name in self._names(queue)}
         history = self._read_samples(lambda name: name in wanted, self._now_ms - history_ms)
         now = recent(history, self._now_ms)
