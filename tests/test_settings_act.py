@@ -269,7 +269,7 @@ def look(used, hour=12, **overrides):
     settings = load_settings(overrides={key: str(value) for key, value in overrides.items()}).store
     now = time.localtime(NOW_MS / 1000)
     noon_ms = int(time.mktime((now.tm_year, now.tm_mon, now.tm_mday, hour, 0, 0, 0, 0, -1)) * 1000)
-    return Retention(FullDisk(used), settings, Path(".")).look(noon_ms)
+    return Retention(FullDisk(used), settings, Path(".")).decide(noon_ms)
 
 
 @effect_of("deleteWhen")
@@ -308,10 +308,10 @@ def test_the_fuller_of_two_disks_counts(tmp_path):
 
     (tmp_path / "log").mkdir()
     settings = load_settings().store
-    assert not Retention(TwoDisks(), settings, tmp_path / "log").look(NOW_MS).disk_full
+    assert not Retention(TwoDisks(), settings, tmp_path / "log").decide(NOW_MS).disk_full
     assert (
         Retention(TwoDisks(), settings, tmp_path / "log", tmp_path, tmp_path / "absent")
-        .look(NOW_MS)
+        .decide(NOW_MS)
         .disk_full
     )
 
