@@ -85,9 +85,9 @@ def test_recovery_is_watched_while_it_runs(page, tmp_path):
             } <= set(seen)
             page.wait_for_selector("text=between the steps", timeout=10_000)  # the start is over
             page.reload()
-            assert "done" in page.inner_text("table:has(a) .pill.good")
+            assert "done" in page.inner_text("table:has(td a[href^='/store/recovery/']) .pill.good")
             assert page.complaints == []
-            page.click("table:has(a) tbody a")
+            page.click("td a[href^='/store/recovery/']")
             page.wait_for_selector(".timeline")
             rows = page.locator(".timeline tbody tr").count()
             assert rows > 10 and page.locator(".timeline rect").count() == rows - 1

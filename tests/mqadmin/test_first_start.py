@@ -66,7 +66,7 @@ def test_a_key_of_another_kind_ends_the_start_with_what_to_do(tmp_path, make, ki
     assert (done.returncode, done.stderr) == (
         1,
         f"{tmp_path / 'secret_key'} {kind}: move it away, the next start makes a new one and "
-        f"everybody logs in again\n",
+        f"all users log in again\n",
     )
 
 

@@ -175,6 +175,7 @@ STORE_PAGES = (
     "doctor/",
     "bytes/",
     "lab/",
+    "threads/",
 )
 
 
@@ -193,7 +194,7 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     assert f"{plain.end:,}" in seen["recovery/"] and f"{plain.messages:,}" in seen["recovery/"]
 
     # without sends nothing is measured of them, nothing moves, and nothing is deleted
-    assert "Nobody sends" in seen["write/"] and "Duration of a sync" not in seen["write/"]
+    assert "No client sends" in seen["write/"] and "Duration of a sync" not in seen["write/"]
     assert "The next start" in seen["dispatch/"] and "If it crashed now" not in seen["dispatch/"] + seen[""]
     assert (
         "The checkpoint, in time" not in seen["dispatch/"]
