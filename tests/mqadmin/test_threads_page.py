@@ -68,7 +68,7 @@ class Command:
     def write(self, text):
         assert text == ""
 
-    def ask(self, options, ask, offline):
+    def ask(self, options, online):
         return self.found
 
     def show(self, found):

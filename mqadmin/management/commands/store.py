@@ -4,6 +4,7 @@ from pathlib import Path
 
 from django.utils.text import capfirst
 
+from broker_store.errors import StoreClosedError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.units import document_of
@@ -11,6 +12,8 @@ from mqadmin.management.base import BrokerCommand
 from mqadmin.process import run_file
 from mqadmin.process.rest_client import NotRunningError
 from mqadmin.views import registry
+
+ONLY_RUNNING = "only a running broker knows it: leave --store out, and start the broker"
 
 
 class Command(BrokerCommand):
@@ -47,14 +50,16 @@ class Command(BrokerCommand):
         )
         return StoreDirectory(options["store"] or run_file.store_directory(self.data), geometry=geometry)
 
-    def ask(self, options, online, offline):
+    def ask(self, options, online, offline=None):
         """Return `online(RestClient)` of the running broker; `offline(StoreDirectory)` with --store, or when
-        none runs."""
+        none runs. Without `offline` the files do not have it: raises StoreClosedError then."""
         if options["store"] is None:
             try:
                 with self.broker() as broker:
                     return online(broker)
             except NotRunningError as error:
-                if not self.as_json:
+                if offline is not None and not self.as_json:
                     self.stderr.write(f"{capfirst(str(error))}. This is read from the files of the store.")
+        if offline is None:
+            raise StoreClosedError(ONLY_RUNNING)
         return document_of(offline(self.directory(options)))
