@@ -36,9 +36,15 @@ def json_name(field: str) -> str:
 
 
 @functools.cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """The annotations of a type of facts: a list may have thousands of them to read."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+@functools.cache
 def small_by_field(kind: type) -> dict[str, bool]:
     """The names of the fields of a type of facts, each with whether its whole numbers are `Small`."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints_of(kind)
     return {field.name: _is_small(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
@@ -86,7 +92,7 @@ def _read(hint: Any, value: Any) -> Any:
     if origin is dict:
         return {key: _read(arguments[1], item) for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint, include_extras=True)
+        hints = _hints_of(hint)  # type: ignore[arg-type]  # it is a class
         found = {}
         for field in dataclasses.fields(hint):
             name = json_name(field.name)
