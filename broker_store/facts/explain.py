@@ -232,7 +232,7 @@ class _Lookup:
             if FIRST_ENTRY < header.count and header.begin_timestamp < self._begin_ms:
                 return "older files end before the time asked for"
             if self._is_over:
-                return f"{MAX_STEPS:,} steps are told at the most; a lookup goes on"
+                return f"{MAX_STEPS:,} steps are shown at most; a lookup goes on"
         return "there is no older file" if files else "the index has no file"
 
     def _why_not(self, header: IndexHeader, geometry: IndexGeometry | None) -> str:

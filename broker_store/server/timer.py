@@ -72,7 +72,7 @@ class TimerHandlers:
             )
         handle = self._handle(header.recall_handle, header.topic)
         now_ms = parts.clock()
-        told: dict[str, str] = {
+        stated: dict[str, str] = {
             properties.TAGS: RECALL_TAG,
             # The default format of 5.5; a topic and + may precede the key.
             properties.TIMER_DELETE_KEY: handle.unique_key,
@@ -81,9 +81,9 @@ class TimerHandlers:
             "BORN_TIMESTAMP": str(now_ms),
         }
         if header.producer_group:
-            told[properties.PRODUCER_GROUP] = header.producer_group
+            stated[properties.PRODUCER_GROUP] = header.producer_group
         try:
-            encoded = properties.encode(told)
+            encoded = properties.encode(stated)
             message = Message(
                 handle.topic,
                 0,
@@ -93,7 +93,7 @@ class TimerHandlers:
                 born_host=channel.remote_host,
                 store_host=parts.endpoint.store_host,
             )
-            make_wait(parts, message, told)
+            make_wait(parts, message, stated)
         except (FormatError, Refusal):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error", "recall") from None
         return message, handle.unique_key

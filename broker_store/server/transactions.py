@@ -139,9 +139,9 @@ class TransactionHandlers:
         producer that reads its connection nothing is sent."""
         questions: dict[ClientChannel, list[bytes]] = {}
         for half, copy, result in asked:
-            told = half.properties
-            channel = self._reader(told.get(properties.PRODUCER_GROUP, ""))
-            topic, queue_id = told.get(properties.REAL_TOPIC), told.get(properties.REAL_QUEUE_ID, "")
+            stated = half.properties
+            channel = self._reader(stated.get(properties.PRODUCER_GROUP, ""))
+            topic, queue_id = stated.get(properties.REAL_TOPIC), stated.get(properties.REAL_QUEUE_ID, "")
             if channel is not None and topic and queue_id.isascii() and queue_id.isdigit():
                 question = self._question(
                     dataclasses.replace(copy, topic=topic, queue_id=int(queue_id)),

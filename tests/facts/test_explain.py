@@ -184,7 +184,7 @@ def test_what_is_long_is_not_told_without_end(tmp_path, clock):
         for number in range(1200):
             store.appender.put(message(keys=(f"k{number}",)))
         steps = explain(StoreDirectory(store.root, geometry=IndexGeometry(1, 5000)), "topic", "k0")
-    assert len(steps) < 1_010 and "steps are told at the most" in steps[-1].why
+    assert len(steps) < 1_010 and "steps are shown at most" in steps[-1].why
 
 
 def test_without_an_index_it_says_so(tmp_path, clock):

@@ -123,7 +123,7 @@ class Index(Cutter):
                 "slots and entries",
                 at,
                 end - at,
-                "How many slots this file has is not known from its length, so they are not told "
+                "How many slots this file has is not known from its length, so they are not shown "
                 "from entries.",
                 "warn",
             )

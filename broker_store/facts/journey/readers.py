@@ -65,8 +65,8 @@ def _returned(group: str, later: list[StoredMessage]) -> str:
     """Return the sentence for how often a group has sent the message back; "" for never."""
     times = sum(copy.topic == retry_topic(group) and copy.reconsume_times > 0 for copy in later)
     if times > 1:
-        return f" It was sent back {times:,} times since, as told below."
-    return " It was sent back since, as told below." if times else ""
+        return f" It was sent back {times:,} times since, as shown below."
+    return " It was sent back since, as shown below." if times else ""
 
 
 def _connected(clients: int) -> str:

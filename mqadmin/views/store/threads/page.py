@@ -50,7 +50,7 @@ async def thread_page(request):
     return await drawn(request, "store/threads/page.html", facts())
 
 
-def facts(cluster=None) -> dict:
+def facts() -> dict:
     """What FACTS shows."""
     found = threads.of_process()
     if found is None:
@@ -112,4 +112,4 @@ def _strip(title: str, beside: str, tone: str, values: list[float | None], stron
 
 
 PAGES = (path("store/threads/", thread_page, name="threads"),)
-PARTS = {"threads": Part(FACTS, lambda cluster, asked: facts(cluster))}
+PARTS = {"threads": Part(FACTS, lambda cluster, asked: facts())}
