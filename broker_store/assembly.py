@@ -29,9 +29,9 @@ from broker_store.errors import StoreError
 from broker_store.facts.threads import ThreadTimes
 from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.kv_file import KeyValueFile
+from broker_store.rest.change_record import ChangeRecord
 from broker_store.server.audited_requests import note_name_server
 from broker_store.server.broker import Broker
-from broker_store.server.change_records import ChangeRecord
 from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.parts import BrokerParts, build_parts
 from broker_store.server.registration import own_broker

@@ -22,8 +22,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
 from broker_store.rest.callers import Caller
+from broker_store.rest.change_record import ChangeRecord
 from broker_store.rest.problems import problem_of
-from broker_store.server.change_records import ChangeRecord
 
 FLAGS = {"create": ADDITION, "update": CHANGE, "delete": DELETION}
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}

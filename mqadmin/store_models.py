@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -21,11 +21,14 @@ from broker_store.errors import NameError_
 from broker_store.formats.names import check_group, check_topic, in_words
 from broker_store.units import fields_of
 
+if TYPE_CHECKING:
+    from mqadmin.cluster.protocol import Cluster
+
 MAX_QUEUES = 128
 PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
 
 
-def _cluster() -> Any:
+def _cluster() -> Cluster:
     """Return the cluster of this process, imported at the call: a child of runbroker has the models and no
     cluster."""
     from mqadmin.cluster.current import current_cluster
@@ -282,17 +285,17 @@ class Topic(ClusterObject):
     @classmethod
     def names(cls) -> Sequence[str]:
         cluster = _cluster()
-        return cluster.call(cluster.topic_names)
+        return cluster.call(cluster.topics.names)
 
     @classmethod
     def rows_of(cls, names: Sequence[str]) -> list[Topic]:
         cluster = _cluster()
-        return [cls.of(row) for row in _in_pieces(cluster, cluster.topics, names)]
+        return [cls.of(row) for row in _in_pieces(cluster, cluster.topics.rows, names)]
 
     @classmethod
     def every_row(cls) -> list[Topic]:
         cluster = _cluster()
-        return [cls.of(row) for row in cluster.run(cluster.every_topic())]
+        return [cls.of(row) for row in cluster.run(cluster.topics.every())]
 
 
 class Group(ClusterObject):
@@ -320,17 +323,17 @@ class Group(ClusterObject):
     @classmethod
     def names(cls) -> Sequence[str]:
         cluster = _cluster()
-        return cluster.call(cluster.group_names)
+        return cluster.call(cluster.groups.names)
 
     @classmethod
     def rows_of(cls, names: Sequence[str]) -> list[Group]:
         cluster = _cluster()
-        return [cls.of(row) for row in _in_pieces(cluster, cluster.groups, names)]
+        return [cls.of(row) for row in _in_pieces(cluster, cluster.groups.rows, names)]
 
     @classmethod
     def every_row(cls) -> list[Group]:
         cluster = _cluster()
-        return [cls.of(row) for row in cluster.run(cluster.every_group())]
+        return [cls.of(row) for row in cluster.run(cluster.groups.every())]
 
 
 # Rows that one call on the loop makes.

@@ -39,6 +39,16 @@ A_RECOVERY = [
     ("engine/start/recovery.py", " = scan_log", "engine/start/log_scan.py"),
     ("engine/start/log_scan.py", "stopped = scan", "kernels/scan.py"),
 ]
+A_PAGE_OF_THE_DASHBOARD = [
+    ("../mqadmin/views/topics/page.py", "cluster.topics.page", "../mqadmin/cluster/protocol.py"),
+    ("../mqadmin/views/messages/page.py", "cluster.search.by_key", "../mqadmin/cluster/protocol.py"),
+    (
+        "../mqadmin/cluster/embedded/topics.py",
+        "listings.topic_names",
+        "../mqadmin/cluster/embedded/listings.py",
+    ),
+    ("../mqadmin/cluster/embedded/search.py", "store.reads.get_blocking", "engine/read/reads.py"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +62,16 @@ def index() -> dict:
 
 @pytest.mark.quick(5)
 @pytest.mark.parametrize(
-    ("file", "text", "defined_in"), [*A_SENT_MESSAGE, *A_PULL, *A_MESSAGE_BY_ITS_PLACE, *A_RECOVERY]
+    ("file", "text", "defined_in"),
+    [*A_SENT_MESSAGE, *A_PULL, *A_MESSAGE_BY_ITS_PLACE, *A_RECOVERY, *A_PAGE_OF_THE_DASHBOARD],
 )
 def test_an_editor_finds_the_definition(index, file, text, defined_in):
-    code = (ROOM / file).read_text()
+    path = (ROOM / file).resolve()
+    code = path.read_text()
     end = code.index(text) + len(text)
     before = code[:end]
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n") - 2
-    found = jedi.Script(code, path=ROOM / file, **index).goto(line, column, follow_imports=True)
+    found = jedi.Script(code, path=path, **index).goto(line, column, follow_imports=True)
     assert [(name.name, name.module_path) for name in found] == [
-        (re.findall(r"\w+", text)[-1], ROOM / defined_in)
+        (re.findall(r"\w+", text)[-1], (ROOM / defined_in).resolve())
     ]

@@ -11,8 +11,9 @@ import pytest
 from broker_store.facts.bytes.look import Jump
 from broker_store.facts.pointers import EntryPointer, SlotPointer, to_log
 from broker_store.facts.threads import ThreadTimes
+from broker_store.formats.record import StoredMessage
 from broker_store.units import Moment, Small, document_of, fact_of, fields_of, small_by_field
-from mqadmin.facts import groups, overview, topics
+from mqadmin.facts import condition, groups, messages, overview, topics, waiting
 
 PROJECT = Path(__file__).resolve().parent.parent
 ROOMS = ("broker_store/facts", "mqadmin")
@@ -37,16 +38,26 @@ DONE = (
     "broker_store/facts/status.py",
     "broker_store/facts/timeline.py",
     "broker_store/facts/write_path.py",
-    "mqadmin/api/groups.py",
-    "mqadmin/api/topics.py",
+    "mqadmin/cached_scans.py",
+    "mqadmin/cluster/current.py",
+    "mqadmin/cluster/embedded/condition.py",
+    "mqadmin/cluster/embedded/dead_letters.py",
+    "mqadmin/cluster/embedded/files.py",
+    "mqadmin/cluster/embedded/forecasts.py",
+    "mqadmin/cluster/embedded/groups.py",
+    "mqadmin/cluster/embedded/host.py",
+    "mqadmin/cluster/embedded/knowing.py",
+    "mqadmin/cluster/embedded/listings.py",
+    "mqadmin/cluster/embedded/pulls.py",
+    "mqadmin/cluster/embedded/search.py",
+    "mqadmin/cluster/embedded/topics.py",
+    "mqadmin/cluster/embedded/write_routes.py",
     "mqadmin/facts",
     "mqadmin/jobs/cron.py",
     "mqadmin/jobs/facts.py",
     "mqadmin/jobs/left_out.py",
     "mqadmin/jobs/schedules.py",
     "mqadmin/jobs/worker.py",
-    "mqadmin/knowing.py",
-    "mqadmin/listings.py",
     "mqadmin/store_models.py",
     "mqadmin/views/account",
     "mqadmin/views/jobs/facts.py",
@@ -65,11 +76,12 @@ DONE = (
     "mqadmin/views/store/recoveries/facts.py",
     "mqadmin/views/store/recoveries/stream.py",
     "mqadmin/views/store/write/api.py",
-    "mqadmin/views/topics.py",
+    "mqadmin/views/topics",
+    "mqadmin/views/waiting",
 )
 # What is left in ROOMS. A change that types facts lowers both.
-MAX_DICT_FUNCTIONS = 111
-MAX_STRING_SUBSCRIPTS = 467
+MAX_DICT_FUNCTIONS = 105
+MAX_STRING_SUBSCRIPTS = 451
 # What is asked for by a name that is no fact's: headers, forms, sessions, the environment, settings, schemas.
 NAMED = {
     "GET", "POST", "META", "headers", "environ", "session", "cleaned_data", "options", "DATABASES", "fields",
@@ -150,9 +162,9 @@ def test_a_fact_is_read_from_its_json():
 def test_facts_are_frozen_and_have_slots():
     kinds = [
         kind
-        for module in (groups, overview, topics)
+        for module in (condition, groups, messages, overview, topics, waiting)
         for kind in vars(module).values()
-        if dataclasses.is_dataclass(kind)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind is not StoredMessage
     ]
     assert kinds and all(kind.__dataclass_params__.frozen and "__slots__" in vars(kind) for kind in kinds)
 

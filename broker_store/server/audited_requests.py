@@ -17,9 +17,10 @@ from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.rest.change_record import ChangeRecord
 from broker_store.server.audited_state import Begun, further_parts
 from broker_store.server.audited_subject import MAX_NAME_CHARACTERS, MAX_SAID_CHARACTERS, Audited, subject_of
-from broker_store.server.change_records import ChangeRecord, ChangeRecords
+from broker_store.server.change_records import ChangeRecords
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Answer, Handler, Refusal
 from broker_store.server.parts import BrokerParts

@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from broker_store.rest.change_record import ChangeRecord
+
 log = logging.getLogger(__name__)
 
 MAX_TOKENS = 1_000  # for one run of an administrator's script
@@ -40,35 +42,6 @@ MIN_SUM_MS = 10_000  # age at which a sum may become a record
 MAX_PENDING = 2_000
 CLOSE_LIMIT_S = 2.0
 ELSEWHERE = "others"  # address of the sum for all further requests
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRecord:
-    """One requested change, or `count` of one kind. `outcome` is `done` or the name of the answer's code."""
-
-    at_ms: int
-    action: str
-    kind: str
-    name: str
-    outcome: str
-    address: str
-    code: str
-    client_id: str | None = None
-    language: str = ""
-    version: int = 0
-    count: int = 1
-    detail: dict = field(default_factory=dict)
-
-    @property
-    def has_effect(self) -> bool:
-        """Return True if something was changed, as far as the record shows."""
-        is_the_same = (
-            "after" in self.detail
-            and self.detail["before"] == self.detail["after"]
-            and not self.detail.get("not_shown")
-        )
-        is_the_same |= self.detail.get("topics") == 0  # a permission of a broker that has no topics
-        return self.outcome == "done" and not is_the_same
 
 
 @dataclass(slots=True)

@@ -93,13 +93,13 @@ class GroupAdmin(ClusterAdmin):
         return "unknown" if group.lag is None else f"{group.lag:,}"
 
     def _create(self, cluster: Any, name: str, values: dict) -> None:
-        cluster.create_group(name, **values)
+        cluster.groups.create(name, **values)
 
     def _update(self, cluster: Any, name: str, values: dict) -> None:
-        cluster.update_group(name, **values)
+        cluster.groups.update(name, **values)
 
     def _delete(self, cluster: Any, name: str) -> None:
-        cluster.delete_group(name)
+        cluster.groups.delete(name)
 
     def _loss(self, obj: Group) -> str:
         return (
@@ -118,7 +118,7 @@ class GroupAdmin(ClusterAdmin):
         name, cluster = groups[0].pk, current_cluster()
         # Topics of the system (%RETRY%, %DLQ%) come last.
         topics = sorted(
-            cluster.call(lambda: cluster.group(name)).topics,
+            cluster.call(lambda: cluster.groups.detail(name)).topics,
             key=lambda topic: (topic.startswith("%"), topic),
         )
         if not topics:
@@ -138,7 +138,7 @@ class GroupAdmin(ClusterAdmin):
                 form.add_error("confirm", f"Type {name} to do it.")
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
             if wanted["to"] == "time":
-                doubt = async_to_sync(cluster.time_doubt)(
+                doubt = async_to_sync(cluster.search.time_doubt)(
                     wanted["topic"], wanted["value"], wanted["queue_id"]
                 )
         context = {
@@ -163,6 +163,6 @@ class GroupAdmin(ClusterAdmin):
 
 
 def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[OffsetMove]:
-    return cluster.reset_offset(
+    return cluster.groups.reset_offsets(
         group, wanted["topic"], wanted["to"], wanted["value"], queue_id=wanted["queue_id"], dry_run=dry_run
     )

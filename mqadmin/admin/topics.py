@@ -29,13 +29,13 @@ class TopicAdmin(ClusterAdmin):
         return "unknown" if topic.messages is None else f"{topic.messages:,}"
 
     def _create(self, cluster: Any, name: str, values: dict) -> None:
-        cluster.create_topic(name, **values)
+        cluster.topics.create(name, **values)
 
     def _update(self, cluster: Any, name: str, values: dict) -> None:
-        cluster.update_topic(name, **values)
+        cluster.topics.update(name, **values)
 
     def _delete(self, cluster: Any, name: str) -> None:
-        cluster.delete_topic(name)
+        cluster.topics.delete(name)
 
     def _loss(self, obj: Topic) -> str:
         return (

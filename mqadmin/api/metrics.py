@@ -69,11 +69,11 @@ class _Measured:
     @classmethod
     async def now(cls) -> _Measured:
         cluster = current_cluster()
-        state, store = cluster.state().state, cluster.store()
+        state, store = cluster.state().state, cluster.store.snapshot()
         if state not in ("running", "read_only"):
             return cls(state, store)
-        topics, groups = await cluster.busiest_topics(MAX_NAMES), await cluster.most_behind(MAX_NAMES)
-        totals = sum(cluster.topic_counts().values()), sum(cluster.group_counts().values())
+        topics, groups = await cluster.topics.busiest(MAX_NAMES), await cluster.groups.most_behind(MAX_NAMES)
+        totals = sum(cluster.topics.counts().values()), sum(cluster.groups.counts().values())
         return cls(
             state,
             store,

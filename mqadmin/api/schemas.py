@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, Union
 from ninja import Schema
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, create_model
 
-from broker_store.broker.flow import Refused
 from broker_store.formats import moment
 from broker_store.rest.documents import time_text
 from broker_store.units import SMALL, fields_of, json_name, small_by_field
 from mqadmin.facts import groups, topics
+from mqadmin.facts.sends import Refused
 from mqadmin.jobs import facts as jobs
 from mqadmin.views.sources import SOURCES
 

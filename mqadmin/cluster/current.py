@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
+from mqadmin.cluster.protocol import Cluster
 
-_current: EmbeddedCluster | None = None
+_current: Cluster | None = None
 
 
-def install_cluster(cluster) -> None:
+def install_cluster(cluster: Cluster | None) -> None:
     """Make `cluster` the one of this process; None takes it away."""
     global _current
     _current = cluster
 
 
-def current_cluster():
+def current_cluster() -> Cluster:
     """The cluster of this process; before any was installed one that is starting."""
     global _current
     if _current is None:

@@ -8,6 +8,8 @@ from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord
 
+SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

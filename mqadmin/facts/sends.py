@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_store.broker.flow import Refused
 from broker_store.facts.write_path import PathFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A cause of refusals since the start, with its last case."""
+
+    cause: str
+    count: int
+    at_ms: int
+    value: int | None  # what exceeded `limit`; both None where no number decides
+    limit: int | None
+    who: str  # address of the client
+    said: str  # text of the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,151 @@
-"""What the broker holds back."""
+"""What the broker holds back: delayed, prepared, timed and sent back messages."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
+from broker_store.facts.knowing import Fate
+from broker_store.units import Moment, Small
+
 SHOWN_HALVES = 50  # of those that wait, unless another number is asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayLevel:
+    """The messages of a delay level, in the order in which they become due."""
+
+    level: int
+    delay_ms: int
+    offset: int  # of the next that is delivered, in the level's queue
+    max_offset: int  # of the next that comes
+    waiting: int
+    due_ms: Moment | None  # of the first; None: none waits
+    queue_id: Small  # of the topic SCHEDULE_TOPIC_XXXX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delayed:
+    """Messages with a delay level. The sums are since the start."""
+
+    waiting: int
+    due_ms: Moment | None  # of the first; None: none waits
+    levels: list[DelayLevel]  # that were ever used
+    delivered: int
+    dropped: int
+    failures: int  # of deliveries, which are tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Half messages of transactions. The sums are since the start."""
+
+    waiting: int | None  # None: the records of those that ended are not read yet
+    half_offset: int  # of the next half that is checked
+    op_offset: int  # of the next record of an end that is read
+    committed: int
+    rolled_back: int
+    asked: int  # questions to producers
+    given_up: int
+    failures: int  # of stores, which are tried again
+    most_checks: int  # questions about one half before it is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueHour:
+    """How many timed messages are due within an hour, or put on the wheel again."""
+
+    hour_ms: Moment  # its beginning
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTopic:
+    """How many timed messages wait for a topic."""
+
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Messages with a time of their own. The sums are since the start."""
+
+    enabled: bool
+    waiting: int  # on the wheel
+    not_enqueued: int  # stored, and not on the wheel yet
+    due: int  # their time has come
+    behind_ms: int  # since the oldest of these was due
+    late_ms: int  # the longest delay of a delivery in this minute and the one before
+    delivered: int
+    rolled: int  # put on the wheel again, because their time is farther away than it reaches
+    deleted: int
+    dropped: int
+    failures: int  # of deliveries, which are tried again
+    hours: list[DueHour]
+    topics: list[DueTopic]  # with the most messages, the largest first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How many messages wait, and until when."""
+
+    at_ms: Moment
+    delayed: Delayed
+    prepared: Prepared
+    timed: Timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """A half message that waits for its end."""
+
+    log_offset: int
+    queue_offset: int
+    message_id: str | None
+    born_ms: Moment
+    store_ms: Moment
+    topic: str | None  # that it goes to when it is committed; None: it names none that could be
+    queue_id: Small | None
+    checks: int  # how often its producer was asked
+    group: str | None  # of its producer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halves:
+    """The oldest half messages that wait."""
+
+    items: list[Half]
+    complete: bool | None  # False: there are more; None: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLevel:
+    """What a group sent back and waits in a delay level."""
+
+    level: int
+    delay_ms: int
+    count: Small
+    due_ms: Moment | None  # of the first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """What a group sent back and waits for its next try."""
+
+    levels: list[RetryLevel]  # that hold any
+    delayed: int  # messages of all levels
+    complete: bool  # False: the count ended before the last message that waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFate(Fate):
+    """Where a message goes that lies in a topic of the broker's own, or of a group's retries."""
+
+    kind: Literal["delayed", "prepared", "timed", "retry", "dead"]
+    topic: str | None  # where it goes, or where it came from
+    queue_id: int | None = None
+    level: int | None = None  # of its delay
+    checks: int | None = None  # times that its producer was asked
+    group: str | None = None
+    recalls: str | None = None  # the message that it takes back

@@ -10,11 +10,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from broker_store.engine.disk.disk import Disk
 from broker_store.rest.http import MAX_LIMIT
 from mqadmin.jobs.facts import Exported
 from mqadmin.process.rest_client import RestClient
@@ -128,10 +128,11 @@ def remove_old(directory: Path, before: float) -> None:
 
 
 def _check_room(directory: Path) -> None:
-    usage = Disk().usage(directory)
-    if usage.free < usage.total * LEAVE_FREE_RATIO:
+    usage = shutil.disk_usage(directory)
+    total = usage.used + usage.free  # without what the file system keeps back for the superuser
+    if usage.free < total * LEAVE_FREE_RATIO:
         raise NoRoomError(
-            f"the disk has {usage.free >> 20} of {usage.total >> 20} MiB left, an export stops at "
+            f"the disk has {usage.free >> 20} of {total >> 20} MiB left, an export stops at "
             f"{LEAVE_FREE_RATIO:.0%}"
         )
 

@@ -49,7 +49,7 @@ def _group_exists(checked: dict[str, Any]) -> None:
     from mqadmin.cluster.current import current_cluster
 
     cluster = current_cluster()
-    cluster.call(cluster.group, checked["group"])
+    cluster.call(cluster.groups.detail, checked["group"])
 
 
 KINDS: dict[str, Kind] = {

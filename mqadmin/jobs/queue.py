@@ -277,7 +277,7 @@ def _clean_after(job: RqJob, kind: Kind) -> None:
         from mqadmin.cluster.current import current_cluster
 
         cluster = current_cluster()
-        cluster.call(cluster.cancel_rebuild)
+        cluster.call(cluster.index.cancel_rebuild)
 
 
 def mark_interrupted() -> int:

@@ -160,8 +160,8 @@ def starting_context() -> dict:
     """Return what is known before the broker serves."""
     cluster = current_cluster()
     return {
-        "recovery": cluster.recovery(),
-        "store": cluster.store(),
+        "recovery": cluster.store.recovery(),
+        "store": cluster.store.snapshot(),
         "state": cluster.state(),
         "says_so_itself": True,
     }
@@ -183,7 +183,7 @@ def page_context(request: HttpRequest) -> dict:
         ],
         "cluster_state": state,
         "not_serving": state.state in NOT_SERVING,
-        "inspects": current_cluster().inspects,
+        "inspects": current_cluster().store.inspects,
         "caller": caller,
         "may_operate": caller.may("operator"),
         "may_administer": caller.may("admin"),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from django.urls import URLPattern
     from ninja import Router
 
+    from mqadmin.cluster.protocol import Cluster
+
 VIEWS_DIRECTORY = Path(__file__).parent
 PACKAGE = __name__.rpartition(".")[0]
 ACCESS = "access.txt"
@@ -39,7 +41,7 @@ ACCESS = "access.txt"
 class Stream:
     """Numbers that browsers watch; mqadmin/web/live.py measures them."""
 
-    measure: Callable[[Any, str], object]  # (cluster, name) -> a value for JSON
+    measure: Callable[[Cluster, str], object]  # (cluster, name) -> a value for JSON
     ticks: int  # between two measurements
     check: Callable[[str], str] | None = None  # of the name, raises NameError_; None: it has none
     in_thread: bool = False  # it waits for something
@@ -55,7 +57,7 @@ class Part:
     them."""
 
     template: str
-    facts: Callable[[Any, QueryDict], dict]  # (cluster, what its address asks) -> what the template shows
+    facts: Callable[[Cluster, QueryDict], dict]  # (cluster, what its address asks) -> what the template shows
     asks: frozenset[str] = frozenset()  # what its address may ask for
     needs: tuple[str, str] | None = None  # what it must ask for, where the address alone is a whole page
 

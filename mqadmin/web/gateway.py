@@ -15,6 +15,7 @@ from broker_store.rest.documents import messages_json
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import Repeats
+from mqadmin.cluster.protocol import Cluster
 
 MESSAGES_PER_PIECE = 64  # messages: about a millisecond
 REPEATS = Repeats()  # shared by both routes of a send
@@ -23,14 +24,14 @@ REPEATS = Repeats()  # shared by both routes of a send
 class ClusterGateway:
     """Sends and pulls of one cluster; made for each request, without state."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster: Cluster):
         self._cluster = cluster
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
         receipts: list[dict] = []
         try:
             for at in range(0, len(messages), MESSAGES_PER_PIECE):
-                receipts += await self._cluster.send_batch(
+                receipts += await self._cluster.sends.send_batch(
                     check_topic(topic), messages[at : at + MESSAGES_PER_PIECE]
                 )
                 await asyncio.sleep(0)
@@ -42,7 +43,7 @@ class ClusterGateway:
         self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int
     ) -> list[bytes]:
         try:
-            found = await self._cluster.pull(check_topic(topic), queue_id, offset, limit, wait_ms)
+            found = await self._cluster.pulls.pull(check_topic(topic), queue_id, offset, limit, wait_ms)
         except NotFoundError as error:
             raise Problem("queue_not_found", str(error)) from None
         facts = {

@@ -51,6 +51,7 @@ from broker_store.rest.problems import Problem, problem_of
 from broker_store.throttle import Throttle, throttled_by
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.cluster.protocol import Cluster
 from mqadmin.views import registry
 from mqadmin.views.view import Stream
 from mqadmin.web import parts
@@ -143,7 +144,7 @@ class Sampler:
     watchers."""
 
     def __init__(
-        self, cluster: Callable[[], object] = current_cluster, clock: Callable[[], float] = time.time
+        self, cluster: Callable[[], Cluster] = current_cluster, clock: Callable[[], float] = time.time
     ):
         self._cluster = cluster
         self._clock = clock

@@ -14,6 +14,7 @@ from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 
 from broker_store.errors import LookupNameError
+from mqadmin.cluster.protocol import Cluster
 from mqadmin.views import registry
 
 MAX_ADDRESS = 1_024
@@ -40,7 +41,7 @@ def check_address(address: str) -> str:
     raise LookupNameError(f"a part is named by an address of {allowed}")
 
 
-def render(cluster, address: str) -> str:
+def render(cluster: Cluster, address: str) -> str:
     """Return the HTML of the part. Raises what its measurement raises. For a thread."""
     path, _, query = address.partition("?")
     part = registry.parts()[resolve(path).url_name]

@@ -279,7 +279,7 @@ def test_a_reset_takes_a_time_in_words_and_keeps_what_it_cannot_read(
     async def doubt(self, topic, time_ms, queue_id=None):
         return f"asked for {time_ms}"
 
-    monkeypatch.setattr(type(fake_cluster), "time_doubt", doubt)
+    monkeypatch.setattr(type(fake_cluster.search), "time_doubt", doubt)
     client = client_of_role("admin")
     action = {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "time"}
     shown = client.post("/admin/mqadmin/group/", action | {"value": "2026-11-22T09:00"}).content.decode()

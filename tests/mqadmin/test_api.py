@@ -190,7 +190,7 @@ async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
         cursor = page["next"]
         if cursor is None:
             break
-    assert seen == cluster.topic_names()
+    assert seen == cluster.topics.names()
     assert (await local.get("/api/v1/topics", {"cursor": "??"})).json()["code"] == "invalid"
 
 
@@ -228,12 +228,12 @@ async def test_every_list_has_at_most_100_rows_and_a_larger_limit_is_told_so(clu
 
 async def test_what_lies_behind_a_full_page_is_on_the_next(cluster, local, monkeypatch):
     names = [f"t{number:03d}" for number in range(250)]
-    orders = cluster.topic("orders")
+    orders = cluster.topics.detail("orders")
 
     def after(name, count, kind=None):
         return [replace(orders, name=one) for one in names if name is None or one > name][:count]
 
-    monkeypatch.setattr(cluster, "topics_after", after)
+    monkeypatch.setattr(cluster.topics, "after", after)
     seen, cursor, sizes = [], None, []
     while cursor or not sizes:
         page = (await local.get("/api/v1/topics", {"cursor": cursor} if cursor else {})).json()
@@ -321,7 +321,7 @@ async def test_a_change_that_fails_leaves_a_record_that_says_so(cluster, local):
     def fail(*_):
         raise PermissionError("no")
 
-    cluster.delete_group = fail
+    cluster.groups.delete = fail
     answer = await local.delete("/api/v1/groups/billing?confirm=billing")
     assert answer.status_code == 500
     assert "no" not in answer.json()["detail"].split()
@@ -420,7 +420,7 @@ async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
 
 
 async def test_an_index_file_is_shown_by_its_name(cluster, local):
-    name = cluster.store_index()[-1].name
+    name = cluster.index.facts()[-1].name
     header, slots, chains = [
         (await local.get(f"/api/v1/store/index/{name}{part}")).json() for part in ("", "/slots", "/chains")
     ]

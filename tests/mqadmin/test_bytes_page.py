@@ -28,6 +28,7 @@ from tests.engine.test_inspect import look_into
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 from tests.support import stores
 from tests.support.fake_cluster import golden_directory
+from tests.support.sending import send_one
 
 
 @pytest.fixture
@@ -140,24 +141,25 @@ def test_each_byte_stands_in_one_run_of_the_field_it_belongs_to():
 
 async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkeypatch):  # noqa: F811
     for number in range(3):
-        await cluster.send("orders", b"body", keys=[f"k{number}"], queue_id=0)
-    store = cluster._parts.store
+        await send_one(cluster, "orders", b"body", keys=(f"k{number}",), queue_id=0)
+    store = cluster._host.parts.store
     known = store.status.positions()
     end = known.wrote
-    look = await cluster.look_at(Place(offset=end))
+    look = await cluster.store.look_at(Place(offset=end))
     assert (
         look.pieces[0].sentence.startswith(f"Never written: the log ends at {end:,}")
         and look.source == "measured in the running broker"
     )
-    units = (await cluster.look_at(Place("consumequeue", topic="orders"))).pieces
+    units = (await cluster.store.look_at(Place("consumequeue", topic="orders"))).pieces
     assert [piece.what for piece in units] == ["unit", "unit", "unit", "room"] and all(
         not piece.tone for piece in units
     )
-    first = await cluster.look_at(Place())
+    first = await cluster.store.look_at(Place())
     size = first.pieces[0].length
     monkeypatch.setattr(store.status, "positions", lambda: replace(known, flushed=size, dispatched=2 * size))
     tones = [
-        (piece.title[:6], piece.sentence[:29]) for piece in (await cluster.look_at(Place(length=end))).pieces
+        (piece.title[:6], piece.sentence[:29])
+        for piece in (await cluster.store.look_at(Place(length=end))).pieces
     ]
     assert tones == [
         ("record", ""),
@@ -166,7 +168,7 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     ]
     waits = next(
         jump
-        for jump in (await cluster.look_at(Place(offset=2 * size))).jumps
+        for jump in (await cluster.store.look_at(Place(offset=2 * size))).jumps
         if jump.title.startswith("Index entry of its key")
     )
     assert (waits.pointer, waits.why) == (None, "it is not dispatched yet")
@@ -184,15 +186,15 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
     )
     try:
         end = store.status.positions().confirmed
-        look = await inspected.look_at(Place(offset=end))
+        look = await inspected.store.look_at(Place(offset=end))
         assert "what a start made of them in memory" in look.source and f"{end:,}" in look.pieces[0].sentence
         topic, queue_id = store.queues()[0]
-        units = await inspected.look_at(
+        units = await inspected.store.look_at(
             Place("consumequeue", topic=topic, queue=queue_id, unit=store.reads.min_offset(topic, queue_id))
         )
         assert units.pieces[0].what in ("unit", "hole")
         plain = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
-        assert (await inspected.look_at(Place())).pieces == Viewer(plain).look(Place()).pieces
+        assert (await inspected.store.look_at(Place())).pieces == Viewer(plain).look(Place()).pieces
     finally:
         store.close()
 

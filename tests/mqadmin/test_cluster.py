@@ -28,7 +28,8 @@ from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from broker_store.units import document_of, fields_of
-from mqadmin.cluster.embedded import cluster as embedded
+from mqadmin.cluster.embedded import search as embedded_search
+from mqadmin.cluster.embedded import store as embedded_store
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.facts.overview import WorstLag
@@ -37,6 +38,7 @@ from mqadmin.management import hints
 from mqadmin.web.gateway import ClusterGateway
 from tests.support.broker_harness import FakeChannel
 from tests.support.fake_cluster import FakeCluster
+from tests.support.sending import send_one
 
 FOR_EVER_MS = 1 << 62
 
@@ -87,20 +89,20 @@ async def _fill(cluster, count: int = 20) -> list[dict]:
         )
         for number in range(count)
     ]
-    return await cluster.send_batch("orders", messages)
+    return await cluster.sends.send_batch("orders", messages)
 
 
 def test_without_a_process_it_is_starting_and_knows_nothing():
     cluster = EmbeddedCluster()
     assert cluster.state().state == "starting"
-    assert cluster.recovery() is None
-    assert cluster.store().positions.wrote is None
+    assert cluster.store.recovery() is None
+    assert cluster.store.snapshot().positions.wrote is None
     for ask in (
         cluster.overview,
-        cluster.topic_counts,
-        cluster.group_counts,
-        cluster.store_files,
-        cluster.store_index,
+        cluster.topics.counts,
+        cluster.groups.counts,
+        cluster.files.known,
+        cluster.index.facts,
     ):
         with pytest.raises(StoreClosedError):
             ask()
@@ -111,7 +113,9 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
     seen = []
 
     def look(report):
-        seen.append((cluster.state().state, cluster.recovery().state, cluster.store().positions.wrote))
+        seen.append(
+            (cluster.state().state, cluster.store.recovery().state, cluster.store.snapshot().positions.wrote)
+        )
 
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
     store.open(on_step=look)
@@ -122,16 +126,16 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
 
 
 def test_a_start_that_is_over_is_told_again_without_another_look(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "TOLD_SECONDS", 1_000.0)
+    monkeypatch.setattr(embedded_store, "REPORT_SECONDS", 1_000.0)
     store = MessageStore(_settings(tmp_path))
     cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
-    running = cluster.recovery()
-    assert running.state == "running" and cluster.recovery() is not running
+    running = cluster.store.recovery()
+    assert running.state == "running" and cluster.store.recovery() is not running
     store.open()
-    told = cluster.recovery()
-    assert told.state == "done" and cluster.recovery() is told
-    cluster._recovery_until = 0.0
-    assert cluster.recovery() == told and cluster.recovery() is not told
+    told = cluster.store.recovery()
+    assert told.state == "done" and cluster.store.recovery() is told
+    cluster.store._recovery_until = 0.0
+    assert cluster.store.recovery() == told and cluster.store.recovery() is not told
     store.close()
 
 
@@ -154,33 +158,33 @@ def test_a_store_that_does_not_start_says_which_file_and_not_where_the_store_lie
         == f"The broker did not start: commitlog/{'0' * 20}: is no regular file. Move it out of the store."
     )
     assert str(tmp_path) not in json.dumps(
-        document_of([cluster.state(), cluster.recovery(), cluster.store()])
+        document_of([cluster.state(), cluster.store.recovery(), cluster.store.snapshot()])
     )
 
 
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
     await _fill(cluster)
-    cluster._process.parts.offsets.commit("billing", "orders", 0, 5)
+    cluster._host.process.parts.offsets.commit("billing", "orders", 0, 5)
     fake = FakeCluster()
     pairs = [
         (cluster.state(), fake.state()),
-        (cluster.store(), fake.store()),
+        (cluster.store.snapshot(), fake.store.snapshot()),
         (cluster.overview(), fake.overview()),
-        (cluster.recovery(), fake.recovery()),
+        (cluster.store.recovery(), fake.store.recovery()),
     ]
     pairs += [
-        (cluster.topic("orders"), fake.topic("orders")),
-        (cluster.group("billing"), fake.group("billing")),
+        (cluster.topics.detail("orders"), fake.topics.detail("orders")),
+        (cluster.groups.detail("billing"), fake.groups.detail("billing")),
     ]
     pairs += [
         (mine[0], theirs[0])
         for mine, theirs in (
-            (cluster.topics(["orders"]), fake.topics(["orders"])),
-            (cluster.groups(["billing"]), fake.groups(["billing"])),
-            (cluster.store_files(), fake.store_files()),
+            (cluster.topics.rows(["orders"]), fake.topics.rows(["orders"])),
+            (cluster.groups.rows(["billing"]), fake.groups.rows(["billing"])),
+            (cluster.files.known(), fake.files.known()),
         )
     ]
-    pairs += [(cluster.store_index()[0], fake.store_index()[0])]
+    pairs += [(cluster.index.facts()[0], fake.index.facts()[0])]
     for mine, theirs in pairs:
         assert type(mine) is type(theirs)
         _same_keys(mine, theirs)
@@ -200,26 +204,26 @@ def _same_keys(mine: object, theirs: object) -> None:
 
 async def test_an_answer_with_messages_is_bounded_in_bytes_and_says_so(cluster, monkeypatch):
     await _fill(cluster)
-    monkeypatch.setattr(embedded, "MAX_ANSWER_BYTES", 500)
-    monkeypatch.setattr(embedded, "READ_BYTES", 200)
+    monkeypatch.setattr(embedded_search, "MAX_ANSWER_BYTES", 500)
+    monkeypatch.setattr(embedded_search, "READ_BYTES", 200)
     for found in (
-        await cluster.find_by_key("orders", "all", 0, FOR_EVER_MS, 100),
-        await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100),
-        await cluster.find_by_time("orders", None, FOR_EVER_MS, 100),
+        await cluster.search.by_key("orders", "all", 0, FOR_EVER_MS, 100),
+        await cluster.search.by_time("orders", 0, FOR_EVER_MS, 100),
+        await cluster.search.by_time("orders", None, FOR_EVER_MS, 100),
     ):
         sizes = [stored.size for stored in found.messages]
         assert sum(sizes[:-1]) < 500 <= sum(sizes) and not found.complete and "full" in found.reason
-    page = await cluster.messages_at("orders", 1, 0, 100)
+    page = await cluster.search.in_queue("orders", 1, 0, 100)
     assert 0 < len(page.messages) < 10 and page.next_offset == len(page.messages) < page.max_offset
-    monkeypatch.setattr(embedded, "MAX_ANSWER_BYTES", 1)
-    assert len((await cluster.messages_at("orders", 1, 0, 100)).messages) >= 1
+    monkeypatch.setattr(embedded_search, "MAX_ANSWER_BYTES", 1)
+    assert len((await cluster.search.in_queue("orders", 1, 0, 100)).messages) >= 1
 
 
 async def test_a_message_is_sent_and_found_in_every_way(cluster):
     receipts = await _fill(cluster)
     assert [int(receipt["queue_offset"]) for receipt in receipts[:4]] == [0, 0, 1, 1]
     log_offset = int(receipts[7]["log_offset"])
-    stored, raw = await cluster.message(log_offset)
+    stored, raw = await cluster.search.message_at(log_offset)
     assert stored.body == b"body 7" and len(raw) == stored.size and stored.log_offset == log_offset
     assert stored.tags == "paid" and stored.keys == ("key-7", "all") and stored.properties["shop"] == "berlin"
     assert stored.unique_key == receipts[7]["message_id"]
@@ -228,35 +232,37 @@ async def test_a_message_is_sent_and_found_in_every_way(cluster):
         receipts[7]["offset_message_id"],
         receipts[7]["offset_message_id"].lower(),
     ):
-        assert [message.log_offset for message in (await cluster.find_by_id(id)).messages] == [log_offset]
+        assert [message.log_offset for message in (await cluster.search.by_id(id)).messages] == [log_offset]
     for key in ("key-7", receipts[7]["message_id"]):
-        found = await cluster.find_by_key("orders", key, 0, FOR_EVER_MS, 10)
+        found = await cluster.search.by_key("orders", key, 0, FOR_EVER_MS, 10)
         assert [message.log_offset for message in found.messages] == [log_offset] and found.complete
-    found = await cluster.messages_at("orders", 1, 2, 3)
+    found = await cluster.search.in_queue("orders", 1, 2, 3)
     assert [message.queue_offset for message in found.messages] == [2, 3, 4]
     assert (found.next_offset, found.min_offset, found.max_offset) == (5, 0, 10)
-    found = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100)
+    found = await cluster.search.by_time("orders", 0, FOR_EVER_MS, 100)
     assert len(found.messages) == 20 and found.complete
     assert found.messages == sorted(found.messages, key=lambda message: message.log_offset)
-    assert (await cluster.find_by_time("orders", None, FOR_EVER_MS, 100)).messages == found.messages[::-1]
-    newest = await cluster.find_by_time("orders", None, FOR_EVER_MS, 3)
+    assert (await cluster.search.by_time("orders", None, FOR_EVER_MS, 100)).messages == found.messages[::-1]
+    newest = await cluster.search.by_time("orders", None, FOR_EVER_MS, 3)
     assert newest.messages == found.messages[:-4:-1] and not newest.complete and "newest 3" in newest.reason
-    assert (await cluster.find_by_time("orders", None, 1, 3)) == await cluster.find_by_time("orders", 0, 1, 3)
+    assert (await cluster.search.by_time("orders", None, 1, 3)) == await cluster.search.by_time(
+        "orders", 0, 1, 3
+    )
 
 
 async def test_what_was_left_out_is_said(cluster):
     await _fill(cluster)
-    by_time = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 5)
+    by_time = await cluster.search.by_time("orders", 0, FOR_EVER_MS, 5)
     assert len(by_time.messages) == 5 and not by_time.complete and "first 5" in by_time.reason
-    by_key = await cluster.find_by_key("orders", "all", 0, FOR_EVER_MS, 5)
+    by_key = await cluster.search.by_key("orders", "all", 0, FOR_EVER_MS, 5)
     assert len(by_key.messages) == 5 and not by_key.complete
-    spent = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100, budget=0)
+    spent = await cluster.search.by_time("orders", 0, FOR_EVER_MS, 100, budget=0)
     assert not spent.complete and "narrow the time" in spent.reason
 
 
 async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_to_nobody(cluster, process):
     receipts = await _fill(cluster)
-    stored, raw = await cluster.message(int(receipts[8]["log_offset"]))
+    stored, raw = await cluster.search.message_at(int(receipts[8]["log_offset"]))
     with open(process.store.log.files[0].path, "r+b") as log:
         for body in (b"Body", b"body"):
             log.seek(stored.log_offset + raw.index(b"body 8"))
@@ -265,7 +271,7 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
             if body == b"body":
                 break
             queue = ("orders", stored.queue_id)
-            before = await cluster.messages_at(*queue, 0, 100)
+            before = await cluster.search.in_queue(*queue, 0, 100)
             assert [message.queue_offset for message in before.messages] == list(
                 range(stored.queue_offset)
             ) and before.next_offset == stored.queue_offset
@@ -273,31 +279,31 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
                 Problem,
                 match=f"offset {stored.queue_offset} of orders/{stored.queue_id} is not as it was stored",
             ) as raised:
-                await cluster.pull(*queue, stored.queue_offset, 10, 0)
+                await cluster.pulls.pull(*queue, stored.queue_offset, 10, 0)
             assert raised.value.code == "damaged"
             for begin_ms in (0, None):
-                found = await cluster.find_by_time("orders", begin_ms, FOR_EVER_MS, 100)
+                found = await cluster.search.by_time("orders", begin_ms, FOR_EVER_MS, 100)
                 assert (
                     len(found.messages) == 19
                     and not found.complete
                     and found.reason.startswith("1 messages are left out")
                 )
-            assert (await cluster.message(stored.log_offset))[0].body == b"Body 8"
-            assert "CRC" in await cluster.damage_at(stored.log_offset)
-            (flag,) = cluster.store().flags
+            assert (await cluster.search.message_at(stored.log_offset))[0].body == b"Body 8"
+            assert "CRC" in await cluster.search.damage_at(stored.log_offset)
+            (flag,) = cluster.store.snapshot().flags
             assert flag.name == "damage_found"
             for found in (
-                await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9),
-                await cluster.find_by_id(stored.unique_key),
-                await cluster.find_by_id(stored.offset_id),
+                await cluster.search.by_key("orders", "key-8", 0, FOR_EVER_MS, 9),
+                await cluster.search.by_id(stored.unique_key),
+                await cluster.search.by_id(stored.offset_id),
             ):
                 assert [message.body for message in found.messages] == [b"Body 8"] and [
                     one.log_offset for one in found.damaged
                 ] == [stored.log_offset]
-            assert (await cluster.find_by_key("orders", "key-7", 0, FOR_EVER_MS, 9)).complete
+            assert (await cluster.search.by_key("orders", "key-7", 0, FOR_EVER_MS, 9)).complete
     assert (
-        len((await cluster.messages_at(*queue, 0, 100)).messages) == 10
-        and await cluster.damage_at(stored.log_offset) is None
+        len((await cluster.search.in_queue(*queue, 0, 100)).messages) == 10
+        and await cluster.search.damage_at(stored.log_offset) is None
     )
 
 
@@ -318,20 +324,20 @@ async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(
     cluster, process, part, changed, said
 ):
     receipts = await _fill(cluster)
-    stored, raw = await cluster.message(int(receipts[8]["log_offset"]))
+    stored, raw = await cluster.search.message_at(int(receipts[8]["log_offset"]))
     at = 0 if part is None else raw.index(part)
     with open(process.store.log.files[0].path, "r+b", buffering=0) as log:
         log.seek(stored.log_offset + at)
         log.write(changed)
-        by_key = await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9)
-        by_id = await cluster.find_by_id(stored.unique_key)
-        elsewhere = await cluster.find_by_key("orders", "key-7", 0, FOR_EVER_MS, 9)
+        by_key = await cluster.search.by_key("orders", "key-8", 0, FOR_EVER_MS, 9)
+        by_id = await cluster.search.by_id(stored.unique_key)
+        elsewhere = await cluster.search.by_key("orders", "key-7", 0, FOR_EVER_MS, 9)
         if "length" in said:
             with pytest.raises(
                 Problem,
                 match=f"the record at {stored.log_offset:,} of the log cannot be read: the body length",
             ) as raised:
-                await cluster.message(stored.log_offset)
+                await cluster.search.message_at(stored.log_offset)
             assert raised.value.code == "damaged"
         log.seek(stored.log_offset)
         log.write(raw)
@@ -350,7 +356,7 @@ async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(
 
 async def test_an_id_that_leads_into_the_log_where_no_record_begins_says_so(cluster):
     await _fill(cluster)
-    found = await cluster.find_by_id("7F00000100002A9F0000000000000005")
+    found = await cluster.search.by_id("7F00000100002A9F0000000000000005")
     assert (found.messages, found.complete, found.reason) == (
         [],
         False,
@@ -361,7 +367,7 @@ async def test_an_id_that_leads_into_the_log_where_no_record_begins_says_so(clus
 async def test_traces_of_a_message_are_told_in_words(cluster):
     (receipt,) = (await _fill(cluster))[:1]
     id = receipt["message_id"]
-    assert (await cluster.traces_of(id)).events == []
+    assert (await cluster.search.traces_of(id)).events == []
     sent = f"Pub|1000|r|shop|orders|{id}|paid|key|host|5|3|0|X|true"
     other = sent.replace(id, "F" * 32)
     given = f"SubBefore|1400|r|billing|R1|{id}|0|key"
@@ -374,9 +380,9 @@ async def test_traces_of_a_message_are_told_in_words(cluster):
             f"KEYS\x01{id}\x02".encode(),
             sys_flag=compressed,
         )
-        assert (await cluster._parts.sends.put(message)).ok
-    cluster._parts.topics.ensure("RMQ_SYS_TRACE_TOPIC", 1)
-    found = await cluster.traces_of(id)
+        assert (await cluster._host.parts.sends.put(message)).ok
+    cluster._host.parts.topics.ensure("RMQ_SYS_TRACE_TOPIC", 1)
+    found = await cluster.search.traces_of(id)
     assert [(event.at_ms, event.group, event.words) for event in found.events] == [
         (1000, "shop", "sent it to orders"),
         (1400, "billing", "was given it"),
@@ -384,23 +390,23 @@ async def test_traces_of_a_message_are_told_in_words(cluster):
     assert (
         found.complete
         and found.topic == "RMQ_SYS_TRACE_TOPIC"
-        and (await cluster.traces_of("nobody")).events == []
+        and (await cluster.search.traces_of("nobody")).events == []
     )
 
 
 async def test_nothing_found_is_empty_and_complete(cluster):
     await _fill(cluster)
-    assert (await cluster.find_by_key("orders", "nobody", 0, FOR_EVER_MS, 5)) == await cluster.find_by_id(
+    assert (await cluster.search.by_key("orders", "nobody", 0, FOR_EVER_MS, 5)) == await cluster.search.by_id(
         "7F00000100002A9FFFFFFFFFFFFFFFF0"
     )
-    assert (await cluster.find_by_time("orders", 0, 1, 5)).messages == []
+    assert (await cluster.search.by_time("orders", 0, 1, 5)).messages == []
     for log_offset in (1, 1 << 50):
         with pytest.raises(NotFoundError):
-            await cluster.message(log_offset)
+            await cluster.search.message_at(log_offset)
     for ask in (
-        cluster.messages_at("nothing", 0, 0, 1),
-        cluster.messages_at("orders", 9, 0, 1),
-        cluster.find_by_time("nothing", 0, 1, 1),
+        cluster.search.in_queue("nothing", 0, 0, 1),
+        cluster.search.in_queue("orders", 9, 0, 1),
+        cluster.search.by_time("nothing", 0, 1, 1),
     ):
         with pytest.raises(NotFoundError):
             await ask
@@ -408,10 +414,10 @@ async def test_nothing_found_is_empty_and_complete(cluster):
 
 async def test_many_messages_are_read_across_files(cluster):
     for _ in range(6):
-        await cluster.send_batch("orders", [NewMessage(b"x" * 30_000, queue_id=0) for _ in range(20)])
-    found = await cluster.messages_at("orders", 0, 10, 100)
+        await cluster.sends.send_batch("orders", [NewMessage(b"x" * 30_000, queue_id=0) for _ in range(20)])
+    found = await cluster.search.in_queue("orders", 0, 10, 100)
     assert [message.queue_offset for message in found.messages] == list(range(10, 110))
-    assert cluster.store().commit_log_files > 2
+    assert cluster.store.snapshot().commit_log_files > 2
 
 
 async def test_a_client_that_is_alone_in_its_group_reads_all_of_its_queues(cluster, process):
@@ -420,12 +426,12 @@ async def test_a_client_that_is_alone_in_its_group_reads_all_of_its_queues(clust
     readers = []
     for channel, heartbeat in heartbeats:
         process.parts.clients.heartbeat(channel, heartbeat, "JAVA", 479, wall_clock_ms())
-        readers.append([queue.client_id for queue in cluster.group("billing").queues])
+        readers.append([queue.client_id for queue in cluster.groups.detail("billing").queues])
     assert readers == [["client-1", "client-1"], [None, None]]
 
 
 async def test_a_refused_message_is_a_problem_in_its_place(cluster):
-    answers = await cluster.send_batch(
+    answers = await cluster.sends.send_batch(
         "orders",
         [
             NewMessage(b"good"),
@@ -437,35 +443,35 @@ async def test_a_refused_message_is_a_problem_in_its_place(cluster):
     )
     assert ["problem" in answer for answer in answers] == [False, True, True, True, False]
     assert [answer["problem"]["code"] for answer in answers[1:4]] == ["invalid", "queue_not_found", "invalid"]
-    cluster.update_topic("orders", perm=4)
+    cluster.topics.update("orders", perm=4)
     with pytest.raises(Problem) as refused:
-        await cluster.send("orders", b"x")
+        await send_one(cluster, "orders", b"x")
     assert refused.value.code == "not_writable"
 
 
 async def test_a_delayed_message_waits_elsewhere(cluster):
-    receipt = await cluster.send("orders", b"later", properties={"DELAY": "3"})
+    receipt = await send_one(cluster, "orders", b"later", properties={"DELAY": "3"})
     assert receipt["topic"] == "SCHEDULE_TOPIC_XXXX"
-    assert cluster.topic("orders").messages == 0
+    assert cluster.topics.detail("orders").messages == 0
 
 
 async def test_a_pull_waits_for_the_first_message_and_no_longer(cluster):
     began = time.monotonic()
-    waiting = asyncio.create_task(cluster.pull("orders", 0, 0, 10, 5_000))
-    while not cluster._arrivals:
+    waiting = asyncio.create_task(cluster.pulls.pull("orders", 0, 0, 10, 5_000))
+    while not cluster.pulls._arrivals:
         await asyncio.sleep(0)
-    await cluster.send("orders", b"now", queue_id=0)
+    await send_one(cluster, "orders", b"now", queue_id=0)
     found = await waiting
     assert [message.body for message in found.messages] == [b"now"] and time.monotonic() - began < 3
-    assert not cluster._arrivals
-    nothing = await cluster.pull("orders", 1, None, 10, 30)
+    assert not cluster.pulls._arrivals
+    nothing = await cluster.pulls.pull("orders", 1, None, 10, 30)
     assert nothing.messages == [] and nothing.next_offset == 0
 
 
 async def test_topics_are_created_changed_and_deleted(cluster):
-    cluster.create_topic("payments", 4, 3, 6, True)
-    cluster.update_topic("payments", write_queues=5)
-    facts = cluster.topic("payments")
+    cluster.topics.create("payments", 4, 3, 6, True)
+    cluster.topics.update("payments", write_queues=5)
+    facts = cluster.topics.detail("payments")
     assert (
         facts.read_queues,
         facts.write_queues,
@@ -473,73 +479,73 @@ async def test_topics_are_created_changed_and_deleted(cluster):
         facts.messages,
         facts.last_store_ms,
     ) == (4, 5, True, 0, None)
-    await cluster.send("payments", b"x")
-    cluster.delete_topic("payments")
+    await send_one(cluster, "payments", b"x")
+    cluster.topics.delete("payments")
     with pytest.raises(NotFoundError):
-        cluster.topic("payments")
+        cluster.topics.detail("payments")
     with pytest.raises(Problem):
-        cluster.delete_topic("TBW102")
+        cluster.topics.delete("TBW102")
 
 
 async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere(cluster):
     await _fill(cluster)
-    parts = cluster._process.parts
-    cluster.create_group(
+    parts = cluster._host.process.parts
+    cluster.groups.create(
         "billing", consume_enable=True, broadcast=True, orderly=False, retry_queues=1, retry_max_times=16
     )
-    assert cluster.group("billing").lag is None and cluster.overview().worst_lag is None
+    assert cluster.groups.detail("billing").lag is None and cluster.overview().worst_lag is None
     parts.offsets.commit("billing", "orders", 0, 4)
-    group = cluster.group("billing")
+    group = cluster.groups.detail("billing")
     assert group.lag == 6 and group.topics == ["orders"]
     assert [queue.lag for queue in group.queues] == [6, None]
     assert group.queues[0].lag_ms >= 0 and group.queues[1].lag_ms is None
     assert cluster.overview().worst_lag == WorstLag(group="billing", lag=6)
-    cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 0, 0)
-    cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 1, 0)
+    cluster._host.parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 0, 0)
+    cluster._host.parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 1, 0)
     assert [cluster.overview().worst_lag.group for _ in range(2)] == ["billing"] * 2, (
         "the broker's own groups are not users'"
     )
     parts.offsets.commit("billing", "orders", 0, 10)
-    assert cluster.group("billing").lag_ms == 0
-    cluster.update_group("billing", consume_enable=False)
-    assert cluster.group("billing").consume_enable is False
-    cluster.delete_group("billing")
+    assert cluster.groups.detail("billing").lag_ms == 0
+    cluster.groups.update("billing", consume_enable=False)
+    assert cluster.groups.detail("billing").consume_enable is False
+    cluster.groups.delete("billing")
     with pytest.raises(NotFoundError):
-        cluster.group("billing")
+        cluster.groups.detail("billing")
 
 
 async def test_a_reset_is_previewed_and_then_made(cluster):
     await _fill(cluster)
-    parts = cluster._process.parts
+    parts = cluster._host.process.parts
     parts.offsets.commit("billing", "orders", 0, 4)
-    preview = cluster.reset_offset("billing", "orders", "latest")
+    preview = cluster.groups.reset_offsets("billing", "orders", "latest")
     assert preview == [
         OffsetMove(queue_id=0, before=4, after=10),
         OffsetMove(queue_id=1, before=None, after=10),
     ]
     assert parts.offsets.query("billing", "orders", 0) == 4
-    assert cluster.reset_offset("billing", "orders", "latest", dry_run=False) == preview
+    assert cluster.groups.reset_offsets("billing", "orders", "latest", dry_run=False) == preview
     assert parts.offsets.query("billing", "orders", 1) == 10
-    assert cluster.reset_offset("billing", "orders", "offset", 3, 0)[0].after == 3
-    assert cluster.reset_offset("billing", "orders", "time", 0, 0)[0].after == 0
+    assert cluster.groups.reset_offsets("billing", "orders", "offset", 3, 0)[0].after == 3
+    assert cluster.groups.reset_offsets("billing", "orders", "time", 0, 0)[0].after == 0
     with pytest.raises(Problem):
-        cluster.reset_offset("billing", "orders", "offset", 99, 0)
+        cluster.groups.reset_offsets("billing", "orders", "offset", 99, 0)
     with pytest.raises(NotFoundError):
-        cluster.reset_offset("billing", "orders", "latest", queue_id=7)
+        cluster.groups.reset_offsets("billing", "orders", "latest", queue_id=7)
 
 
 async def test_files_are_listed_by_kind_and_those_of_queues_in_parts(cluster):
     await _fill(cluster)
-    assert {file.kind for file in cluster.store_files("commitlog")} == {"commitlog"}
-    assert {file.kind for file in cluster.store_files()} == {"commitlog", "consumequeue", "index"}
-    files, queues = await cluster.queue_files("ord", 1, 1)
+    assert {file.kind for file in cluster.files.known("commitlog")} == {"commitlog"}
+    assert {file.kind for file in cluster.files.known()} == {"commitlog", "consumequeue", "index"}
+    files, queues = await cluster.files.of_queues("ord", 1, 1)
     assert queues == 2 and [(file.topic, file.queue_id) for file in files] == [("orders", 1)]
-    assert await cluster.queue_files("nothing", 0, 10) == ([], 0)
+    assert await cluster.files.of_queues("nothing", 0, 10) == ([], 0)
 
 
 async def test_a_lookup_is_explained_step_by_step(cluster):
     receipts = await _fill(cluster)
-    steps = await cluster.explain("orders", "key-3")
+    steps = await cluster.index.explain("orders", "key-3")
     assert steps[0].step == "hash"
     kept = [step for step in steps if step.step == "entry" and step.kept]
     assert [step.log_offset for step in kept] == [int(receipts[3]["log_offset"])]
@@ -549,8 +555,8 @@ async def test_a_lookup_is_explained_step_by_step(cluster):
 
 async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(cluster):
     await _fill(cluster)
-    (file,) = cluster.store_index()
-    picture, told = await cluster.index_slots(file.name), await cluster.index_chains(file.name)
+    (file,) = cluster.index.facts()
+    picture, told = await cluster.index.slots(file.name), await cluster.index.chains(file.name)
     assert (picture.counted, picture.entries, picture.findings) == (
         file.slots_used,
         file.entries,
@@ -561,14 +567,14 @@ async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(
         told.longest[0].keys[0]
     ).items()
     with pytest.raises(NotFoundError):
-        await cluster.index_slots("20010101000000000")
+        await cluster.index.slots("20010101000000000")
     # A watched page: what was added since its first reading comes as cells that changed.
-    before = await asyncio.to_thread(cluster.watched_slots, file.name)
+    before = await asyncio.to_thread(cluster.index.watched_slots, file.name)
     assert (before.changed, before.cells) == ([], None)
-    await cluster.send("orders", b"x", keys=("another",))
-    after = await asyncio.to_thread(cluster.watched_slots, file.name)
+    await send_one(cluster, "orders", b"x", keys=("another",))
+    after = await asyncio.to_thread(cluster.index.watched_slots, file.name)
     assert 0 < len(after.changed) <= 4 and after.since_ms <= before.at_ms
-    now = (await cluster.index_slots(file.name)).cells
+    now = (await cluster.index.slots(file.name)).cells
     for cell, used in zip(after.changed[::2], after.changed[1::2], strict=True):
         assert used == now[cell] > picture.cells[cell]
     assert len(after.changed) // 2 == sum(a != b for a, b in zip(now, picture.cells, strict=True))
@@ -582,14 +588,14 @@ async def test_another_thread_calls_on_the_loop(cluster):
     )
     assert threads == [threading.current_thread()]
     with pytest.raises(NotFoundError):
-        await asyncio.to_thread(cluster.call, cluster.topic, "nothing")
+        await asyncio.to_thread(cluster.call, cluster.topics.detail, "nothing")
 
 
 async def test_after_the_stop_everything_says_so(cluster, process):
     await asyncio.to_thread(process.store.close)
     assert cluster.state().state == "closed"
     with pytest.raises(StoreClosedError):
-        cluster.topic_counts()
+        cluster.topics.counts()
 
 
 async def test_a_send_by_rest_makes_no_topic(cluster, process):
@@ -602,7 +608,7 @@ async def test_a_send_by_rest_makes_no_topic(cluster, process):
         "topic new does not exist",
     )
     with pytest.raises(NotFoundError):
-        await cluster.send("new", b"x")
+        await send_one(cluster, "new", b"x")
     assert sorted(config.name for config in process.parts.topics.all()) == before
 
 
@@ -611,7 +617,7 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
 ):
     receipts = await _fill(cluster)
     places = [int(receipt["log_offset"]) for receipt in receipts]
-    stored = [(await cluster.message(place))[0].store_timestamp for place in places]
+    stored = [(await cluster.search.message_at(place))[0].store_timestamp for place in places]
     last_ms = stored[-1]
     # Ten seconds from record to record, set back by 60 seconds at the tenth, and right again at the last.
     times = [last_ms - 10_000 * (30 - number) - (60_000 if number >= 10 else 0) for number in range(19)] + [
@@ -624,14 +630,14 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
     process.store.times.steps = (StepBack(places[10], times[9], times[10]),)
     begin_ms, end_ms = times[11], times[13]
     wanted = sorted(store_ms for store_ms in times if begin_ms <= store_ms <= end_ms)
-    found = await cluster.find_by_time("orders", begin_ms, end_ms, 100)
+    found = await cluster.search.by_time("orders", begin_ms, end_ms, 100)
     assert [message.store_timestamp for message in found.messages] == wanted and len(wanted) > 3
     assert found.complete and found.reason.startswith(
         f"store times go back once, at {places[10]:,} of the log by 50,000 ms"
     )
-    assert "store times go back" in await cluster.time_doubt("orders", begin_ms)
-    assert await cluster.time_doubt("orders", times[0]) is None
-    by_key = await cluster.find_by_key("orders", "all", begin_ms, end_ms, 100)
+    assert "store times go back" in await cluster.search.time_doubt("orders", begin_ms)
+    assert await cluster.search.time_doubt("orders", times[0]) is None
+    by_key = await cluster.search.by_key("orders", "all", begin_ms, end_ms, 100)
     assert not by_key.complete and "ask without times" in by_key.reason
 
     class Door:
@@ -670,14 +676,14 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
 
 async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_limit(cluster):
     with pytest.raises(Problem) as refused:
-        await cluster.send("orders", bytes((4 << 20) + 1))
+        await send_one(cluster, "orders", bytes((4 << 20) + 1))
     assert (refused.value.code, refused.value.detail) == (
         "too_large",
         "the body has 4,194,305 bytes, a message has at most 4,194,304",
     )
     assert "maxMessageSize" in refused.value.hint
     with pytest.raises(Problem) as refused:
-        await cluster.send("orders", b"x", properties={"a": "x" * 32_767})
+        await send_one(cluster, "orders", b"x", properties={"a": "x" * 32_767})
     assert refused.value.code == "too_large" and refused.value.detail.endswith(
         " bytes, a message has at most 32,767"
     )
@@ -702,9 +708,9 @@ async def test_what_was_refused_is_told_in_words(cluster):
 
 async def test_what_belongs_to_the_broker_is_refused_with_that_reason(cluster):
     for change in (
-        lambda: cluster.delete_topic("SCHEDULE_TOPIC_XXXX"),
-        lambda: cluster.update_topic("TBW102", perm=4),
-        lambda: cluster.delete_group("CID_ONS-HTTP-PROXY"),
+        lambda: cluster.topics.delete("SCHEDULE_TOPIC_XXXX"),
+        lambda: cluster.topics.update("TBW102", perm=4),
+        lambda: cluster.groups.delete("CID_ONS-HTTP-PROXY"),
     ):
         with pytest.raises(Problem) as refused:
             change()
@@ -715,7 +721,7 @@ async def test_what_belongs_to_the_broker_is_refused_with_that_reason(cluster):
         assert hints.of("forbidden", refused.value.hint, "delete") == refused.value.hint
     for topic in ("TBW102", "SELF_TEST_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"):
         with pytest.raises(Problem) as refused:
-            await cluster.send(topic, b"x")
+            await send_one(cluster, topic, b"x")
         assert (refused.value.code, refused.value.hint) == ("not_writable", "send to a topic of your own")
         assert (
             refused.value.detail == f"topic {topic} belongs to the broker: REST and pages send nothing to it"
@@ -728,10 +734,10 @@ async def test_the_topics_and_groups_of_a_scrape_are_collected_in_turns(cluster,
         process.parts.topics.put(TopicConfig(f"t{number}", 1, 1))
         process.parts.offsets.commit(f"g{number}", "orders", 0, 0)
     pieces = []
-    for name in ("topics", "groups"):
-        whole = getattr(cluster, name)
+    for part in (cluster.topics, cluster.groups):
+        whole = part.rows
         monkeypatch.setattr(
-            cluster, name, lambda some, whole=whole: (pieces.append(len(some := list(some))), whole(some))[1]
+            part, "rows", lambda some, whole=whole: (pieces.append(len(some := list(some))), whole(some))[1]
         )
-    topics, groups = await cluster.busiest_topics(500), await cluster.most_behind(500)
+    topics, groups = await cluster.topics.busiest(500), await cluster.groups.most_behind(500)
     assert len(topics) > 40 and max(pieces) <= 16 and sum(pieces) == len(topics) + len(groups)

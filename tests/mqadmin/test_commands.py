@@ -88,9 +88,9 @@ async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
     """REST gives the count as text: "0" was shown as some."""
     queue = CutMessagesOfQueue(topic="orders", queue_id=2, first=5, last=4 + whole, messages=whole)
     cut = WholeMessagesCut(whole=whole, queues=[queue][:whole], queues_left_out=0, looked_to=looked_to)
-    report = cluster.recovery()
+    report = cluster.store.recovery()
     report = replace(report, cut=replace(report.cut, messages=cut))
-    monkeypatch.setattr(cluster, "recovery", lambda: report)
+    monkeypatch.setattr(cluster.store, "recovery", lambda: report)
     async with broker(tmp_path):
         shown = await run(tmp_path, "store", "recovery")
     lines = [

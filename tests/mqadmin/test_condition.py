@@ -19,13 +19,13 @@ from broker_store.errors import StoreError
 from broker_store.facts.marks import Mark
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
-from mqadmin import condition, signs
-from mqadmin.condition import Growth, Refusal, Signs, judge
+from mqadmin.cluster.embedded import condition, signs
+from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs, judge
+from mqadmin.cluster.embedded.write_routes import Withheld
 from mqadmin.jobs import queue
 from mqadmin.views.overview import page as overview
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
-from mqadmin.write_routes import Withheld
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster
 
@@ -90,9 +90,6 @@ def test_the_rule_gives_each_sign_its_notice_and_the_most_severe_the_sentence(
     found = judge(replace(QUIET, **changes))
     assert (found.severity, found.sentence) == (severity, sentence)
     assert [(notice.severity, notice.kind, notice.number, notice.page) for notice in found.notices] == notices
-    assert [notice["sentence"] for notice in found.document()["notices"]] == [
-        notice.sentence for notice in found.notices
-    ]
 
 
 @pytest.mark.parametrize("state", ["starting", "recovering", "closed", "failed"])
@@ -204,16 +201,16 @@ def test_a_lag_that_falls_or_stands_still_after_it_grew_grows_no_more(lags, has_
 
 
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
-    parts = cluster._process.parts
+    parts = cluster._host.process.parts
     monkeypatch.setattr(queue, "failed_since", lambda time_ms: 2)
     # That of the tests is made by those that ask it
     monkeypatch.setattr(failures, "database_failure", lambda: "")
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
     monkeypatch.setattr(
-        cluster,
+        cluster.store,
         "disk",
         lambda: replace(
-            FakeCluster().disk(),
+            FakeCluster().store.disk(),
             marks=[
                 Mark(
                     percent=90,
@@ -235,26 +232,26 @@ async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatc
         SampleFiles(parts.store.disk, tmp_path / "samples"),
         clock=lambda: now[0],
     )
-    parts = cluster._process.parts = replace(parts, history=history)
+    parts = cluster._host.process.parts = replace(parts, history=history)
     parts.offsets.commit("slow", "orders", 0, 0)
     for ago in (30_000, 20_000, 10_000, 0):
-        await cluster.send_batch("orders", [NewMessage(b"x", "", (), {}, 0)] * 60)
+        await cluster.sends.send_batch("orders", [NewMessage(b"x", "", (), {}, 0)] * 60)
         await asyncio.to_thread(parts.history.step, now[0] - ago)
     for _ in range(144):
         parts.statistics.refuse("WAITED_TOO_LONG", value=300, limit=200, who="10.0.0.7:1")
     cluster.children = lambda: {"redis": "own", "workers": {"default": True, "spark": False}}
     found = await asyncio.to_thread(cluster.condition)
-    assert found["severity"] == "bad" and found["sentence"].startswith(
+    assert found.severity == "bad" and found.sentence.startswith(
         "144 sends were refused in the last 5 minutes"
     )
-    assert [(notice["kind"], notice["number"]) for notice in found["notices"]] == [
+    assert [(notice.kind, notice.number) for notice in found.notices] == [
         ("refused", 144),
         ("lag", 240),
         ("children", 1),
         ("jobs", 2),
     ]
     assert "The lag of slow grows: 240 messages, 180 more than 30.0 s ago." in [
-        notice["sentence"] for notice in found["notices"]
+        notice.sentence for notice in found.notices
     ]
 
 
@@ -267,11 +264,11 @@ async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(clus
 
     monkeypatch.setattr(queue, "failed_since", fails)
     monkeypatch.setattr(checks, "last_findings", fails)
-    monkeypatch.setattr(cluster, "disk", unread)
-    cluster._process.parts.topics.put(TopicConfig("orders", 1, 1))
+    monkeypatch.setattr(cluster.store, "disk", unread)
+    cluster._host.process.parts.topics.put(TopicConfig("orders", 1, 1))
     found = await asyncio.to_thread(cluster.condition)
-    assert found["severity"] == "unknown"
-    assert {notice["kind"] for notice in found["notices"]} == {"disk", "lag", "jobs"}
+    assert found.severity == "unknown"
+    assert {notice.kind for notice in found.notices} == {"disk", "lag", "jobs"}
 
 
 async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # noqa: F811
@@ -282,7 +279,7 @@ async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # 
     cluster.children = lambda: {"redis": "stopped", "workers": {"default": True}}
     found = await asyncio.to_thread(cluster.condition)
     assert asked == []
-    sentences = [notice["sentence"] for notice in found["notices"] if notice["kind"] in ("children", "jobs")]
+    sentences = [notice.sentence for notice in found.notices if notice.kind in ("children", "jobs")]
     assert (
         sentences[0].startswith("Redis does not run, so jobs wait.")
         and "is not known: the queue of jobs does not answer" in sentences[1]

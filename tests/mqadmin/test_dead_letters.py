@@ -30,7 +30,7 @@ from tests.support import fake_runs
 
 
 def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
-    parts = cluster._process.parts
+    parts = cluster._host.process.parts
     parts.topics.put(TopicConfig(dead_letter_topic("billing"), 1, 1))
     parts.offsets.commit("billing", "orders", 0, 0)
     found = [
@@ -50,9 +50,9 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
         + _give_up(cluster, 2, RETRY_TOPIC="payments")
         + _give_up(cluster, 1)
     )
-    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
-    cluster._process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
+    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
+    cluster._host.process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert plan == ResendPlan(
         group="billing",
         to="group",
@@ -75,14 +75,14 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
         oldest_ms=times[2],
         newest_ms=times[5],
     )
-    few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {})
+    few = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 1, {})
     assert (few.messages, few.left, few.goes_to, few.topics) == (
         1,
         3,
         None,
         [TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True)],
     )
-    to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
+    to_topics = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 100, {})
     assert (to_topics.messages, to_topics.without_topic, to_topics.to_send) == (4, 2, 1)
     assert (few.oldest_ms, few.newest_ms) == (times[2], times[2])
 
@@ -90,7 +90,7 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
 async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch):  # noqa: F811
     _give_up(cluster, 5, RETRY_TOPIC="orders")
     monkeypatch.setattr(dead_letters, "MAX_READ", 3)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert (plan.messages, plan.topics, plan.complete) == (
         5,
         [TopicOfLetters(topic="orders", messages=3, exists=True, is_taken=True)],
@@ -99,8 +99,8 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
 
 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
-    cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
+    cluster._host.process.parts.offsets.commit("billing", "orders", 0, 0)
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert (plan.messages, plan.topics, plan.oldest_ms, plan.complete, plan.cannot) == (
         0,
         [],
@@ -109,7 +109,7 @@ async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_
         "",
     )
     with pytest.raises(NotFoundError):
-        await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100, {})
+        await asyncio.to_thread(cluster.dead_letters.plan, "nobody", "group", 100, {})
 
 
 class _Reader:
@@ -301,10 +301,10 @@ async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  #
         + _give_up(cluster, 2, RETRY_TOPIC="payments")
         + _give_up(cluster, 2, RETRY_TOPIC="orders")
     )
-    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 4)
+    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 4)
 
     async def planned(limit, left_out):
-        found = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", limit, left_out)
+        found = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", limit, left_out)
         return {
             name: getattr(found, name)
             for name in (
@@ -337,7 +337,7 @@ async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  #
         "without_topic": 2,
         "oldest_ms": times[2],
     }
-    cluster._process.parts.topics.put(TopicConfig("payments", 1, 1))
+    cluster._host.process.parts.topics.put(TopicConfig("payments", 1, 1))
     assert await planned(1, was) == {
         "messages": 1,
         "to_send": 1,
@@ -356,8 +356,8 @@ async def test_a_run_with_the_limit_of_its_plan_sends_what_the_plan_says(cluster
     was sent than was typed."""
     _give_up(cluster, 3, RETRY_TOPIC="payments")
     _give_up(cluster, 2, RETRY_TOPIC="orders")
-    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 3)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {0: [(0, 3)]})
+    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 3)
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 1, {0: [(0, 3)]})
     assert (plan.messages, plan.to_send, plan.of_limit, plan.left) == (4, 1, 1, 1)
     reader, producer, kept = (
         _Reader(["payments"] * 3 + ["orders"] * 2, {"orders", "%DLQ%billing"}),
@@ -374,9 +374,9 @@ async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_o
     monkeypatch,
 ):
     _give_up(cluster, 5, RETRY_TOPIC="payments")
-    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)
+    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)
     monkeypatch.setattr(dead_letters, "MAX_READ", 3)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 4, {0: [(0, 5)]})
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 4, {0: [(0, 5)]})
     assert (plan.messages, plan.of_limit, plan.complete) == (5, 4, False)
 
 
@@ -446,17 +446,17 @@ async def test_a_group_without_a_retry_topic_is_told_what_to_do(monkeypatch, the
 
 
 async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
-    cluster._process.parts.topics.put(TopicConfig("archive", 1, 1, 4))
+    cluster._host.process.parts.topics.put(TopicConfig("archive", 1, 1, 4))
     for origin in ("orders", "archive", "SCHEDULE_TOPIC_XXXX"):
         _give_up(cluster, 1, RETRY_TOPIC=origin)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 100, {})
     assert (plan.to_send, plan.without_topic, plan.cannot) == (1, 2, "")
     assert {topic.topic: topic.is_taken for topic in plan.topics} == {
         "orders": True,
         "archive": False,
         "SCHEDULE_TOPIC_XXXX": False,
     }
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert (plan.to_send, plan.cannot[:28]) == (0, "The group has no retry topic")
 
 

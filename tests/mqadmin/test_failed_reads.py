@@ -15,7 +15,7 @@ from django.test import AsyncClient
 from broker_store.errors import StoreError
 from broker_store.repeated_log import RepeatedLog
 from broker_store.rest.problems import CODES, problem_of
-from mqadmin.condition import judge
+from mqadmin.cluster.embedded.condition import judge
 from mqadmin.jobs.schedules import PipelineSchedule
 from mqadmin.web import failures, middleware
 from mqadmin.web.gateway import ClusterGateway
@@ -43,12 +43,17 @@ def refused(fake_cluster, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("topic", "/topics/Orders/"), ("store", "/store/"), ("disk", "/store/disk/")]
+    ("part", "method", "path"),
+    [
+        ("topics", "detail", "/topics/Orders/"),
+        ("store", "snapshot", "/store/"),
+        ("store", "disk", "/store/disk/"),
+    ],
 )
 def test_a_page_names_the_file_that_could_not_be_read(
-    fake_cluster, client_of_role, refused, monkeypatch, caplog, method, path
+    fake_cluster, client_of_role, refused, monkeypatch, caplog, part, method, path
 ):
-    monkeypatch.setattr(fake_cluster, method, fail)
+    monkeypatch.setattr(getattr(fake_cluster, part), method, fail)
     answer = client_of_role("viewer").get(path)
     assert answer.status_code == 500
     page = answer.content.decode()
@@ -62,7 +67,7 @@ def test_a_page_names_the_file_that_could_not_be_read(
 
 async def test_rest_says_that_a_file_failed_and_not_which(fake_cluster, refused, monkeypatch):
     """A failed read was answered "The store does not accept messages", which it did."""
-    monkeypatch.setattr(fake_cluster, "topic", fail)
+    monkeypatch.setattr(fake_cluster.topics, "detail", fail)
 
     class Local(AsyncClient):
         def _base_scope(self, **request):
@@ -79,8 +84,8 @@ async def test_rest_says_that_a_file_failed_and_not_which(fake_cluster, refused,
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_hot_route_says_it_too(fake_cluster, refused, monkeypatch, caplog, method):
     """They are answered before Django."""
-    monkeypatch.setattr(fake_cluster, "pull", fail)
-    monkeypatch.setattr(fake_cluster, "send_batch", fail)
+    monkeypatch.setattr(fake_cluster.pulls, "pull", fail)
+    monkeypatch.setattr(fake_cluster.sends, "send_batch", fail)
     world = World()
     world.gateway = ClusterGateway(fake_cluster)
     path = "/api/v1/topics/orders/" + ("queues/0/messages" if method == "GET" else "messages")

@@ -30,7 +30,7 @@ from mqadmin.views.store.disk.page import labels_of
 from mqadmin.web import live
 from tests.mqadmin.test_cluster import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support import plain_forecast as plain
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, FakeStore
 from tests.support.stores import SIZES, unpack
 
 
@@ -61,7 +61,7 @@ def crashed(tmp_path):
 
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path):  # noqa: F811
     await _fill(cluster, 40)
-    parts = cluster._process.parts
+    parts = cluster._host.process.parts
     history = History(
         parts.store,
         parts.offsets,
@@ -69,7 +69,7 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
         SampleFiles(Disk(), tmp_path / "samples"),
         clock=parts.clock,
     )
-    parts = cluster._process.parts = replace(parts, history=history)
+    parts = cluster._host.process.parts = replace(parts, history=history)
     parts.offsets.commit("billing", "orders", 0, 5)
     now_ms = parts.clock()
     for ago in (40_000, 20_000, 0):
@@ -80,18 +80,22 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
     disk, forecast, timeline = await asyncio.gather(
         *(
             asyncio.to_thread(look)
-            for look in (cluster.disk, cluster.disk_forecast, lambda: cluster.timeline("billing"))
+            for look in (
+                cluster.store.disk,
+                cluster.store.disk_forecast,
+                lambda: cluster.store.timeline("billing"),
+            )
         )
     )
     for mine, theirs in (
-        (disk, fake.disk()),
-        (forecast, fake.disk_forecast()),
-        (timeline, fake.timeline("billing")),
+        (disk, fake.store.disk()),
+        (forecast, fake.store.disk_forecast()),
+        (timeline, fake.store.timeline("billing")),
     ):
         _same_keys(mine, theirs)
     for mine, theirs in (
-        (disk.marks[0], fake.disk().marks[0]),
-        (timeline.queues[0], fake.timeline("billing").queues[0]),
+        (disk.marks[0], fake.store.disk().marks[0]),
+        (timeline.queues[0], fake.store.timeline("billing").queues[0]),
     ):
         _same_keys(mine, theirs)
     (queue, other) = timeline.queues
@@ -107,9 +111,9 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
         15,
         15,
     ] and timeline.queues_not_sampled == 0
-    assert await asyncio.to_thread(cluster.disk) is disk, "what was looked at just now serves everybody"
+    assert await asyncio.to_thread(cluster.store.disk) is disk, "what was looked at just now serves everybody"
     with pytest.raises(NotFoundError):
-        await asyncio.to_thread(cluster.timeline, "nobody")
+        await asyncio.to_thread(cluster.store.timeline, "nobody")
 
 
 async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_would_find_it(crashed):
@@ -130,7 +134,7 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
     Broker(parts).load()
     store.start()
     looked = EmbeddedCluster(type("Process", (), {"store": store, "parts": parts}))
-    forecast, timeline = looked.disk_forecast(1), looked.timeline("slow")
+    forecast, timeline = looked.store.disk_forecast(1), looked.store.timeline("slow")
     assert forecast.is_running is False and forecast.log.end == store.log.wrote
     lost = {
         file.name: sum(loss.messages for loss in file.losses if loss.group == "slow")
@@ -196,7 +200,7 @@ def test_who_would_lose_messages_is_unknown_without_the_positions_of_groups(cras
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_the_page_tells_unknown_readers_from_none(knows, fake_cluster, client_of_role, monkeypatch):
-    forecast = FakeCluster.disk_forecast
+    forecast = FakeStore.disk_forecast
 
     def of_no_group(self, *arguments) -> DiskForecast:
         facts = forecast(self, *arguments)
@@ -207,7 +211,7 @@ def test_the_page_tells_unknown_readers_from_none(knows, fake_cluster, client_of
             forced=replace(facts.forced, losses=[]),
         )
 
-    monkeypatch.setattr(FakeCluster, "disk_forecast", of_no_group)
+    monkeypatch.setattr(FakeStore, "disk_forecast", of_no_group)
     text = client_of_role("viewer").get("/store/disk/").content.decode()
     assert (
         "no group</span>" in text,
@@ -272,7 +276,7 @@ def test_a_groups_page_has_its_timeline_with_breaks_and_events(fake_cluster, cli
 
 
 def test_a_groups_page_says_how_many_of_its_queues_have_no_samples(fake_cluster, client_of_role, monkeypatch):
-    timeline = FakeCluster.timeline
+    timeline = FakeStore.timeline
     client = client_of_role("viewer")
     assert "not sampled" not in client.get("/groups/billing/").content.decode()
     for changes, said in (
@@ -290,7 +294,7 @@ def test_a_groups_page_says_how_many_of_its_queues_have_no_samples(fake_cluster,
         ({"queues_not_sampled": None, "is_running": False}, ["unknown</span>: no broker runs on this store"]),
     ):
         monkeypatch.setattr(
-            FakeCluster,
+            FakeStore,
             "timeline",
             lambda self, group, hours=6, changes=changes: replace(timeline(self, group, hours), **changes),
         )

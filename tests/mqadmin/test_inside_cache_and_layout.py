@@ -23,7 +23,7 @@ from broker_store.server.parts import build_parts
 from broker_store.units import document_of
 from mqadmin import cached_scans
 from mqadmin.cluster.current import current_cluster, install_cluster
-from mqadmin.cluster.embedded import cluster as embedded
+from mqadmin.cluster.embedded import index as embedded
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.templatetags.strips import strip
 from mqadmin.views.store.cache import facts as looks
@@ -84,10 +84,10 @@ def offline(*arguments) -> str:
 
 async def test_the_shapes_are_those_the_pages_are_tested_with(inspected):
     fake = FakeCluster()
-    mine, theirs = await asyncio.to_thread(inspected.cache), fake.cache()
+    mine, theirs = await asyncio.to_thread(inspected.store.cache), fake.store.cache()
     assert type(mine) is type(theirs) and mine.totals.keys() == theirs.totals.keys()
-    one, their_one = await inspected.layout(TOPIC, None), await fake.layout("orders", None)
-    each, their_each = await inspected.layout(None, None), await fake.layout(None, None)
+    one, their_one = await inspected.store.layout(TOPIC, None), await fake.store.layout("orders", None)
+    each, their_each = await inspected.store.layout(None, None), await fake.store.layout(None, None)
     assert (type(one), type(each)) == (type(their_one), type(their_each))
 
 
@@ -194,11 +194,11 @@ def test_the_commands_read_a_store_without_its_broker(root):
 
 
 async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
-    first = await asyncio.to_thread(inspected.cache)
-    assert await asyncio.to_thread(inspected.cache) is first
-    inspected._parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
-    inspected._cache_looks = looks.CacheLooks(inspected)
-    again = await asyncio.to_thread(inspected.cache)
+    first = await asyncio.to_thread(inspected.store.cache)
+    assert await asyncio.to_thread(inspected.store.cache) is first
+    inspected._host.parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
+    inspected.store._cache_looks = looks.CacheLooks(inspected.store)
+    again = await asyncio.to_thread(inspected.store.cache)
     assert again.groups[0].group == "cold ones" and again.groups[0].cold_messages == 3
     assert again.groups[0].behind_bytes is None, "it committed nothing, so nobody knows where it stands"
     frame = live.STREAMS["store.cache"].measure(inspected, "")
@@ -208,21 +208,25 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
 async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(inspected, monkeypatch):
     asked, plain = [], plain_layout.laid
     monkeypatch.setattr(
-        inspected, "reading_facts", lambda ask=inspected.reading_facts: asked.append(1) or ask()
+        inspected.store,
+        "reading_facts",
+        lambda ask=inspected.store.reading_facts: asked.append(1) or ask(),
     )
-    both = await asyncio.to_thread(inspected.watched_layout, TOPIC, None)
+    both = await asyncio.to_thread(inspected.store.watched_layout, TOPIC, None)
     assert (both.one.topics, len(asked)) == ([TOPIC], 1)
     stream = live.STREAMS["store.layout"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
     frame = await asyncio.to_thread(stream.measure, inspected, stream.check(f"topic/{TOPIC}"))
-    assert frame.one is both.one and await inspected.layout(None, None) is both.each and len(asked) == 1
+    assert frame.one is both.one and await inspected.store.layout(None, None) is both.each and len(asked) == 1
     assert (
         frame.one.cell_bytes
-        == plain(inspected.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)["cell_bytes"]
+        == plain(inspected.store.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)[
+            "cell_bytes"
+        ]
     )
     frame = await asyncio.to_thread(stream.measure, inspected, stream.check("group/readers"))
     assert frame.one.start.group == "readers" and frame.each.items == both.each.items and len(asked) == 2
-    from_there = await inspected.layout_of_both(TOPIC, None, None, both.one.log.end)
+    from_there = await inspected.store.layout_of_both(TOPIC, None, None, both.one.log.end)
     assert from_there.one.messages == 0 and len(asked) == 3, "a start of one's own is a look of one's own"
     for name in (TOPIC, "queue/x", "topic/a b", "group/"):
         with pytest.raises(NameError_):
@@ -236,7 +240,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
     monkeypatch.setattr(
         cached_scans, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__)
     )
-    name, stream = inspected.store_index()[0].name, live.STREAMS["store.chains"]
+    name, stream = inspected.index.facts()[0].name, live.STREAMS["store.chains"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
 
     async def counts(seconds: float, added: int) -> int:
@@ -245,7 +249,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
             embedded, "header_of", lambda *of: (header := header_of(*of))._replace(count=header.count + added)
         )
         watched, shown = await asyncio.gather(
-            asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index_chains(name)
+            asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index.chains(name)
         )
         assert watched == document_of(shown), "the same count"
         return len(counted)
@@ -259,7 +263,7 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
 
 
 def test_a_long_log_is_shown_by_its_newest_files_and_those_in_which_a_group_stands():
-    picture = FakeCluster().cache()
+    picture = FakeCluster().store.cache()
     log = [replace(picture.files[0], name=str(number), base=number * 100, size=100) for number in range(100)]
     groups = [replace(picture.groups[0], log_offset=place) for place in (1_250, None)]
     shown = looks.for_page(replace(picture, files=log, groups=groups))
@@ -279,6 +283,6 @@ def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():
         ("62.500", "37.500", 5),
     ]
     assert strip(None)["unknown"] and not strip([])["unknown"]
-    topic = replace(FakeCluster().watched_layout(None, None).each.items[0], cell_bytes=[0, 25, 100])
+    topic = replace(FakeCluster().store.watched_layout(None, None).each.items[0], cell_bytes=[0, 25, 100])
     drawn = _pictured(topic, LogSpan(begin=0, end=300, file_bytes=300, cut=False))
     assert (drawn["cell_bytes"], drawn["shades"], drawn["fullest"]) == ([0, 25, 100], [0.0, 0.5, 1.0], 1.0)

@@ -97,7 +97,7 @@ async def test_no_turn_of_the_loop_is_long_while_the_largest_answers_of_rest_are
     one = {"control characters": b"\x01", "no text": b"\xff", "two-byte characters": "ü".encode()}[kind]
     bodies = [one * (size // len(one)) for size in (1_000_000, 1_000_000, 1_000_000, LARGE_BODY_BYTES)]
     for body in bodies:
-        await served.cluster.send_batch("orders", [NewMessage(body, "", ("k",))])
+        await served.cluster.sends.send_batch("orders", [NewMessage(body, "", ("k",))])
     for address in (HOT, "/api/v1/messages?topic=orders&key=k", "/api/v1/topics/orders/messages?from_ms=0"):
         # The first request of all makes Django's tables
         await asyncio.to_thread(fetch, served.path, "/api/v1/topics")
@@ -121,7 +121,7 @@ async def test_no_turn_of_the_loop_is_long_while_pages_and_files_of_large_messag
 ):
     cookie = await sync_to_async(session_of)(user_of_role)
     nested, large = b"[" * 32_000 + b"]" * 32_000, b'{"a":"' + b"\x02" * LARGE_BODY_BYTES
-    receipts = await served.cluster.send_batch(
+    receipts = await served.cluster.sends.send_batch(
         "orders", [NewMessage(body, "", ("k",)) for body in (nested, large)]
     )
     places = [receipt["log_offset"] for receipt in receipts]

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
+from mqadmin.cluster.embedded.listings import Listings
 from mqadmin.facts.overview import WorstLag
-from mqadmin.listings import Listings
 from tests.support.broker_harness import Harness
 from tests.support.hand_store import message, opened
 from tests.support.loop_turns import Longest, in_short_turns
@@ -105,8 +105,8 @@ async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch
 
         async def list_all(_number: int) -> None:
             for name, wanted in {
-                "map": lambda: cluster.file_map("index", "consumequeue"), "of a topic": lambda: cluster.file_map(topic="t00007"),
-                "a page": lambda: cluster.queue_files("", 10, 4), "searched": lambda: cluster.queue_files("t0199", 2, 50),
+                "map": lambda: cluster.files.all("index", "consumequeue"), "of a topic": lambda: cluster.files.all(topic="t00007"),
+                "a page": lambda: cluster.files.of_queues("", 10, 4), "searched": lambda: cluster.files.of_queues("t0199", 2, 50),
             }.items():  # fmt: skip
                 found[name] = await asyncio.ensure_future(wanted())
 

@@ -21,25 +21,28 @@ from mqadmin.jobs import queue
 from mqadmin.web import live, parts, server
 from mqadmin.web.middleware import MUST_SET_PASSWORD
 from tests.support import fake_runs
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, FakeGroups
 from tests.support.websocket import WebsocketCommunicator
 
 NUMBERS = re.compile(r"[0-9][0-9.,:]*")  # times among them
 ORIGIN = (b"origin", b"http://localhost:8080")
 
 
+class CountingGroups(FakeGroups):
+    def detail(self, name):
+        self._cluster.measured.append(f"group {name}")
+        return super().detail(name)
+
+
 class CountingCluster(FakeCluster):
     def __init__(self, **more):
         super().__init__(**more)
+        self.groups = CountingGroups(self)
         self.measured: list[str] = []
 
     def overview(self):
         self.measured.append("overview")
         return super().overview()
-
-    def group(self, name):
-        self.measured.append(f"group {name}")
-        return super().group(name)
 
 
 @pytest.fixture
@@ -292,7 +295,7 @@ async def test_a_browser_that_floods_its_socket_is_closed_and_has_begun_few_meas
 ):
     monkeypatch.setattr(live, "FRAMES_PER_SECOND", 0.0)
     measured = []
-    monkeypatch.setattr(fake_cluster, "group", lambda name: measured.append(name) or {})
+    monkeypatch.setattr(fake_cluster.groups, "detail", lambda name: measured.append(name) or {})
     communicator = _communicator(viewer)
     await communicator.connect()
     for number in range(500):
@@ -426,7 +429,7 @@ def drawn(monkeypatch):
 async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(
     address, inspects, sampler, cluster, fake_cluster, drawn, client_of_role
 ):
-    cluster.inspects = fake_cluster.inspects = inspects
+    cluster.store.inspects = fake_cluster.store.inspects = inspects
     watchers = [live.Watcher() for _ in range(5)]
     for watcher in watchers:
         sampler._watchers.add(watcher)
@@ -465,7 +468,7 @@ async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(
     def broken(hours):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cluster, "disk_forecast", broken)
+    monkeypatch.setattr(cluster.store, "disk_forecast", broken)
     watcher = live.Watcher()
     sampler._watchers.add(watcher)
     for address in ("/store/disk/", "/store/index/?file=20010101000000000&part_of=chains", "/store/cache/"):

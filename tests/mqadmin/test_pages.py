@@ -19,7 +19,7 @@ from mqadmin.cluster.current import install_cluster
 from mqadmin.facts.messages import Found
 from mqadmin.facts.overview import State
 from tests.support import fake_runs
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, FakeFiles
 
 PAGES = (
     "/",
@@ -79,7 +79,7 @@ def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(
 
 def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_of_role):
     text = client_of_role("viewer").get("/").content.decode()
-    wrote = fake_cluster.store().positions.wrote
+    wrote = fake_cluster.store.snapshot().positions.wrote
     assert f'data-path="positions.wrote" data-format="count">{wrote:,}<' in text
     assert "171.0 GiB" in text and "48,210" in text and "search-index" in text
 
@@ -117,7 +117,7 @@ def test_a_dashboard_without_a_broker_says_how_to_get_one(fake_cluster, client_o
         fake_cluster, "state", lambda: State(state="closed", sentence="No broker runs in this process.")
     )
     monkeypatch.setattr(fake_cluster, "overview", closed)
-    monkeypatch.setattr(fake_cluster, "recovery", dict)
+    monkeypatch.setattr(fake_cluster.store, "recovery", dict)
     client = client_of_role("viewer")
     assert "manage.py runbroker" in client.get("/").content.decode()
     text = client.get("/store/recovery/").content.decode()
@@ -140,25 +140,28 @@ def test_until_the_broker_is_up_every_page_says_so(client_of_role, page, state):
     install_cluster(None)
 
 
+class FilesOfQueues(FakeFiles):
+    async def all(self, *kinds, topic=None) -> list:
+        queues = [
+            self._cluster.file("consumequeue", 0, 6_000_000, 20, 20, "writing", f"many-{number:03d}", 0)
+            for number in range(121)
+        ]
+        return [
+            file
+            for file in [*self.listed(), *queues]
+            if (not kinds or file.kind in kinds) and topic in (None, file.topic)
+        ]
+
+
 class LookedAt(FakeCluster):
     """A store that a start refused, with the files of 121 queues."""
 
     def __init__(self):
         super().__init__(state_name="failed")
+        self.files = FilesOfQueues(self)
 
-    def _running(self) -> None:
+    def check_running(self) -> None:
         """The files can be read."""
-
-    async def file_map(self, *kinds, topic=None) -> list:
-        queues = [
-            self._file("consumequeue", 0, 6_000_000, 20, 20, "writing", f"many-{number:03d}", 0)
-            for number in range(121)
-        ]
-        return [
-            file
-            for file in [*self._files(), *queues]
-            if (not kinds or file.kind in kinds) and topic in (None, file.topic)
-        ]
 
 
 @pytest.fixture
@@ -293,13 +296,13 @@ def test_a_message_shows_what_its_clients_wrote_of_its_way(fake_cluster, client_
     client = client_of_role("viewer")
     text = client.get("/messages/40000/").content.decode()
     assert "Its journey" in text and text.index("shop sent it to orders") < text.index("billing was given it")
-    fake_cluster._events = lambda message_id: []
+    fake_cluster.events = lambda message_id: []
     assert "Its client says" not in client.get("/messages/40000/").content.decode()
 
 
 def test_a_message_shows_its_fields_and_every_byte_belongs_to_one(fake_cluster, client_of_role):
     text = client_of_role("viewer").get("/messages/40000/").content.decode()
-    stored, raw = fake_cluster._message("orders", 0, 40), fake_cluster._raw("orders", 0, 40, 40_000)
+    stored, raw = fake_cluster.stored("orders", 0, 40), fake_cluster.raw("orders", 0, 40, 40_000)
     assert stored.unique_key in text and "order-41040" in text
     shown = re.findall(r'class="run c\d" data-field="([a-z_]+)"[^>]*>([0-9a-f ]+)<', text)
     assert bytes.fromhex("".join(run for _, run in shown)) == raw
@@ -315,13 +318,13 @@ def test_a_message_shows_its_fields_and_every_byte_belongs_to_one(fake_cluster, 
 
 
 def test_a_body_with_another_checksum_is_shown_as_wrong(fake_cluster, client_of_role, monkeypatch):
-    raw = bytearray(fake_cluster._raw("orders", 0, 40, 40_000))
+    raw = bytearray(fake_cluster.raw("orders", 0, 40, 40_000))
     raw[90] ^= 1
 
     async def message(log_offset):
         return record.decode(raw, check_crc=False), bytes(raw)
 
-    monkeypatch.setattr(fake_cluster, "message", message)
+    monkeypatch.setattr(fake_cluster.search, "message_at", message)
     assert "(WRONG: the body has 0x" in client_of_role("viewer").get("/messages/40000/").content.decode()
 
 
@@ -364,8 +367,8 @@ def test_a_record_is_downloaded_and_never_opened(fake_cluster, client_of_role):
     assert answer["Content-Type"] == "application/octet-stream"
     assert answer["Content-Disposition"].startswith("attachment")
     assert answer["X-Content-Type-Options"] == "nosniff"
-    assert answer.content == fake_cluster._raw("orders", 0, 40, 40_000)
-    assert client.get("/messages/40000/body").content == fake_cluster._message("orders", 0, 40).body
+    assert answer.content == fake_cluster.raw("orders", 0, 40, 40_000)
+    assert client.get("/messages/40000/body").content == fake_cluster.stored("orders", 0, 40).body
     assert client.get("/messages/40000/else").status_code == 404
 
 
@@ -463,7 +466,7 @@ def test_the_page_of_a_damaged_message_says_how_it_is_damaged(fake_cluster, clie
     async def damage_at(log_offset):
         return f"the CRC at {log_offset} is wrong"
 
-    monkeypatch.setattr(fake_cluster, "damage_at", damage_at)
+    monkeypatch.setattr(fake_cluster.search, "damage_at", damage_at)
     text = client.get("/messages/40000/").content.decode()
     assert "<strong>This message is damaged:</strong> the CRC at 40000 is wrong. No consumer gets it" in text
 
@@ -487,7 +490,7 @@ def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, 
     async def find_by_time(*_):
         return Found([], True, "store times go back once, at 12 of the log")
 
-    monkeypatch.setattr(fake_cluster, "find_by_time", find_by_time)
+    monkeypatch.setattr(fake_cluster.search, "by_time", find_by_time)
     text = client_of_role("viewer").get("/messages/?by=time&topic=orders").content.decode()
     assert "Complete, but store times go back once, at 12 of the log." in text
 

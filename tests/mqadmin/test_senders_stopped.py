@@ -17,6 +17,7 @@ from broker_store.broker.topics import PERM_READ, TopicConfig
 from broker_store.config.name_server import NameServerSettings
 from broker_store.nameserver.routes import finish
 from broker_store.server.registration import Registration
+from mqadmin.facts.condition import Condition
 from mqadmin.jobs import queue
 from mqadmin.views.store.doctor import facts as checks
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -27,9 +28,9 @@ async def quiet(cluster, tmp_path, monkeypatch):  # noqa: F811
     """The cluster, with a name server in its process that gives its topics out."""
     monkeypatch.setattr(queue, "failed_since", lambda time_ms: 0)
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
-    monkeypatch.setattr(cluster, "_condition_looks", LooksEachTime())
+    monkeypatch.setattr(cluster, "_conditions", LooksEachTime())
     nameserver = build_name_server(NameServerSettings(), tmp_path / "namesrv")
-    parts = cluster._process.parts = replace(cluster._process.parts, nameserver=nameserver)
+    parts = cluster._host.process.parts = replace(cluster._host.process.parts, nameserver=nameserver)
     await Registration(parts)._register_all_embedded()
     return cluster
 
@@ -37,31 +38,37 @@ async def quiet(cluster, tmp_path, monkeypatch):  # noqa: F811
 class LooksEachTime:
     """In place of the condition's CachedScans: nothing is kept."""
 
-    def of(self, key: str, make: Callable[[], dict]) -> dict:
+    def of(self, key: str, make: Callable[[], Condition]) -> Condition:
         return make()
 
 
-def of_routes(found: dict) -> list[str]:
-    return [notice["sentence"] for notice in found["notices"] if notice["kind"] == "routes"]
+def of_routes(found: Condition) -> list[str]:
+    return [notice.sentence for notice in found.notices if notice.kind == "routes"]
 
 
 async def test_the_condition_and_the_topic_say_that_the_name_server_withholds_write_permission(quiet):
-    parts = quiet._process.parts
-    assert not of_routes(await asyncio.to_thread(quiet.condition)) and quiet.topic("orders").withheld is None
+    parts = quiet._host.process.parts
+    assert (
+        not of_routes(await asyncio.to_thread(quiet.condition))
+        and quiet.topics.detail("orders").withheld is None
+    )
     finish(parts.nameserver.routes.wipe_write_perm(parts.broker_name))
     (said,) = of_routes(await asyncio.to_thread(quiet.condition))
     assert said.startswith(
         f"The name server gives out {parts.broker_name} without write permission: clients cannot "
         f"send; add it again by"
     )
-    assert f"mqadmin addWritePerm -b {parts.broker_name}" in quiet.topic("orders").withheld
+    assert f"mqadmin addWritePerm -b {parts.broker_name}" in quiet.topics.detail("orders").withheld
     finish(parts.nameserver.routes.add_write_perm(parts.broker_name))
-    assert not of_routes(await asyncio.to_thread(quiet.condition)) and quiet.topic("orders").withheld is None
+    assert (
+        not of_routes(await asyncio.to_thread(quiet.condition))
+        and quiet.topics.detail("orders").withheld is None
+    )
 
 
 async def test_a_topic_without_write_permission_of_its_own_is_no_fault_of_the_name_server(quiet):
-    quiet._process.parts.topics.put(TopicConfig("orders", 1, 1, PERM_READ))
-    facts = quiet.topic("orders")
+    quiet._host.process.parts.topics.put(TopicConfig("orders", 1, 1, PERM_READ))
+    facts = quiet.topics.detail("orders")
     assert (facts.is_writable, facts.withheld) == (False, None)
     assert not of_routes(await asyncio.to_thread(quiet.condition))
     page = await asyncio.to_thread(render_to_string, "topics/topic.html", {"topic": facts})
@@ -72,18 +79,16 @@ async def test_a_topic_without_write_permission_of_its_own_is_no_fault_of_the_na
 
 async def test_a_loop_that_stood_still_is_said_by_the_condition_the_write_path_and_the_metrics(quiet):
     """The timer that measures it is due while the loop is held up."""
-    parts = quiet._process.parts
+    parts = quiet._host.process.parts
     until = time.monotonic() + 1.6
     while time.monotonic() < until:
         pass
     while (parts.pauses.longest() or Pause(0.0, 0)).seconds < 1.0:
         await asyncio.sleep(0)
     (said,) = [
-        notice
-        for notice in (await asyncio.to_thread(quiet.condition))["notices"]
-        if notice["kind"] == "pause"
+        notice for notice in (await asyncio.to_thread(quiet.condition)).notices if notice.kind == "pause"
     ]
-    assert said["sentence"].startswith("The broker's loop did not turn for ") and said["number"] > 1_000
-    facts = await asyncio.to_thread(quiet.write_path)
+    assert said.sentence.startswith("The broker's loop did not turn for ") and said.number > 1_000
+    facts = await asyncio.to_thread(quiet.store.write_path)
     assert facts.loop["longest_us"] > 1_000_000 and abs(facts.loop["at_ms"] - parts.clock()) < 60_000
     assert quiet.longest_pause_s() > 1.0

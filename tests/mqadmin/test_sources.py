@@ -46,7 +46,7 @@ def test_no_view_is_left_out():
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_says_when_and_from_where_by_rest_and_on_its_page(view, fake_cluster, client_of_role):
     path, page = VIEWS[view]
-    path = "/api/v1" + path.replace("INDEX", FakeCluster().store_index()[-1].name)
+    path = "/api/v1" + path.replace("INDEX", FakeCluster().index.facts()[-1].name)
     client = client_of_role("viewer")
     answer = (
         client.post(path, json.dumps({"topic": "orders", "key": "order-1"}), content_type="application/json")

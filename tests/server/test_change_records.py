@@ -14,8 +14,9 @@ from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.protocol import registration_body, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
+from broker_store.rest.change_record import ChangeRecord
 from broker_store.server import audited_requests, audited_state, audited_subject, change_records
-from broker_store.server.change_records import MAX_NAMES, MAX_TOKENS, TOKEN_MS, ChangeRecord, ChangeRecords
+from broker_store.server.change_records import MAX_NAMES, MAX_TOKENS, TOKEN_MS, ChangeRecords
 from tests.server.test_bad_input import CHANGING, GOOD
 from tests.support.broker_harness import FakeChannel, Harness
 

@@ -1,4 +1,4 @@
-"""A cluster without a broker: the shapes of mqadmin/cluster/ with facts of its own.
+"""A cluster without a broker: a `Cluster` of mqadmin/cluster/protocol.py with facts of its own.
 
 The numbers follow from `clock` alone (seconds since 1970), so a test that holds the clock gets the same page
 twice, and `run_fake_dashboard` gets a store in which something moves. Messages are real records, encoded by
@@ -19,7 +19,6 @@ from pathlib import Path
 
 from asgiref.sync import async_to_sync
 
-from broker_store.broker.flow import Refused
 from broker_store.broker.names import by_letters
 from broker_store.engine.log.write_path import LOG_ROLL, MeasuredGroup, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
@@ -93,8 +92,9 @@ from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord, Message, damage_doubt
 from broker_store.units import fields_of
-from mqadmin.cluster.embedded.cluster import STARTING
-from mqadmin.condition import Refusal, Signs, judge, judge_state
+from mqadmin.cluster.embedded.condition import Refusal, Signs, judge, judge_state
+from mqadmin.cluster.embedded.host import STARTING
+from mqadmin.facts.condition import Condition
 from mqadmin.facts.groups import (
     Dead,
     Group,
@@ -107,14 +107,27 @@ from mqadmin.facts.groups import (
 )
 from mqadmin.facts.messages import Found, Traces
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
-from mqadmin.facts.sends import PathOfSends
+from mqadmin.facts.sends import PathOfSends, Refused
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
+from mqadmin.facts.waiting import (
+    Delayed,
+    DelayLevel,
+    DueHour,
+    DueTopic,
+    Half,
+    Halves,
+    MessageFate,
+    Prepared,
+    Retries,
+    RetryLevel,
+    Timed,
+    Waiting,
+)
 from mqadmin.jobs.facts import ResendPlan, TopicOfLetters
 from mqadmin.views.store.cache.facts import CachePicture, ReadingGroup, ReadTotals
 from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.store.layout.facts import Both
-from mqadmin.waiting import MessageFate
 from tests.support import left_behind, stores
 
 MIB = 1 << 20
@@ -148,46 +161,475 @@ def golden_directory() -> StoreDirectory:
     return StoreDirectory(stores.unpack("golden-clean", Path(directory)))
 
 
-class FakeCluster:
-    """See the module. `state_name` may be set to starting, recovering, running, read_only or failed."""
+class _Part:
+    def __init__(self, cluster: FakeCluster):
+        self._cluster = cluster
 
-    def __init__(self, clock: Callable[[], float] = lambda: 1_764_000_000.0, state_name: str = "running"):
-        self.clock = clock
-        self.state_name = state_name
-        self.started = clock()
-        self.asked: list[tuple] = []  # every call that would change something
-        self.flags: list[Flag] = []
-        self.signs: dict = {}  # of mqadmin/condition.py, where they are not quiet
-        self.extra_messages: list[bytes] = []
-        self.refused: list[tuple[str, dict]] = []
 
-    # -- what is known in every state
-
-    def run(self, coroutine):
-        return asyncio.run(coroutine)
-
-    def call(self, function, *arguments):
-        return function(*arguments)
-
-    def refuse(self, cause, **case) -> None:
-        self.refused.append((cause, case))
-
-    def state(self) -> State:
-        sentences = {
-            "starting": STARTING,
-            "recovering": "The store is being recovered after an unclean stop.",
-            "running": "Messages are taken and given.",
-            "read_only": "The store takes no messages: a sync failed.",
-            "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states "
-            "another place in the log.",
+class FakeTopics(_Part):
+    def counts(self) -> dict[str, int]:
+        self._cluster.check_running()
+        return {
+            kind: sum(value[0] == kind for value in TOPICS.values())
+            for kind in ("normal", "retry", "dlq", "system")
         }
-        return State(state=self.state_name, sentence=sentences[self.state_name])
 
-    def store(self) -> Snapshot:
-        now_ms, wrote = self._now_ms(), self._wrote()
-        known = self.state_name != "starting"
+    def names(self) -> list[str]:
+        self._cluster.check_running()
+        return sorted(TOPICS, key=by_letters)
+
+    def offered(self) -> list[str]:
+        return [name for name in self.names() if TOPICS[name][0] != "system"]
+
+    def rows(self, wanted) -> list[Topic]:
+        self._cluster.check_running()
+        return [self._topic(name) for name in wanted if name in TOPICS]
+
+    async def page(self, kind="all", search="", sort="name", begin=0, count=100):
+        found = [
+            row for row in self.rows(self.names()) if kind in ("all", row.kind) and search in row.name.lower()
+        ]
+        if sort != "name":
+            number = {"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]
+            found.sort(key=lambda row: -getattr(row, number))
+        return found[begin : begin + count], len(found)
+
+    def after(self, name, count, kind=None):
+        found = [
+            one
+            for one in self.names()
+            if (name is None or by_letters(one) > by_letters(name)) and kind in (None, TOPICS[one][0])
+        ]
+        return self.rows(found[:count])
+
+    async def every(self):
+        return self.rows(self.names())
+
+    async def busiest(self, limit):
+        return sorted(self.rows(TOPICS), key=lambda row: -row.in_per_s)[:limit]
+
+    def detail(self, name: str) -> TopicDetail:
+        self._cluster.check_running()
+        if name not in TOPICS:
+            raise NotFoundError(f"topic {name} does not exist")
+        topic, now_ms = self._topic(name), self._cluster.now_ms()
+        each = topic.messages // topic.write_queues
+        return TopicDetail(
+            **fields_of(topic),
+            attributes={},
+            is_writable=True,
+            withheld=None,
+            last_store_ms=now_ms - 90 if each else None,
+            queues=[
+                Queue(
+                    queue_id=queue_id,
+                    min_offset=0,
+                    max_offset=each,
+                    messages=each,
+                    earliest_store_ms=now_ms - 50 * 3_600_000 if each else None,
+                    last_store_ms=now_ms - 90 * (queue_id + 1) if each else None,
+                )
+                for queue_id in range(topic.write_queues)
+            ],
+            readers=[
+                Reader(group=group, lag=value[3], clients=value[2])
+                for group, value in GROUPS.items()
+                if name in value[1]
+            ],
+        )
+
+    def create(self, name, read_queues, write_queues, perm, order):
+        self._cluster.asked.append(("create_topic", name, read_queues, write_queues, perm, order))
+
+    def update(self, name, **changes):
+        self._cluster.asked.append(("update_topic", name, changes))
+
+    def delete(self, name):
+        self._cluster.asked.append(("delete_topic", name))
+
+    def _topic(self, name) -> Topic:
+        kind, queues, into, out, messages = TOPICS[name]
+        return Topic(
+            name=name,
+            kind=kind,
+            read_queues=queues,
+            write_queues=queues,
+            perm=6,
+            order=False,
+            messages=messages,
+            in_per_s=into,
+            out_per_s=out,
+            groups=sum(name in value[1] for value in GROUPS.values()),
+        )
+
+    def queue(self, topic, queue_id) -> Queue:
+        for queue in self.detail(topic).queues:
+            if queue.queue_id == queue_id:
+                return queue
+        raise NotFoundError(f"topic {topic} has no queue {queue_id}")
+
+
+class FakeGroups(_Part):
+    def counts(self) -> dict[str, int]:
+        self._cluster.check_running()
+        return {kind: sum(value[0] == kind for value in GROUPS.values()) for kind in ("normal", "system")}
+
+    def names(self) -> list[str]:
+        self._cluster.check_running()
+        return sorted(GROUPS, key=by_letters)
+
+    def rows(self, wanted) -> list[Group]:
+        self._cluster.check_running()
+        return [self._group(name) for name in wanted if name in GROUPS]
+
+    async def page(self, kind="all", search="", sort="name", begin=0, count=100):
+        found = [
+            row for row in self.rows(self.names()) if kind in ("all", row.kind) and search in row.name.lower()
+        ]
+        if sort != "name":
+            found.sort(key=lambda row: -(-1 if getattr(row, sort) is None else getattr(row, sort)))
+        return found[begin : begin + count], len(found)
+
+    def after(self, name, count):
+        return self.rows(
+            [one for one in self.names() if name is None or by_letters(one) > by_letters(name)][:count]
+        )
+
+    async def every(self):
+        return self.rows(self.names())
+
+    async def most_behind(self, limit):
+        return sorted(self.rows(GROUPS), key=lambda row: -(row.lag or 0))[:limit]
+
+    def detail(self, name: str) -> GroupDetail:
+        self._cluster.check_running()
+        if name not in GROUPS:
+            raise NotFoundError(f"group {name} does not exist")
+        group, now_ms = self._group(name), self._cluster.now_ms()
+        clients = [f"10.0.3.{14 + n}@{7100 + n}#{name}" for n in range(group.clients)]
+        queues = []
+        for topic in group.topics:
+            _, count, _, _, messages = TOPICS[topic]
+            for q in range(count):
+                end = messages // count
+                lag = None if group.lag is None else group.lag // (count * len(group.topics)) + (q == 2) * 5
+                queues.append(
+                    GroupQueue(
+                        topic=topic,
+                        queue_id=q,
+                        min_offset=0,
+                        max_offset=end,
+                        consumer_offset=None if lag is None else end - lag,
+                        lag=lag,
+                        lag_ms=None if lag is None else lag * 13,
+                        last_consumed_ms=None if lag is None else now_ms - lag * 13 - 80,
+                        client_id=clients[q * len(clients) // count] if clients else None,
+                    )
+                )
+        is_known = group.lag is not None
+        retries, letters = f"%RETRY%{name}", f"%DLQ%{name}"
+        return GroupDetail(
+            **fields_of(group),
+            lag_ms=max((queue.lag_ms for queue in queues), default=None) if is_known else None,
+            largest_lag=max((queue.lag for queue in queues), default=None) if is_known else None,
+            queues=queues,
+            retrying=Retrying(
+                topic=retries,
+                messages=TOPICS.get(retries, (0,) * 5)[4],
+                lag={"billing": 3, "search-index": 0}.get(name),
+            ),
+            dead=Dead(
+                topic=letters,
+                messages=TOPICS.get(letters, (0,) * 5)[4],
+                last_store_ms=now_ms - 5_400_000 if name == "billing" else None,
+            ),
+            members=[
+                Member(
+                    client_id=client,
+                    address=f"10.0.3.{14 + n}:51{n}22",
+                    language="JAVA",
+                    version="V5_3_3",
+                    heartbeat_ms=now_ms - 4_000 - n * 900,
+                )
+                for n, client in enumerate(clients)
+            ],
+            subscriptions=[
+                Subscription(topic=topic, expression="*", clients=group.clients) for topic in group.topics
+            ],
+        )
+
+    def create(self, name, **settings):
+        self._cluster.asked.append(("create_group", name, settings))
+
+    def update(self, name, **changes):
+        self._cluster.asked.append(("update_group", name, changes))
+
+    def delete(self, name):
+        self._cluster.asked.append(("delete_group", name))
+
+    def reset_offsets(self, group, topic, to, value=None, queue_id=None, dry_run=True) -> list[OffsetMove]:
+        if not dry_run:
+            self._cluster.asked.append(("reset_offset", group, topic, to, value, queue_id))
+        rows = [
+            queue
+            for queue in self.detail(group).queues
+            if queue.topic == topic and queue_id in (None, queue.queue_id)
+        ]
+        target = {"earliest": "min_offset", "latest": "max_offset"}.get(to)
+        return [
+            OffsetMove(
+                queue_id=row.queue_id,
+                before=row.consumer_offset,
+                after=getattr(row, target) if target else value,
+            )
+            for row in rows
+        ]
+
+    def _group(self, name) -> Group:
+        kind, topics, clients, lag, out = GROUPS[name]
+        return Group(
+            name=name,
+            kind=kind,
+            consume_enable=True,
+            broadcast=True,
+            orderly=False,
+            retry_queues=1,
+            retry_max_times=16,
+            clients=clients,
+            model="clustering" if clients else None,
+            topics=topics,
+            lag=lag,
+            out_per_s=out,
+        )
+
+
+class FakeDeadLetters(_Part):
+    def plan(self, group, to, limit, left_out) -> ResendPlan:
+        dead, now_ms = self._cluster.groups.detail(group).dead, self._cluster.now_ms()
+        count = min(limit, max(0, dead.messages - 4))
+        return ResendPlan(
+            group=group,
+            to=to,
+            limit=limit,
+            goes_to=f"%RETRY%{group}" if to == "group" else None,
+            messages=count,
+            left=max(0, dead.messages - 4) - count,
+            sent_before=min(4, dead.messages),
+            left_out_before=0,
+            topics=[TopicOfLetters(topic="orders", messages=count, exists=True, is_taken=True)]
+            if count
+            else [],
+            skipped=0,
+            without_topic=0,
+            to_send=count,
+            cannot="",
+            complete=True,
+            of_limit=count,
+            oldest_ms=now_ms - 7_200_000 if count else None,
+            newest_ms=now_ms - 5_400_000 if count else None,
+        )
+
+
+class FakeSearch(_Part):
+    async def in_queue(self, topic, queue_id, offset, limit) -> Found:
+        queue = self._cluster.topics.queue(topic, queue_id)
+        messages = [
+            self._cluster.stored(topic, queue_id, at)
+            for at in range(max(offset, 0), min(offset + limit, queue.max_offset))
+        ]
+        return Found(messages, True, "", offset + len(messages), queue.min_offset, queue.max_offset)
+
+    async def by_key(self, topic, key, begin_ms, end_ms, limit) -> Found:
+        self._cluster.topics.detail(topic)
+        if key == "nobody":
+            return Found()
+        if key == "damaged":
+            damaged = (DamagedRecord(40_000, "the body of a record has another CRC"),)
+            return Found([], False, damage_doubt(damaged), damaged=damaged)
+        return Found([self._cluster.stored(topic, 0, at) for at in (40, 41)][:limit])
+
+    async def traces_of(self, message_id) -> Traces:
+        self._cluster.check_running()
+        return Traces(
+            "RMQ_SYS_TRACE_TOPIC", self._cluster.events(message_id) if len(message_id) == 32 else []
+        )
+
+    async def by_id(self, id, topic=None) -> Found:
+        self._cluster.check_running()
+        if len(id) != 32:
+            return Found()
+        return Found([self._cluster.stored(topic or "orders", 0, 40)])
+
+    async def by_time(self, topic, begin_ms, end_ms, limit, budget=None) -> Found:
+        self._cluster.topics.detail(topic)
+        return Found(
+            [self._cluster.stored(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))],
+            False,
+            "limit of messages reached",
+        )
+
+    async def damage_at(self, log_offset) -> str | None:
+        return None
+
+    async def message_at(self, log_offset) -> tuple:
+        """(StoredMessage, raw bytes)"""
+        self._cluster.check_running()
+        if log_offset < len(self._cluster.extra_messages):
+            raw = self._cluster.extra_messages[log_offset]
+        elif log_offset % 1_000 or log_offset > self._cluster.wrote():
+            raise NotFoundError(f"no message begins at position {log_offset} of the log")
+        else:
+            raw = self._cluster.raw("orders", 0, log_offset // 1_000, log_offset)
+        return record.decode(raw), raw
+
+    async def offset_by_time(self, topic, queue_id, time_ms) -> int:
+        return self._cluster.topics.queue(topic, queue_id).max_offset // 2
+
+    async def time_doubt(self, topic, time_ms, queue_id=None) -> str | None:
+        return None
+
+
+class FakeSends(_Part):
+    async def send_batch(self, topic, messages) -> list[dict]:
+        self._cluster.asked.append(("send_batch", topic, messages))
+        self._cluster.topics.detail(topic)
+        return [self._receipt(topic, message.queue_id or 0) for message in messages]
+
+    def _receipt(self, topic, queue_id) -> dict:
+        log_offset = self._cluster.wrote()
+        return {
+            "status": "PUT_OK",
+            "message_id": "0A00030E1BC863947C6B000000000001",
+            "offset_message_id": message_id.encode_offset_id(STORE_HOST, log_offset),
+            # fmt: skip
+            "topic": topic,
+            "queue_id": queue_id,
+            "queue_offset": "17",
+            "log_offset": str(log_offset),
+        }
+
+
+class FakePulls(_Part):
+    async def pull(self, topic, queue_id, offset, limit, wait_ms) -> Found:
+        return await self._cluster.search.in_queue(topic, queue_id, 0 if offset is None else offset, limit)
+
+
+class FakeWaiting(_Part):
+    def facts(self) -> Waiting:
+        self._cluster.check_running()
+        now_ms = self._cluster.now_ms()
+        levels = [
+            (1, 1_000, 3, 400),
+            (3, 10_000, 412, 2_100),
+            (5, 60_000, 0, None),
+            (16, 1_800_000, 20_771, 41_000),
+        ]
+        hour_ms = now_ms // 3_600_000 * 3_600_000
+        return Waiting(
+            at_ms=now_ms,
+            delayed=Delayed(
+                waiting=sum(waiting for _, _, waiting, _ in levels),
+                due_ms=now_ms + 400,
+                levels=[
+                    DelayLevel(
+                        level=level,
+                        queue_id=level - 1,
+                        delay_ms=delay_ms,
+                        offset=40_000 * level,
+                        max_offset=40_000 * level + waiting,
+                        waiting=waiting,
+                        due_ms=None if due is None else now_ms + due,
+                    )
+                    for level, delay_ms, waiting, due in levels
+                ],
+                delivered=81_204,
+                dropped=0,
+                failures=0,
+            ),
+            prepared=Prepared(
+                waiting=3,
+                half_offset=40_118,
+                op_offset=2_214,
+                committed=39_001,
+                rolled_back=1_114,
+                asked=12,
+                given_up=0,
+                failures=0,
+                most_checks=15,
+            ),
+            timed=Timed(
+                enabled=True,
+                waiting=5_118,
+                not_enqueued=2,
+                due=0,
+                behind_ms=0,
+                late_ms=12,
+                delivered=10_004,
+                rolled=31,
+                deleted=4,
+                dropped=0,
+                failures=0,
+                hours=[DueHour(hour_ms=hour_ms + n * 3_600_000, messages=900 - 37 * n) for n in range(20)],
+                topics=[
+                    DueTopic(topic="orders", messages=4_002),
+                    DueTopic(topic="payments", messages=1_116),
+                ],
+            ),
+        )
+
+    async def halves(self, limit=50) -> Halves:
+        self._cluster.check_running()
+        now_ms = self._cluster.now_ms()
+        items = [
+            Half(
+                message_id=f"0A00030E1BC863947C6B{n:012X}",
+                log_offset=52_000 + n * 1_000,
+                queue_offset=40_118 + n,
+                born_ms=now_ms - age,
+                store_ms=now_ms - age + 3,
+                checks=checks,
+                group="payments-service",
+                topic="payments",
+                queue_id=n,
+            )
+            for n, (age, checks) in enumerate(((184_000, 3), (31_000, 1), (900, 0)))
+        ]
+        return Halves(items=items[:limit], complete=len(items) <= limit)
+
+    def retries(self, group) -> Retries:
+        self._cluster.check_running()
+        levels = [] if group != "billing" else [(3, 10_000, 7, 4_000), (6, 120_000, 22, 38_000)]
+        found = [
+            RetryLevel(level=level, delay_ms=delay_ms, count=count, due_ms=self._cluster.now_ms() + due)
+            for level, delay_ms, count, due in levels
+        ]
+        return Retries(levels=found, delayed=sum(level.count for level in found), complete=True)
+
+    def fate(self, stored) -> MessageFate | None:
+        """That of a few messages of the topic orders, one of each kind."""
+        kind = {44: "delayed", 45: "prepared", 46: "timed", 47: "retry", 48: "dead"}.get(stored.queue_offset)
+        if kind is None:
+            return None
+        return MessageFate(
+            kind=kind,
+            waits=kind != "dead",
+            due_ms=self._cluster.now_ms() + 41_000 if kind in ("delayed", "timed") else None,
+            topic="payments",
+            queue_id=3 if kind in ("delayed", "prepared") else None,
+            level=16 if kind == "delayed" else None,
+            checks=2 if kind == "prepared" else None,
+            group={"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind),
+        )
+
+
+class FakeStore(_Part):
+    inspects = False
+
+    def snapshot(self) -> Snapshot:
+        now_ms, wrote = self._cluster.now_ms(), self._cluster.wrote()
+        known = self._cluster.state_name != "starting"
         flushed = wrote - wrote % 180_000
-        dispatched = wrote if self.state_name == "running" else wrote - 40 * MIB
+        dispatched = wrote if self._cluster.state_name == "running" else wrote - 40 * MIB
         positions = LogPositions(
             min=0,
             wrote=wrote,
@@ -205,10 +647,10 @@ class FakeCluster:
         )
         return Snapshot(
             at_ms=now_ms,
-            state=self.state_name,
+            state=self._cluster.state_name,
             positions=positions if known else LogPositions(),
             behind=behind if known else Behind(),
-            flags=self.flags,
+            flags=self._cluster.flags,
             flush=Flush(
                 type="ASYNC_FLUSH", count=8_114, last_duration_ms=2.4, max_duration_ms=41.0, errors=0
             ),
@@ -228,8 +670,10 @@ class FakeCluster:
             disk=DiskSpace(total_bytes=250 << 30, free_bytes=171 << 30, used_ratio=0.316),
             lost_and_found=LostAndFound(files=1, bytes=412) if known else LostAndFound(),
             queues=34,
-            commit_log_files=len(self._log_files()),
-            index=self.store_index()[-1] if self.state_name in ("running", "read_only") else None,
+            commit_log_files=len(self._cluster.log_files()),
+            index=self._cluster.index.facts()[-1]
+            if self._cluster.state_name in ("running", "read_only")
+            else None,
             sizes=Sizes(
                 commit_log_file=FILE_BYTES,
                 queue_file=6_000_000,
@@ -239,8 +683,8 @@ class FakeCluster:
         )
 
     def recovery(self) -> StartReport:
-        running = self.state_name == "recovering"
-        began = int(self.started * 1000)
+        running = self._cluster.state_name == "recovering"
+        began = int(self._cluster.started * 1000)
         report = RecoveryReport(began, timer=lambda: 0.0)
         report.kind, report.abort_found = "abnormal", True
         report.checkpoint = {
@@ -326,100 +770,10 @@ class FakeCluster:
             left_ms=42 if running else None,
         )
 
-    inspects = False
-
-    async def file_map(self, *kinds, topic=None) -> list[StoreFile]:
-        return [file for file in self.store_files(*kinds) if topic in (None, file.topic)]
-
-    async def hung_files(self) -> list[StoreFile]:
-        return [file for file in self._files() if file.state == "hung"]
-
-    async def with_times(self, files) -> list[StoreFile]:
-        now_ms = self._now_ms()
-        return [
-            replace(file, first_ms=now_ms - 7_200_000, last_ms=now_ms - 100) if file.wrote else file
-            for file in files
-        ]
-
-    def store_files(self, *kinds) -> list[StoreFile]:
-        return [file for file in self._files() if not kinds or file.kind in kinds]
-
-    async def queue_files(self, search, begin, count) -> tuple[list[QueueFile], int]:
-        files = [
-            QueueFile(**fields_of(file), min_offset=0, max_offset=file.wrote // 20)
-            for file in self.store_files("consumequeue")
-            if search in file.topic
-        ]
-        return files[begin : begin + count], len(files)
-
-    def _files(self) -> list[StoreFile]:
-        self._running()
-        files, wrote = [], self._wrote()
-        flushed = self.store().positions.flushed
-        for base in self._log_files():
-            inside = min(max(wrote - base, 0), FILE_BYTES)
-            state = "full" if inside == FILE_BYTES else "writing" if inside else "preallocated"
-            files.append(
-                self._file("commitlog", base, FILE_BYTES, inside, min(max(flushed - base, 0), inside), state)
-            )
-        for name, (_, queues, _, _, messages) in TOPICS.items():
-            if messages:
-                for queue_id in range(queues):
-                    units = messages // queues * 20
-                    base = units // 6_000_000 * 6_000_000
-                    files.append(
-                        self._file(
-                            "consumequeue",
-                            base,
-                            6_000_000,
-                            units - base,
-                            units - base - 400,
-                            "writing",
-                            name,
-                            queue_id,
-                        )
-                    )
-        for index in self.store_index():
-            size = 40 + 5_000_000 * 4 + 20_000_000 * 20
-            used = 40 + 5_000_000 * 4 + index.entries * 20
-            files.append(self._file("index", int(index.name), size, used, used, index.state, name=index.name))
-        return files
-
-    def store_index(self) -> list[IndexFileFacts]:
-        self._running()
-        now_ms = self._now_ms()
-        current = 7_204_110 + int(self.clock() - self.started) * 1_700
-        return [
-            IndexFileFacts(
-                name="20251122090000000",
-                slots=5_000_000,
-                slots_used=4_908_122,
-                entries=19_999_999,
-                max_entries=20_000_000,
-                begin_ms=now_ms - 50 * 3_600_000,
-                end_ms=now_ms - 11 * 3_600_000,
-                begin_offset=0,
-                end_offset=3 * FILE_BYTES,
-                state="full",
-            ),
-            IndexFileFacts(
-                name="20251123050000000",
-                slots=5_000_000,
-                slots_used=3_811_002,
-                entries=current,
-                max_entries=20_000_000,
-                begin_ms=now_ms - 11 * 3_600_000,
-                end_ms=now_ms - 200,
-                begin_offset=3 * FILE_BYTES,
-                end_offset=self._wrote(),
-                state="writing",
-            ),
-        ]
-
     def cache(self) -> CachePicture:
-        self._running()
-        wrote = self._wrote()
-        files = [self._cached(file, wrote) for file in self._files()]
+        self._cluster.check_running()
+        wrote = self._cluster.wrote()
+        files = [self._cached(file, wrote) for file in self._cluster.files.listed()]
         reads = {
             "reads": 31_204,
             "messages": 998_528,
@@ -428,7 +782,7 @@ class FakeCluster:
             "bytes_per_s": 201_000.0,
         }
         return CachePicture(
-            at_ms=self._now_ms(),
+            at_ms=self._cluster.now_ms(),
             took_ms=12.5,
             source="mincore of a private map of each file; /proc/meminfo",
             files=files,
@@ -443,7 +797,7 @@ class FakeCluster:
                 dirty_bytes=12 * MIB,
                 writeback_bytes=0,
             ),
-            log=LogEnds(begin=0, end=len(self._log_files()) * FILE_BYTES, wrote=wrote),
+            log=LogEnds(begin=0, end=len(self._cluster.log_files()) * FILE_BYTES, wrote=wrote),
             complete=True,
             reason=None,
             groups=[
@@ -501,11 +855,11 @@ class FakeCluster:
         )
 
     async def layout(self, topic, group, from_ms=None, from_offset=None) -> LayoutOfTopics | LayoutOfEach:
-        self._running()
-        wrote = self._wrote()
+        self._cluster.check_running()
+        wrote = self._cluster.wrote()
         known = {name: facts for name, facts in TOPICS.items() if facts[4]}
         look = {
-            "at_ms": self._now_ms(),
+            "at_ms": self._cluster.now_ms(),
             "took_ms": 41.0,
             "source": "units of the consume queues; mincore of the log",
             "model": "each page of 4 KiB is read once",
@@ -521,12 +875,12 @@ class FakeCluster:
             raise NotFoundError(f"there is no queue of {topic or group} in the store")
         return LayoutOfTopics(**look, topics=topics, **self._laid(topics[0], wrote, 240))
 
-    async def layout_of_both(self, topic, group, from_ms=None, from_offset=None) -> Both:
+    async def layout_of_both(self, topic, group, from_ms, from_offset) -> Both:
         one = await self.layout(topic, group, from_ms, from_offset) if topic or group else None
         return Both(one=one, each=await self.layout(None, None, from_ms, from_offset))
 
     def watched_layout(self, topic, group) -> Both:
-        return async_to_sync(self.layout_of_both)(topic, group)
+        return async_to_sync(self.layout_of_both)(topic, group, None, None)
 
     def _laid(self, name: str, wrote: int, count: int) -> dict:
         """The fields of Laid."""
@@ -552,32 +906,8 @@ class FakeCluster:
             "reason": None,
         }
 
-    def refusals(self) -> list[dict]:
-        self._running()
-        now_ms = self._now_ms()
-        return [
-            {
-                "cause": "WAITED_TOO_LONG",
-                "count": 3,
-                "at_ms": now_ms - 4_000,
-                "value": 231,
-                "limit": 200,
-                "who": "10.0.0.7:51022",
-                "said": "",
-            },
-            {
-                "cause": "no topic",
-                "count": 1,
-                "at_ms": now_ms - 90_000,
-                "value": None,
-                "limit": None,
-                "who": "10.0.0.9:40112",
-                "said": "topic[orders2] not exist",
-            },
-        ]
-
     def race(self) -> dispatch.Race:
-        positions = self.store().positions
+        positions = self.snapshot().positions
         return dispatch.race(
             positions,
             {}
@@ -586,8 +916,8 @@ class FakeCluster:
         )
 
     def flush(self) -> dispatch.Flushing:
-        self._running()
-        store = self.store()
+        self._cluster.check_running()
+        store = self.snapshot()
         return dispatch.flushing(
             store,
             interval_ms=500,
@@ -600,21 +930,20 @@ class FakeCluster:
         )
 
     def write_path(self) -> PathOfSends:
-        facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._now_ms())
-        loop = {"longest_us": 4_200, "at_ms": self._now_ms() - 9_000, "longest_of_run_us": 11_800}
+        facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._cluster.now_ms())
+        loop = {"longest_us": 4_200, "at_ms": self._cluster.now_ms() - 9_000, "longest_of_run_us": 11_800}
         return PathOfSends(
             **fields_of(facts) | {"lately_ms": 60_000},
             loop=loop,
-            refusals=[Refused(**case) for case in sorted(self.refusals(), key=lambda case: case["cause"])],
+            refusals=[
+                Refused(**case) for case in sorted(self._cluster.refusals(), key=lambda case: case["cause"])
+            ],
         )
-
-    def longest_pause_s(self) -> float:
-        return 0.0042
 
     def _path(self) -> WritePath:
         """So many groups more each second, for a minute, that every number on the page moves."""
-        path, numbers = WritePath(lambda: self._now_ms() - 40_000), random.Random(5)
-        for _ in range(400 + self._now_ms() // 1_000 % 60 * 20):
+        path, numbers = WritePath(lambda: self._cluster.now_ms() - 40_000), random.Random(5)
+        for _ in range(400 + self._cluster.now_ms() // 1_000 % 60 * 20):
             path.groups += 1
             came, began, appended, dispatch_s, answer = (
                 numbers.lognormvariate(-10 + place, 0.6) for place in (0.5, 0, 0.3, -0.4, 0.4)
@@ -632,252 +961,21 @@ class FakeCluster:
         return path
 
     def exposure(self) -> exposure.RunningExposure:
-        self._running()
-        base = self._log_files()[-2]
+        self._cluster.check_running()
+        base = self._cluster.log_files()[-2]
         rate = exposure.ScanRate(bytes_per_s=1.9e9, other_ms=69.0, measured_by=3, why_unknown=None)
         start = exposure.Start(
             file=f"{base:020d}",
             position=base,
-            first_ms=self._now_ms() - 90_000,
-            limit_ms=self._now_ms() - 25_000,
+            first_ms=self._cluster.now_ms() - 90_000,
+            limit_ms=self._cluster.now_ms() - 25_000,
             why="the newest file whose first record is not younger than the checkpoint less 3 s",
         )
-        return exposure.with_start(self.store(), start, rate)
-
-    def overview(self) -> Overview:
-        self._running()
-        store = self.store()
-        wobble = 1 + 0.06 * ((self._now_ms() // 250 * 7919) % 97 / 48.5 - 1)
-        return Overview(
-            at_ms=store.at_ms,
-            **fields_of(self.state()),
-            broker=Broker(
-                name="broker-a",
-                cluster="DefaultCluster",
-                id=0,
-                address="127.0.0.1:10911",
-                started_ms=int(self.started * 1000) - 8_040_000,
-                version="V5_3_3",
-            ),
-            positions=store.positions,
-            behind=store.behind,
-            flags=store.flags,
-            flush=store.flush,
-            totals=store.totals,
-            disk=store.disk,
-            rates=Rates(
-                in_per_s=round(1712.9 * wobble, 1),
-                out_per_s=round(1294.4 * wobble, 1),
-                in_bytes_per_s=BYTES_PER_SECOND * wobble,
-                out_bytes_per_s=302_000.0 * wobble,
-            ),
-            counts=Counts(topics=5, groups=3, producers=4, consumers=3),
-            worst_lag=WorstLag(group="search-index", lag=48_210),
-            top_topics=[
-                Traffic(name=name, in_per_s=TOPICS[name][2], out_per_s=TOPICS[name][3])
-                for name in ("page-views", "orders", "payments")
-            ],
-        )
-
-    # -- topics
-
-    def condition(self) -> dict:
-        """As `signs` say, which a test may set."""
-        state = self.state()
-        if self.state_name in ("starting", "recovering", "failed"):
-            return judge_state(self._now_ms(), state.state, state.sentence).document()
-        quiet = Signs(
-            self._now_ms(),
-            state.state,
-            state.sentence,
-            tuple((flag.name, flag.cause) for flag in self.flags),
-            {},
-            (),
-            Refusal(90, False, None),
-            0,
-            (),
-        )
-        return judge(replace(quiet, **self.signs)).document()
-
-    def topic_counts(self) -> dict[str, int]:
-        self._running()
-        return {
-            kind: sum(value[0] == kind for value in TOPICS.values())
-            for kind in ("normal", "retry", "dlq", "system")
-        }
-
-    def topic_names(self) -> list[str]:
-        self._running()
-        return sorted(TOPICS, key=by_letters)
-
-    def offered_topics(self) -> list[str]:
-        return [name for name in self.topic_names() if TOPICS[name][0] != "system"]
-
-    def topics(self, wanted) -> list[Topic]:
-        self._running()
-        return [self._topic(name) for name in wanted if name in TOPICS]
-
-    async def topics_page(self, kind="all", search="", sort="name", begin=0, count=100):
-        found = [
-            row
-            for row in self.topics(self.topic_names())
-            if kind in ("all", row.kind) and search in row.name.lower()
-        ]
-        if sort != "name":
-            number = {"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]
-            found.sort(key=lambda row: -getattr(row, number))
-        return found[begin : begin + count], len(found)
-
-    def topics_after(self, name, count, kind=None):
-        found = [
-            one
-            for one in self.topic_names()
-            if (name is None or by_letters(one) > by_letters(name)) and kind in (None, TOPICS[one][0])
-        ]
-        return self.topics(found[:count])
-
-    async def every_topic(self):
-        return self.topics(self.topic_names())
-
-    async def busiest_topics(self, limit):
-        return sorted(self.topics(TOPICS), key=lambda row: -row.in_per_s)[:limit]
-
-    def topic(self, name: str) -> TopicDetail:
-        self._running()
-        if name not in TOPICS:
-            raise NotFoundError(f"topic {name} does not exist")
-        topic, now_ms = self._topic(name), self._now_ms()
-        each = topic.messages // topic.write_queues
-        return TopicDetail(
-            **fields_of(topic),
-            attributes={},
-            is_writable=True,
-            withheld=None,
-            last_store_ms=now_ms - 90 if each else None,
-            queues=[
-                Queue(
-                    queue_id=queue_id,
-                    min_offset=0,
-                    max_offset=each,
-                    messages=each,
-                    earliest_store_ms=now_ms - 50 * 3_600_000 if each else None,
-                    last_store_ms=now_ms - 90 * (queue_id + 1) if each else None,
-                )
-                for queue_id in range(topic.write_queues)
-            ],
-            readers=[
-                Reader(group=group, lag=value[3], clients=value[2])
-                for group, value in GROUPS.items()
-                if name in value[1]
-            ],
-        )
-
-    def create_topic(self, name, read_queues, write_queues, perm, order):
-        self.asked.append(("create_topic", name, read_queues, write_queues, perm, order))
-
-    def update_topic(self, name, **changes):
-        self.asked.append(("update_topic", name, changes))
-
-    def delete_topic(self, name):
-        self.asked.append(("delete_topic", name))
-
-    # -- groups
-
-    def group_counts(self) -> dict[str, int]:
-        self._running()
-        return {kind: sum(value[0] == kind for value in GROUPS.values()) for kind in ("normal", "system")}
-
-    def group_names(self) -> list[str]:
-        self._running()
-        return sorted(GROUPS, key=by_letters)
-
-    def groups(self, wanted) -> list[Group]:
-        self._running()
-        return [self._group(name) for name in wanted if name in GROUPS]
-
-    async def groups_page(self, kind="all", search="", sort="name", begin=0, count=100):
-        found = [
-            row
-            for row in self.groups(self.group_names())
-            if kind in ("all", row.kind) and search in row.name.lower()
-        ]
-        if sort != "name":
-            found.sort(key=lambda row: -(-1 if getattr(row, sort) is None else getattr(row, sort)))
-        return found[begin : begin + count], len(found)
-
-    def groups_after(self, name, count):
-        return self.groups(
-            [one for one in self.group_names() if name is None or by_letters(one) > by_letters(name)][:count]
-        )
-
-    async def every_group(self):
-        return self.groups(self.group_names())
-
-    async def most_behind(self, limit):
-        return sorted(self.groups(GROUPS), key=lambda row: -(row.lag or 0))[:limit]
-
-    def group(self, name: str) -> GroupDetail:
-        self._running()
-        if name not in GROUPS:
-            raise NotFoundError(f"group {name} does not exist")
-        group, now_ms = self._group(name), self._now_ms()
-        clients = [f"10.0.3.{14 + n}@{7100 + n}#{name}" for n in range(group.clients)]
-        queues = []
-        for topic in group.topics:
-            _, count, _, _, messages = TOPICS[topic]
-            for q in range(count):
-                end = messages // count
-                lag = None if group.lag is None else group.lag // (count * len(group.topics)) + (q == 2) * 5
-                queues.append(
-                    GroupQueue(
-                        topic=topic,
-                        queue_id=q,
-                        min_offset=0,
-                        max_offset=end,
-                        consumer_offset=None if lag is None else end - lag,
-                        lag=lag,
-                        lag_ms=None if lag is None else lag * 13,
-                        last_consumed_ms=None if lag is None else now_ms - lag * 13 - 80,
-                        client_id=clients[q * len(clients) // count] if clients else None,
-                    )
-                )
-        is_known = group.lag is not None
-        retries, letters = f"%RETRY%{name}", f"%DLQ%{name}"
-        return GroupDetail(
-            **fields_of(group),
-            lag_ms=max((queue.lag_ms for queue in queues), default=None) if is_known else None,
-            largest_lag=max((queue.lag for queue in queues), default=None) if is_known else None,
-            queues=queues,
-            retrying=Retrying(
-                topic=retries,
-                messages=TOPICS.get(retries, (0,) * 5)[4],
-                lag={"billing": 3, "search-index": 0}.get(name),
-            ),
-            dead=Dead(
-                topic=letters,
-                messages=TOPICS.get(letters, (0,) * 5)[4],
-                last_store_ms=now_ms - 5_400_000 if name == "billing" else None,
-            ),
-            members=[
-                Member(
-                    client_id=client,
-                    address=f"10.0.3.{14 + n}:51{n}22",
-                    language="JAVA",
-                    version="V5_3_3",
-                    heartbeat_ms=now_ms - 4_000 - n * 900,
-                )
-                for n, client in enumerate(clients)
-            ],
-            subscriptions=[
-                Subscription(topic=topic, expression="*", clients=group.clients) for topic in group.topics
-            ],
-        )
-
-    # -- the disk and offsets over time
+        return exposure.with_start(self.snapshot(), start, rate)
 
     def disk(self) -> DiskFacts:
-        self._running()
-        now_ms, wrote, total, hour = self._now_ms(), self._wrote(), 250 << 30, 3_600_000
+        self._cluster.check_running()
+        now_ms, wrote, total, hour = self._cluster.now_ms(), self._cluster.wrote(), 250 << 30, 3_600_000
         own = {
             "commitlog": wrote,
             "preallocated": 64 * MIB,
@@ -905,7 +1003,7 @@ class FakeCluster:
             ),
             use=[KindUse(kind=kind, bytes=size) for kind, size in own.items()],
             log=LogContent(
-                files=len(self._log_files()),
+                files=len(self._cluster.log_files()),
                 begin=0,
                 end=wrote,
                 written_bytes=wrote,
@@ -960,7 +1058,7 @@ class FakeCluster:
         )
 
     def disk_forecast(self, retention_hours=None) -> DiskForecast:
-        facts, now_ms, hour = self.disk(), self._now_ms(), 3_600_000
+        facts, now_ms, hour = self.disk(), self._cluster.now_ms(), 3_600_000
         kept = retention_hours or 72
         of_queue = QueueLoss(
             topic="orders",
@@ -984,7 +1082,7 @@ class FakeCluster:
             lost, group="search-index", messages=1, bytes=None, is_read_in_time=None, is_broadcast=True
         )
         files = []
-        for number, base in enumerate(self._log_files()[:4]):
+        for number, base in enumerate(self._cluster.log_files()[:4]):
             written = now_ms - (45 - number * 9) * hour
             files.append(
                 DeletedFile(
@@ -1016,7 +1114,7 @@ class FakeCluster:
         )
 
     def timeline(self, group, hours=6) -> GroupTimeline:
-        facts, now_ms, hour = self.group(group), self._now_ms(), 3_600_000
+        facts, now_ms, hour = self._cluster.groups.detail(group), self._cluster.now_ms(), 3_600_000
         verdicts = ("falls", "keeps_ahead", "unknown", "nothing_unread", "lost")
         queues = []
         for number, queue in enumerate(queue for queue in facts.queues if queue.consumer_offset is not None):
@@ -1048,7 +1146,8 @@ class FakeCluster:
             )
         points = [
             LagPoint(
-                at_ms=now_ms - n * 60_000, lag=None if n == 100 else 500 + n * 3 + int(self.clock()) % 60
+                at_ms=now_ms - n * 60_000,
+                lag=None if n == 100 else 500 + n * 3 + int(self._cluster.clock()) % 60,
             )
             for n in range(300, -1, -1)
         ]
@@ -1076,195 +1175,177 @@ class FakeCluster:
             events=events if queues else [],
         )
 
-    # -- what waits
-
-    def waiting(self) -> dict:
-        self._running()
-        now_ms = self._now_ms()
-        levels = [
-            (1, 1_000, 3, 400),
-            (3, 10_000, 412, 2_100),
-            (5, 60_000, 0, None),
-            (16, 1_800_000, 20_771, 41_000),
-        ]
-        return {
-            "at_ms": now_ms,
-            "delayed": {
-                "waiting": sum(waiting for _, _, waiting, _ in levels),
-                "due_ms": now_ms + 400,
-                "levels": [
-                    {"level": level, "queue_id": level - 1, "delay_ms": delay_ms, "offset": 40_000 * level, "max_offset": 40_000 * level + waiting,
-                     "waiting": waiting, "due_ms": None if due is None else now_ms + due}
-                    for level, delay_ms, waiting, due in levels
-                ],
-                "delivered": 81_204, "dropped": 0, "failures": 0,
-            },
-            "prepared": {"waiting": 3, "half_offset": 40_118, "op_offset": 2_214, "committed": 39_001, "rolled_back": 1_114, "asked": 12, "given_up": 0, "failures": 0, "most_checks": 15},
-            "timed": {
-                "enabled": True, "waiting": 5_118, "not_enqueued": 2, "due": 0, "behind_ms": 0, "late_ms": 12, "delivered": 10_004, "rolled": 31, "deleted": 4, "dropped": 0, "failures": 0,
-                "hours": [{"hour_ms": now_ms // 3_600_000 * 3_600_000 + n * 3_600_000, "messages": 900 - 37 * n} for n in range(20)],
-                "topics": [{"topic": "orders", "messages": 4_002}, {"topic": "payments", "messages": 1_116}],
-            },
-        }  # fmt: skip
-
-    async def halves(self, limit=50) -> dict:
-        self._running()
-        items = [
-            {"message_id": f"0A00030E1BC863947C6B{n:012X}", "log_offset": 52_000 + n * 1_000, "queue_offset": 40_118 + n, "born_ms": self._now_ms() - age,
-             "store_ms": self._now_ms() - age + 3, "checks": checks, "group": "payments-service", "topic": "payments", "queue_id": n}
-            for n, (age, checks) in enumerate(((184_000, 3), (31_000, 1), (900, 0)))
-        ]  # fmt: skip
-        return {"items": items[:limit], "complete": len(items) <= limit}
-
-    def retries(self, group) -> dict:
-        self._running()
-        levels = [] if group != "billing" else [(3, 10_000, 7, 4_000), (6, 120_000, 22, 38_000)]
-        told = [
-            {"level": level, "delay_ms": delay_ms, "count": count, "due_ms": self._now_ms() + due}
-            for level, delay_ms, count, due in levels
-        ]
-        return {"levels": told, "delayed": sum(level["count"] for level in told), "complete": True}
-
-    def dead_letters(self, group, to, limit, left_out) -> ResendPlan:
-        dead, now_ms = self.group(group).dead, self._now_ms()
-        count = min(limit, max(0, dead.messages - 4))
-        orders = TopicOfLetters(topic="orders", messages=count, exists=True, is_taken=True)
-        return ResendPlan(
-            group=group,
-            to=to,
-            limit=limit,
-            goes_to=f"%RETRY%{group}" if to == "group" else None,
-            messages=count,
-            left=max(0, dead.messages - 4) - count,
-            sent_before=min(4, dead.messages),
-            left_out_before=0,
-            skipped=0,
-            without_topic=0,
-            to_send=count,
-            of_limit=count,
-            topics=[orders] if count else [],
-            complete=True,
-            cannot="",
-            oldest_ms=now_ms - 7_200_000 if count else None,
-            newest_ms=now_ms - 5_400_000 if count else None,
+    def journey(self, log_offset) -> Journey:
+        """One that goes on: a group comes on by a message a second, and another waits."""
+        self._cluster.check_running()
+        stored, at = (
+            self._cluster.stored("orders", 0, log_offset // 1_000),
+            log_offset // 1_000 + 1 + int(self._cluster.clock() - self._cluster.started),
         )
-
-    def fate(self, stored) -> MessageFate | None:
-        """That of a few messages of the topic orders, one of each kind."""
-        kind = {44: "delayed", 45: "prepared", 46: "timed", 47: "retry", 48: "dead"}.get(stored.queue_offset)
-        if kind is None:
-            return None
-        return MessageFate(
-            kind=kind,
-            waits=kind != "dead",
-            due_ms=self._now_ms() + 41_000 if kind in ("delayed", "timed") else None,
-            topic="payments",
-            queue_id=3 if kind in ("delayed", "prepared") else None,
-            level=16 if kind == "delayed" else None,
-            checks=2 if kind == "prepared" else None,
-            group={"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind),
-        )
-
-    def create_group(self, name, **settings):
-        self.asked.append(("create_group", name, settings))
-
-    def update_group(self, name, **changes):
-        self.asked.append(("update_group", name, changes))
-
-    def delete_group(self, name):
-        self.asked.append(("delete_group", name))
-
-    def reset_offset(self, group, topic, to, value=None, queue_id=None, dry_run=True) -> list[OffsetMove]:
-        if not dry_run:
-            self.asked.append(("reset_offset", group, topic, to, value, queue_id))
-        rows = [
-            queue
-            for queue in self.group(group).queues
-            if queue.topic == topic and queue_id in (None, queue.queue_id)
+        done = [
+            ("born", "Born", stored.born_timestamp, None),
+            ("stored", "Stored", stored.store_timestamp, log_offset),
+            ("disk", "On disk", None, None),
+            ("queue", "In its queue", None, stored.queue_offset),
         ]
-        target = {"earliest": "min_offset", "latest": "max_offset"}.get(to)
-        return [
-            OffsetMove(
-                queue_id=row.queue_id,
-                before=row.consumer_offset,
-                after=getattr(row, target) if target else value,
+        stops = [
+            stop(kind, title, "done", f"{title}.", at_ms=at_ms, offset=offset, pointer=to_log(log_offset))
+            for kind, title, at_ms, offset in done
+        ]
+        stops += [
+            stop("index", f"Indexed by {of}", "done", f"{text}: entry 7 of 20251123050000000.", offset=7)
+            for of, text in [
+                ("message id", stored.unique_key),
+                *(("key", key) for key in stored.keys),
+                ("tag", stored.tags),
+            ]
+        ]
+        stops += [
+            stop("group", "Read by billing", "done", f"Done with: its position is {at:,}.", offset=at),
+            stop("group", "Read by nightly-report", "waiting", "It is the next of the queue.", offset=at - 1),
+        ]
+        stops += [
+            stop(
+                "retry",
+                "Sent back",
+                "done",
+                "By billing, for the 1st time.",
+                at_ms=stored.store_timestamp + 10_000,
+                offset=log_offset + 1_000,
+                log_offset=log_offset + 1_000,
             )
-            for row in rows
         ]
-
-    # -- messages
-
-    async def messages_at(self, topic, queue_id, offset, limit) -> Found:
-        queue = self._queue(topic, queue_id)
-        messages = [
-            self._message(topic, queue_id, at)
-            for at in range(max(offset, 0), min(offset + limit, queue.max_offset))
+        stops += [
+            stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms)
+            for event in self._cluster.events(stored.unique_key)
         ]
-        return Found(messages, True, "", offset + len(messages), queue.min_offset, queue.max_offset)
-
-    async def find_by_key(self, topic, key, begin_ms, end_ms, limit) -> Found:
-        self.topic(topic)
-        if key == "nobody":
-            return Found()
-        if key == "damaged":
-            damaged = (DamagedRecord(40_000, "the body of a record has another CRC"),)
-            return Found([], False, damage_doubt(damaged), damaged=damaged)
-        return Found([self._message(topic, 0, at) for at in (40, 41)][:limit])
-
-    async def traces_of(self, message_id) -> Traces:
-        self._running()
-        return Traces("RMQ_SYS_TRACE_TOPIC", self._events(message_id) if len(message_id) == 32 else [])
-
-    def _events(self, message_id) -> list[TraceEvent]:
-        said = [
-            ("sent", 1_000, "shop", 3, True, "", "sent it to orders"),
-            ("handed", 1_400, "billing", None, None, "R1", "was given it"),
-        ]
-        return [TraceEvent(kind, message_id, *rest) for kind, *rest in said]
-
-    async def find_by_id(self, id, topic=None) -> Found:
-        self._running()
-        if len(id) != 32:
-            return Found()
-        return Found([self._message(topic or "orders", 0, 40)])
-
-    async def find_by_time(self, topic, begin_ms, end_ms, limit, budget=None) -> Found:
-        self.topic(topic)
-        return Found(
-            [self._message(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))],
-            False,
-            "limit of messages reached",
+        message = JourneyMessage(
+            message_id=stored.message_id,
+            offset_message_id=stored.offset_id,
+            topic=stored.topic,
+            queue_id=0,
+            queue_offset=stored.queue_offset,
+            log_offset=log_offset,
+            tag=stored.tags,
+            keys=list(stored.keys),
+            keys_left_out=0,
+        )
+        return Journey(
+            at_ms=self._cluster.now_ms(),
+            source="invented",
+            message=message,
+            stops=stops,
+            complete=True,
+            reason="",
         )
 
-    async def damage_at(self, log_offset) -> str | None:
-        return None
+    async def journey_of(self, log_offset) -> Journey:
+        return self.journey(log_offset)
 
-    async def message(self, log_offset) -> tuple:
-        """(StoredMessage, raw bytes)"""
-        self._running()
-        if log_offset < len(self.extra_messages):
-            raw = self.extra_messages[log_offset]
-        elif log_offset % 1_000 or log_offset > self._wrote():
-            raise NotFoundError(f"no message begins at position {log_offset} of the log")
-        else:
-            raw = self._raw("orders", 0, log_offset // 1_000, log_offset)
-        return record.decode(raw), raw
+    async def look_at(self, place, most=MAX_BYTES) -> Look:
+        """Of a store that the real broker wrote: bytes are not invented."""
+        self._cluster.check_running()
+        return Viewer(golden_directory(), max_usual=most).look(place)
 
-    async def send(self, topic, body, tag="", keys=(), properties=None, queue_id=None) -> dict:
-        self.asked.append(("send", topic, body, tag, tuple(keys), properties, queue_id))
-        return self._receipt(topic, queue_id or 0)
 
-    async def send_batch(self, topic, messages) -> list[dict]:
-        self.asked.append(("send_batch", topic, messages))
-        self.topic(topic)
-        return [self._receipt(topic, message.queue_id or 0) for message in messages]
+class FakeFiles(_Part):
+    async def all(self, *kinds, topic=None) -> list[StoreFile]:
+        return [file for file in self.known(*kinds) if topic in (None, file.topic)]
 
-    async def pull(self, topic, queue_id, offset, limit, wait_ms) -> Found:
-        return await self.messages_at(topic, queue_id, 0 if offset is None else offset, limit)
+    async def hung(self) -> list[StoreFile]:
+        return [file for file in self.listed() if file.state == "hung"]
+
+    async def with_times(self, files) -> list[StoreFile]:
+        now_ms = self._cluster.now_ms()
+        return [
+            replace(file, first_ms=now_ms - 7_200_000, last_ms=now_ms - 100) if file.wrote else file
+            for file in files
+        ]
+
+    def known(self, *kinds) -> list[StoreFile]:
+        return [file for file in self.listed() if not kinds or file.kind in kinds]
+
+    async def of_queues(self, search, begin, count) -> tuple[list[QueueFile], int]:
+        files = [
+            QueueFile(**fields_of(file), min_offset=0, max_offset=file.wrote // 20)
+            for file in self.known("consumequeue")
+            if search in file.topic
+        ]
+        return files[begin : begin + count], len(files)
+
+    def listed(self) -> list[StoreFile]:
+        self._cluster.check_running()
+        files, wrote = [], self._cluster.wrote()
+        flushed = self._cluster.store.snapshot().positions.flushed
+        for base in self._cluster.log_files():
+            inside = min(max(wrote - base, 0), FILE_BYTES)
+            state = "full" if inside == FILE_BYTES else "writing" if inside else "preallocated"
+            files.append(
+                self._cluster.file(
+                    "commitlog", base, FILE_BYTES, inside, min(max(flushed - base, 0), inside), state
+                )
+            )
+        for name, (_, queues, _, _, messages) in TOPICS.items():
+            if messages:
+                for queue_id in range(queues):
+                    units = messages // queues * 20
+                    base = units // 6_000_000 * 6_000_000
+                    files.append(
+                        self._cluster.file(
+                            "consumequeue",
+                            base,
+                            6_000_000,
+                            units - base,
+                            units - base - 400,
+                            "writing",
+                            name,
+                            queue_id,
+                        )
+                    )
+        for index in self._cluster.index.facts():
+            size = 40 + 5_000_000 * 4 + 20_000_000 * 20
+            used = 40 + 5_000_000 * 4 + index.entries * 20
+            files.append(
+                self._cluster.file("index", int(index.name), size, used, used, index.state, name=index.name)
+            )
+        return files
+
+
+class FakeIndex(_Part):
+    def facts(self) -> list[IndexFileFacts]:
+        self._cluster.check_running()
+        now_ms = self._cluster.now_ms()
+        current = 7_204_110 + int(self._cluster.clock() - self._cluster.started) * 1_700
+        return [
+            IndexFileFacts(
+                name="20251122090000000",
+                slots=5_000_000,
+                slots_used=4_908_122,
+                entries=19_999_999,
+                max_entries=20_000_000,
+                begin_ms=now_ms - 50 * 3_600_000,
+                end_ms=now_ms - 11 * 3_600_000,
+                begin_offset=0,
+                end_offset=3 * FILE_BYTES,
+                state="full",
+            ),
+            IndexFileFacts(
+                name="20251123050000000",
+                slots=5_000_000,
+                slots_used=3_811_002,
+                entries=current,
+                max_entries=20_000_000,
+                begin_ms=now_ms - 11 * 3_600_000,
+                end_ms=now_ms - 200,
+                begin_offset=3 * FILE_BYTES,
+                end_offset=self._cluster.wrote(),
+                state="writing",
+            ),
+        ]
 
     async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[LookupStep]:
-        self._running()
-        now_ms, file, hashed, us = self._now_ms(), "20251123050000000", 1_182_734_551, 11.5
+        self._cluster.check_running()
+        now_ms, file, hashed, us = self._cluster.now_ms(), "20251123050000000", 1_182_734_551, 11.5
 
         def entry(number: int, at: int, log_offset: int, previous: int, why: str, **more) -> EntryStep:
             said = {"hash": hashed, "counts": True, "kept": False, "message_id": None} | more
@@ -1343,7 +1424,7 @@ class FakeCluster:
             ),
         ]
 
-    async def index_slots(self, name) -> HeatMap:
+    async def slots(self, name) -> HeatMap:
         return HeatMap(**self._heat_map(name))
 
     def watched_slots(self, name) -> WatchedSlots:
@@ -1352,12 +1433,12 @@ class FakeCluster:
         return WatchedSlots(
             **self._heat_map(name) | {"cells": None},
             changed=[number for cell in range(40) for number in (cell, cells[cell])],
-            since_ms=self._now_ms() - 6_000,
+            since_ms=self._cluster.now_ms() - 6_000,
         )
 
     def _heat_map(self, name) -> dict:
         """The fields of a HeatMap."""
-        facts = next((file for file in self.store_index() if file.name == name), None)
+        facts = next((file for file in self.facts() if file.name == name), None)
         if facts is None:
             raise NotFoundError(f"there is no index file {name}")
         cells = self._cells(name)
@@ -1365,7 +1446,7 @@ class FakeCluster:
         cell = Cell(cell=17, first_slot=8_500, last_slot=8_999, used=used, share=used / 500)
         return {
             "name": name,
-            "at_ms": self._now_ms(),
+            "at_ms": self._cluster.now_ms(),
             "took_ms": 5.5,
             "slots": 5_000_000,
             "entries": facts.entries,
@@ -1390,15 +1471,15 @@ class FakeCluster:
         }
 
     def _cells(self, name) -> list[int]:
-        ticks = int(self.clock() - self.started)
+        ticks = int(self._cluster.clock() - self._cluster.started)
         low = 480 if name == "20251122090000000" else 370
         return [
             min(500, low + (cell * 7919 % 23) + (ticks + cell if cell < 40 else 0) % 13)
             for cell in range(10_000)
         ]
 
-    async def index_chains(self, name) -> Chains:
-        facts = await self.index_slots(name)
+    async def chains(self, name) -> Chains:
+        facts = await self.slots(name)
         lengths = [(n, n, 1_183_000 // (n + 1), 1_180_000.4 / (n + 1)) for n in range(16)] + [
             (16, 31, 40, 12.5),
             (32, 63, 2, 0.0),
@@ -1447,109 +1528,165 @@ class FakeCluster:
         )
 
     def watched_chains(self, name) -> Chains:
-        return async_to_sync(self.index_chains)(name)
+        return async_to_sync(self.chains)(name)
 
-    def journey(self, log_offset) -> Journey:
-        """One that goes on: a group comes on by a message a second, and another waits."""
-        self._running()
-        stored, at = (
-            self._message("orders", 0, log_offset // 1_000),
-            log_offset // 1_000 + 1 + int(self.clock() - self.started),
-        )
-        done = [
-            ("born", "Born", stored.born_timestamp, None),
-            ("stored", "Stored", stored.store_timestamp, log_offset),
-            ("disk", "On disk", None, None),
-            ("queue", "In its queue", None, stored.queue_offset),
-        ]
-        stops = [
-            stop(kind, title, "done", f"{title}.", at_ms=at_ms, offset=offset, pointer=to_log(log_offset))
-            for kind, title, at_ms, offset in done
-        ]
-        stops += [
-            stop("index", f"Indexed by {of}", "done", f"{text}: entry 7 of 20251123050000000.", offset=7)
-            for of, text in [
-                ("message id", stored.unique_key),
-                *(("key", key) for key in stored.keys),
-                ("tag", stored.tags),
-            ]
-        ]
-        stops += [
-            stop("group", "Read by billing", "done", f"Done with: its position is {at:,}.", offset=at),
-            stop("group", "Read by nightly-report", "waiting", "It is the next of the queue.", offset=at - 1),
-        ]
-        stops += [
-            stop(
-                "retry",
-                "Sent back",
-                "done",
-                "By billing, for the 1st time.",
-                at_ms=stored.store_timestamp + 10_000,
-                offset=log_offset + 1_000,
-                log_offset=log_offset + 1_000,
-            )
-        ]
-        stops += [
-            stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms)
-            for event in self._events(stored.unique_key)
-        ]
-        message = JourneyMessage(
-            message_id=stored.message_id,
-            offset_message_id=stored.offset_id,
-            topic=stored.topic,
-            queue_id=0,
-            queue_offset=stored.queue_offset,
-            log_offset=log_offset,
-            tag=stored.tags,
-            keys=list(stored.keys),
-            keys_left_out=0,
-        )
-        return Journey(
-            at_ms=self._now_ms(), source="invented", message=message, stops=stops, complete=True, reason=""
-        )
-
-    async def journey_of(self, log_offset) -> Journey:
-        return self.journey(log_offset)
-
-    async def look_at(self, place, most=MAX_BYTES) -> Look:
-        """Of a store that the real broker wrote: bytes are not invented."""
-        self._running()
-        return Viewer(golden_directory(), max_usual=most).look(place)
-
-    async def offset_by_time(self, topic, queue_id, time_ms) -> int:
-        return self._queue(topic, queue_id).max_offset // 2
-
-    async def time_doubt(self, topic, time_ms, queue_id=None) -> str | None:
-        return None
-
-    def rebuild_index(self) -> dict:
-        self.asked.append(("rebuild_index",))
+    def rebuild(self) -> dict:
+        self._cluster.asked.append(("rebuild_index",))
         return self.rebuild_state()
 
     def rebuild_state(self) -> dict:
         return {"state": "idle", "done_bytes": 0, "total_bytes": 0, "error": None}
 
     def cancel_rebuild(self) -> dict:
-        self.asked.append(("cancel_rebuild",))
+        self._cluster.asked.append(("cancel_rebuild",))
         return self.rebuild_state()
 
-    # -- inside
 
-    def _now_ms(self) -> int:
+class FakeCluster:
+    """See the module. `state_name` may be set to starting, recovering, running, read_only or failed."""
+
+    def __init__(self, clock: Callable[[], float] = lambda: 1_764_000_000.0, state_name: str = "running"):
+        self.clock = clock
+        self.state_name = state_name
+        self.started = clock()
+        self.asked: list[tuple] = []  # every call that would change something
+        self.flags: list[Flag] = []
+        self.signs: dict = {}  # of mqadmin/cluster/embedded/condition.py, where they are not quiet
+        self.extra_messages: list[bytes] = []
+        self.refused: list[tuple[str, dict]] = []
+        self.topics = FakeTopics(self)
+        self.groups = FakeGroups(self)
+        self.dead_letters = FakeDeadLetters(self)
+        self.search = FakeSearch(self)
+        self.sends = FakeSends(self)
+        self.pulls = FakePulls(self)
+        self.waiting = FakeWaiting(self)
+        self.store = FakeStore(self)
+        self.files = FakeFiles(self)
+        self.index = FakeIndex(self)
+
+    def run(self, coroutine):
+        return asyncio.run(coroutine)
+
+    def call(self, function, *arguments, **named):
+        return function(*arguments, **named)
+
+    def refuse(self, cause, **case) -> None:
+        self.refused.append((cause, case))
+
+    def state(self) -> State:
+        sentences = {
+            "starting": STARTING,
+            "recovering": "The store is being recovered after an unclean stop.",
+            "running": "Messages are taken and given.",
+            "read_only": "The store takes no messages: a sync failed.",
+            "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states "
+            "another place in the log.",
+        }
+        return State(state=self.state_name, sentence=sentences[self.state_name])
+
+    def refusals(self) -> list[dict]:
+        self.check_running()
+        now_ms = self.now_ms()
+        return [
+            {
+                "cause": "WAITED_TOO_LONG",
+                "count": 3,
+                "at_ms": now_ms - 4_000,
+                "value": 231,
+                "limit": 200,
+                "who": "10.0.0.7:51022",
+                "said": "",
+            },
+            {
+                "cause": "no topic",
+                "count": 1,
+                "at_ms": now_ms - 90_000,
+                "value": None,
+                "limit": None,
+                "who": "10.0.0.9:40112",
+                "said": "topic[orders2] not exist",
+            },
+        ]
+
+    def longest_pause_s(self) -> float:
+        return 0.0042
+
+    def overview(self) -> Overview:
+        self.check_running()
+        store = self.store.snapshot()
+        wobble = 1 + 0.06 * ((self.now_ms() // 250 * 7919) % 97 / 48.5 - 1)
+        return Overview(
+            at_ms=store.at_ms,
+            **fields_of(self.state()),
+            broker=Broker(
+                name="broker-a",
+                cluster="DefaultCluster",
+                id=0,
+                address="127.0.0.1:10911",
+                started_ms=int(self.started * 1000) - 8_040_000,
+                version="V5_3_3",
+            ),
+            positions=store.positions,
+            behind=store.behind,
+            flags=store.flags,
+            flush=store.flush,
+            totals=store.totals,
+            disk=store.disk,
+            rates=Rates(
+                in_per_s=round(1712.9 * wobble, 1),
+                out_per_s=round(1294.4 * wobble, 1),
+                in_bytes_per_s=BYTES_PER_SECOND * wobble,
+                out_bytes_per_s=302_000.0 * wobble,
+            ),
+            counts=Counts(topics=5, groups=3, producers=4, consumers=3),
+            worst_lag=WorstLag(group="search-index", lag=48_210),
+            top_topics=[
+                Traffic(name=name, in_per_s=TOPICS[name][2], out_per_s=TOPICS[name][3])
+                for name in ("page-views", "orders", "payments")
+            ],
+        )
+
+    def condition(self) -> Condition:
+        """As `signs` say, which a test may set."""
+        state = self.state()
+        if self.state_name in ("starting", "recovering", "failed"):
+            return judge_state(self.now_ms(), state.state, state.sentence)
+        quiet = Signs(
+            self.now_ms(),
+            state.state,
+            state.sentence,
+            tuple((flag.name, flag.cause) for flag in self.flags),
+            {},
+            (),
+            Refusal(90, False, None),
+            0,
+            (),
+        )
+        return judge(replace(quiet, **self.signs))
+
+    def events(self, message_id) -> list[TraceEvent]:
+        said = [
+            ("sent", 1_000, "shop", 3, True, "", "sent it to orders"),
+            ("handed", 1_400, "billing", None, None, "R1", "was given it"),
+        ]
+        return [TraceEvent(kind, message_id, *rest) for kind, *rest in said]
+
+    def now_ms(self) -> int:
         return int(self.clock() * 1000)
 
-    def _wrote(self) -> int:
+    def wrote(self) -> int:
         return START_BYTES + int((self.clock() - self.started) * BYTES_PER_SECOND)
 
-    def _log_files(self) -> list[int]:
-        last = self._wrote() // FILE_BYTES + 1
+    def log_files(self) -> list[int]:
+        last = self.wrote() // FILE_BYTES + 1
         return [n * FILE_BYTES for n in range(last + 1)]
 
-    def _running(self) -> None:
+    def check_running(self) -> None:
         if self.state_name in ("starting", "recovering", "failed"):
             raise StoreClosedError(self.state().sentence)
 
-    def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> StoreFile:
+    def file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> StoreFile:
         return StoreFile(
             kind=kind,
             name=name or f"{base:020d}",
@@ -1566,45 +1703,7 @@ class FakeCluster:
             readers=0,
         )
 
-    def _topic(self, name) -> Topic:
-        kind, queues, into, out, messages = TOPICS[name]
-        return Topic(
-            name=name,
-            kind=kind,
-            read_queues=queues,
-            write_queues=queues,
-            perm=6,
-            order=False,
-            messages=messages,
-            in_per_s=into,
-            out_per_s=out,
-            groups=sum(name in value[1] for value in GROUPS.values()),
-        )
-
-    def _group(self, name) -> Group:
-        kind, topics, clients, lag, out = GROUPS[name]
-        return Group(
-            name=name,
-            kind=kind,
-            consume_enable=True,
-            broadcast=True,
-            orderly=False,
-            retry_queues=1,
-            retry_max_times=16,
-            clients=clients,
-            model="clustering" if clients else None,
-            topics=topics,
-            lag=lag,
-            out_per_s=out,
-        )
-
-    def _queue(self, topic, queue_id) -> Queue:
-        for queue in self.topic(topic).queues:
-            if queue.queue_id == queue_id:
-                return queue
-        raise NotFoundError(f"topic {topic} has no queue {queue_id}")
-
-    def _raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
+    def raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
         body = json.dumps(
             {
                 "order": 41_000 + queue_offset,
@@ -1623,7 +1722,7 @@ class FakeCluster:
             "CLUSTER": "DefaultCluster",
             "shop": "berlin",
         }
-        stored_ms = self._now_ms() - 600_000 + queue_offset * 1_300
+        stored_ms = self.now_ms() - 600_000 + queue_offset * 1_300
         message = Message(
             topic,
             queue_id,
@@ -1635,21 +1734,8 @@ class FakeCluster:
         )
         return record.encode(message, queue_offset, log_offset, stored_ms)
 
-    def _message(self, topic, queue_id, queue_offset):
-        return record.decode(self._raw(topic, queue_id, queue_offset, queue_offset * 1_000))
-
-    def _receipt(self, topic, queue_id) -> dict:
-        log_offset = self._wrote()
-        return {
-            "status": "PUT_OK",
-            "message_id": "0A00030E1BC863947C6B000000000001",
-            "offset_message_id": message_id.encode_offset_id(STORE_HOST, log_offset),
-            # fmt: skip
-            "topic": topic,
-            "queue_id": queue_id,
-            "queue_offset": "17",
-            "log_offset": str(log_offset),
-        }
+    def stored(self, topic, queue_id, queue_offset):
+        return record.decode(self.raw(topic, queue_id, queue_offset, queue_offset * 1_000))
 
 
 def moving(state_name: str = "running") -> FakeCluster:

@@ -15,11 +15,97 @@ from broker_store.messages import Message
 from mqadmin.facts.groups import GroupDetail, Member, Subscription
 from mqadmin.facts.overview import State
 from mqadmin.facts.topics import TopicDetail
-from mqadmin.waiting import MessageFate
-from tests.support.fake_cluster import BORN_HOST, STORE_HOST, FakeCluster
+from mqadmin.facts.waiting import Halves, MessageFate
+from tests.support.fake_cluster import (
+    BORN_HOST,
+    STORE_HOST,
+    FakeCluster,
+    FakeGroups,
+    FakeIndex,
+    FakeStore,
+    FakeTopics,
+    FakeWaiting,
+)
 from tests.support.payloads import PAYLOADS
 
 AT_ONCE = 24  # payloads in the properties of one message
+
+
+class HostileTopics(FakeTopics):
+    def detail(self, name: str) -> TopicDetail:
+        return replace(super().detail(name), attributes={text: text for text in self._cluster.payloads})
+
+
+class HostileGroups(FakeGroups):
+    def detail(self, name: str) -> GroupDetail:
+        group = super().detail(name)
+        queues = [
+            replace(queue, client_id=self._cluster.payloads[n % len(self._cluster.payloads)])
+            for n, queue in enumerate(group.queues)
+        ]
+        return replace(
+            group,
+            queues=queues,
+            members=[
+                Member(client_id=text, address="10.0.3.14:5122", language=text, version=text, heartbeat_ms=1)
+                for text in self._cluster.payloads
+            ],
+            subscriptions=[
+                Subscription(topic="orders", expression=text, clients=1) for text in self._cluster.payloads
+            ],
+        )
+
+
+class HostileWaiting(FakeWaiting):
+    async def halves(self, limit=50) -> Halves:
+        (half, *_) = (await super().halves()).items
+        return Halves(
+            items=[replace(half, message_id=text, group=text) for text in self._cluster.payloads],
+            complete=True,
+        )
+
+    def fate(self, stored) -> MessageFate:
+        """Its producer's group is what a client wrote; topics and groups that lead somewhere were checked."""
+        return MessageFate(
+            kind="prepared",
+            waits=True,
+            due_ms=None,
+            topic="payments",
+            queue_id=3,
+            checks=1,
+            group=self._cluster.payloads[stored.queue_offset % len(self._cluster.payloads)],
+        )
+
+
+class HostileStore(FakeStore):
+    def recovery(self) -> StartReport:
+        report = super().recovery()
+        findings = [
+            StartFinding(severity="notice", file=text, offset=1, what=text) for text in self._cluster.payloads
+        ]
+        steps = [
+            replace(step, file=self._cluster.payloads[n], detail=self._cluster.payloads[-n])
+            for n, step in enumerate(report.steps)
+        ]
+        return replace(report, findings=findings, steps=steps, error=" ".join(self._cluster.payloads))
+
+
+class HostileIndex(FakeIndex):
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[LookupStep]:
+        """The payloads in every text of the steps."""
+        steps = zip(self._cluster.payloads, await super().explain(topic, key), strict=False)
+        return [
+            replace(step, **{name: text for name in ("why", "key", "message_id") if hasattr(step, name)})
+            for text, step in steps
+        ]
+
+    async def chains(self, name) -> Chains:
+        told = await super().chains(name)
+        longest = [
+            replace(chain, keys=[replace(key, topic=text, key=text) for key in chain.keys])
+            for text, chain in zip(self._cluster.payloads, told.longest, strict=False)
+        ]
+        return replace(told, longest=longest, findings=list(self._cluster.payloads))
 
 
 class HostileCluster(FakeCluster):
@@ -29,8 +115,13 @@ class HostileCluster(FakeCluster):
         super().__init__(clock)
         self.payloads = payloads
         self.flags = [Flag(name="sync_failed", cause=" ".join(payloads), since_ms=1)]
+        self.topics = HostileTopics(self)
+        self.groups = HostileGroups(self)
+        self.waiting = HostileWaiting(self)
+        self.store = HostileStore(self)
+        self.index = HostileIndex(self)
 
-    def _raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
+    def raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
         payload = self.payloads[queue_offset % len(self.payloads)]
         following = [self.payloads[(queue_offset + n) % len(self.payloads)] for n in range(AT_ONCE)]
         pairs = {text: text for text in following} | {"TAGS": payload, "KEYS": payload, "UNIQ_KEY": payload}
@@ -47,68 +138,3 @@ class HostileCluster(FakeCluster):
 
     def state(self) -> State:
         return replace(super().state(), sentence=" ".join(self.payloads))
-
-    def recovery(self) -> StartReport:
-        report = super().recovery()
-        findings = [StartFinding(severity="notice", file=text, offset=1, what=text) for text in self.payloads]
-        steps = [
-            replace(step, file=self.payloads[n], detail=self.payloads[-n])
-            for n, step in enumerate(report.steps)
-        ]
-        return replace(report, findings=findings, steps=steps, error=" ".join(self.payloads))
-
-    def topic(self, name: str) -> TopicDetail:
-        return replace(super().topic(name), attributes={text: text for text in self.payloads})
-
-    def group(self, name: str) -> GroupDetail:
-        group = super().group(name)
-        queues = [
-            replace(queue, client_id=self.payloads[n % len(self.payloads)])
-            for n, queue in enumerate(group.queues)
-        ]
-        return replace(
-            group,
-            queues=queues,
-            members=[
-                Member(client_id=text, address="10.0.3.14:5122", language=text, version=text, heartbeat_ms=1)
-                for text in self.payloads
-            ],
-            subscriptions=[
-                Subscription(topic="orders", expression=text, clients=1) for text in self.payloads
-            ],
-        )
-
-    async def halves(self, limit=50) -> dict:
-        (half, *_) = (await super().halves())["items"]
-        return {
-            "items": [half | {"message_id": text, "group": text} for text in self.payloads],
-            "complete": True,
-        }
-
-    def fate(self, stored) -> MessageFate:
-        """Its producer's group is what a client wrote; topics and groups that lead somewhere were checked."""
-        return MessageFate(
-            kind="prepared",
-            waits=True,
-            due_ms=None,
-            topic="payments",
-            queue_id=3,
-            checks=1,
-            group=self.payloads[stored.queue_offset % len(self.payloads)],
-        )
-
-    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[LookupStep]:
-        """The payloads in every text of the steps."""
-        steps = zip(self.payloads, await super().explain(topic, key), strict=False)
-        return [
-            replace(step, **{name: text for name in ("why", "key", "message_id") if hasattr(step, name)})
-            for text, step in steps
-        ]
-
-    async def index_chains(self, name) -> Chains:
-        told = await super().index_chains(name)
-        longest = [
-            replace(chain, keys=[replace(key, topic=text, key=text) for key in chain.keys])
-            for text, chain in zip(self.payloads, told.longest, strict=False)
-        ]
-        return replace(told, longest=longest, findings=list(self.payloads))

@@ -24,6 +24,7 @@ from mqadmin.management.plain import PlainCommand
 
 if TYPE_CHECKING:  # what is loaded when it starts
     from broker_store.assembly import BrokerProcess
+    from mqadmin.cluster.embedded.cluster import EmbeddedCluster
     from mqadmin.process.children import Children
     from mqadmin.web.server import Web
 
@@ -98,6 +99,7 @@ class Run:
         self._process: BrokerProcess | None = None
         self._web: Web | None = None
         self._children: Children | None = None
+        self._cluster: EmbeddedCluster | None = None
         self._watches: list[asyncio.Task] = []
 
     async def main(self) -> int:
@@ -152,7 +154,8 @@ class Run:
 
             if self._process is not None:
                 self._process.write_changes = audit.write_changes
-            install_cluster(EmbeddedCluster(self._process, loop))
+            self._cluster = EmbeddedCluster(self._process, loop)
+            install_cluster(self._cluster)
             socket_path = self._start.data / "run" / "web.sock"
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
             self._web = await server.serve(loop, arguments.bind, arguments.web_port, socket_path)
@@ -214,7 +217,6 @@ class Run:
 
         from django.conf import settings
 
-        from mqadmin.cluster.current import current_cluster
         from mqadmin.jobs import queue
         from mqadmin.process.children import Children
 
@@ -224,7 +226,8 @@ class Run:
             redis_password=settings.REDIS_PASSWORD,
             manage=MANAGE,
         )
-        current_cluster().children = children.state
+        if self._cluster is not None:
+            self._cluster.children = children.state
         for failure in await children.start(queue.mark_interrupted):
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(children.watch(), name="children"))

@@ -40,7 +40,7 @@ async def resend(request, name):
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
     left_out = await sync_to_async(of_group)(name)
     # NotFoundError before a job is started for nothing
-    plan = await asyncio.to_thread(current_cluster().dead_letters, name, to, limit, left_out)
+    plan = await asyncio.to_thread(current_cluster().dead_letters.plan, name, to, limit, left_out)
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}

@@ -36,7 +36,7 @@ async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit 
     """Groups by name."""
     cluster = current_cluster()
     return paging.page_after(
-        cluster.groups_after, lambda group: group.name, cursor, limit, sum(cluster.group_counts().values())
+        cluster.groups.after, lambda group: group.name, cursor, limit, sum(cluster.groups.counts().values())
     )
 
 
@@ -48,7 +48,7 @@ async def create_group(request: HttpRequest, body: schemas.NewGroup):
         raise Problem("conflict", f"group {name} exists", hint=f"change it with PATCH /api/v1/groups/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "group", name, after=wanted):
-        current_cluster().create_group(name, **wanted)
+        current_cluster().groups.create(name, **wanted)
     return Status(201, found_group(name))
 
 
@@ -65,7 +65,7 @@ async def timeline(
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where
     it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:
     nothing was sampled then."""
-    found = await asyncio.to_thread(current_cluster().timeline, check_group(group), hours)
+    found = await asyncio.to_thread(current_cluster().store.timeline, check_group(group), hours)
     return schemas.measured_facts("timeline", found, timed=True)
 
 
@@ -85,7 +85,9 @@ async def dead_letters_of_group(
     sent by asking."""
     check_group(group)
     left_out = await sync_to_async(of_group)(group)
-    return schemas.facts(await asyncio.to_thread(current_cluster().dead_letters, group, to, most, left_out))
+    return schemas.facts(
+        await asyncio.to_thread(current_cluster().dead_letters.plan, group, to, most, left_out)
+    )
 
 
 @router.patch("/groups/{group}", response=schemas.GroupDetail)
@@ -102,7 +104,7 @@ async def change_group(request: HttpRequest, group: str, body: schemas.GroupChan
             before={name: getattr(before, name) for name in changes},
             after=changes,
         ):
-            current_cluster().update_group(group, **changes)
+            current_cluster().groups.update(group, **changes)
     return found_group(group)
 
 
@@ -124,7 +126,7 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
                 f"deleting {group} forgets its offsets",
                 hint=f"repeat with ?confirm={group}",
             )
-        current_cluster().delete_group(group)
+        current_cluster().groups.delete(group)
     return Status(204, None)
 
 
@@ -141,7 +143,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
     wanted = {"topic": body.topic, "to": body.to, "value": value, "queue_id": body.queue_id}
 
     def reset(dry_run: bool) -> list[OffsetMove]:
-        return current_cluster().reset_offset(
+        return current_cluster().groups.reset_offsets(
             group, body.topic, body.to, value, queue_id=body.queue_id, dry_run=dry_run
         )
 
@@ -158,8 +160,8 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
             moves = reset(False)
             record["moves"] = list(map(fields_of, moves))
     searched = {}
-    if body.to == "time":
-        doubt = await current_cluster().time_doubt(body.topic, value, body.queue_id)
+    if body.to == "time" and value is not None:
+        doubt = await current_cluster().search.time_doubt(body.topic, value, body.queue_id)
         searched = {"time_ms": value, "time": time_text(value), "doubt": doubt}
     return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | searched
 

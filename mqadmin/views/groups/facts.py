@@ -12,7 +12,7 @@ from mqadmin.facts.groups import GroupDetail
 def find(name: str) -> GroupDetail | None:
     """The group, None when there is none."""
     try:
-        return current_cluster().group(check_group(name))
+        return current_cluster().groups.detail(check_group(name))
     except NotFoundError:
         return None
 

@@ -20,12 +20,12 @@ SORTS = ("name", "lag", "clients")
 @page(takes={"kind": one_of(*KINDS), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def groups(request):
     cluster = current_cluster()
-    counts = cluster.group_counts()
+    counts = cluster.groups.counts()
     kind = request.GET.get("kind") or "normal"
     search = request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort") or "lag"
     context = {
-        **await part_of(request, lambda begin, count: cluster.groups_page(kind, search, sort, begin, count)),
+        **await part_of(request, lambda begin, count: cluster.groups.page(kind, search, sort, begin, count)),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
@@ -40,32 +40,32 @@ async def groups(request):
 
 @page()
 async def group(request, name):
-    facts = current_cluster().group(names.check_group(name))
+    facts = current_cluster().groups.detail(names.check_group(name))
     if request.htmx:  # the list of clients or of subscriptions has got another length
         return render(request, "groups/clients.html", {"group": facts})
-    context = {"group": facts, "retries": await asyncio.to_thread(current_cluster().retries, name)}
+    context = {"group": facts, "retries": await asyncio.to_thread(current_cluster().waiting.retries, name)}
     return render(
         request,
         "groups/group.html",
-        context | timelines.picture(await asyncio.to_thread(current_cluster().timeline, name)),
+        context | timelines.picture(await asyncio.to_thread(current_cluster().store.timeline, name)),
     )
 
 
 @page()
 async def timeline(request, name):
     """A group's queues over time: a piece of its page."""
-    facts = await asyncio.to_thread(current_cluster().timeline, names.check_group(name))
+    facts = await asyncio.to_thread(current_cluster().store.timeline, names.check_group(name))
     return render(request, "groups/timeline.html", timelines.picture(facts))
 
 
 @page()
 async def retries(request, name):
     """What of a group waits in the delay levels: a piece of its page."""
-    facts = current_cluster().group(names.check_group(name))
+    facts = current_cluster().groups.detail(names.check_group(name))
     return render(
         request,
         "groups/retries.html",
-        {"group": facts, "retries": await asyncio.to_thread(current_cluster().retries, name)},
+        {"group": facts, "retries": await asyncio.to_thread(current_cluster().waiting.retries, name)},
     )
 
 

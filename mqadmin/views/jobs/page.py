@@ -41,7 +41,7 @@ async def _listing(request) -> dict[str, Any]:
     ]
     topics = []
     if not request.htmx and current_cluster().state().state in ("running", "read_only"):
-        topics = current_cluster().offered_topics()
+        topics = current_cluster().topics.offered()
     return {
         "jobs": rows,
         "mark": queue.mark_of(rows),

@@ -109,8 +109,8 @@ async def offset_at_time(
         raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
     cluster = current_cluster()
     offset, doubt = (
-        await cluster.offset_by_time(topic, queue_id, time_ms),
-        await cluster.time_doubt(topic, time_ms, queue_id),
+        await cluster.search.offset_by_time(topic, queue_id, time_ms),
+        await cluster.search.time_doubt(topic, time_ms, queue_id),
     )
     return {"offset": offset, "time_ms": time_ms, "time": time_text(time_ms), "doubt": doubt}
 
@@ -133,7 +133,7 @@ async def find_by_time(
     found_topic(topic)
     _check_window(from_ms, to_ms)
     return await _found(
-        await current_cluster().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit)
+        await current_cluster().search.by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit)
     )
 
 
@@ -150,7 +150,7 @@ async def find_by_key(
     found_topic(check_topic(topic))
     _check_window(from_ms, to_ms)
     return await _found(
-        await current_cluster().find_by_key(
+        await current_cluster().search.by_key(
             topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit
         )
     )
@@ -174,7 +174,7 @@ async def trace_of_message(request: HttpRequest, message_id: str):
     may be gone."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
-    found = await current_cluster().traces_of(message_id)
+    found = await current_cluster().search.traces_of(message_id)
     return {
         "topic": found.topic,
         "events": [event._asdict() for event in found.events],
@@ -190,7 +190,7 @@ async def journey_of_message(
     """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries,
     dead letter, and what its clients wrote."""
     message = await _message(message_id, topic)
-    return await facts_answer(await current_cluster().journey_of(message.log_offset))
+    return await facts_answer(await current_cluster().store.journey_of(message.log_offset))
 
 
 @router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))
@@ -199,7 +199,7 @@ async def raw_message(
 ):
     """The record as it lies in the log, byte for byte."""
     message = await _message(message_id, topic)
-    _, raw = await current_cluster().message(message.log_offset)
+    _, raw = await current_cluster().search.message_at(message.log_offset)
     response = in_pieces(cut(raw), "application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="record-{message.log_offset}.bin"'
     return response
@@ -214,7 +214,7 @@ async def _by_id(message_id: str, topic: str | None) -> Found:
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     try:
-        found = await current_cluster().find_by_id(message_id, check_topic(topic) if topic else None)
+        found = await current_cluster().search.by_id(message_id, check_topic(topic) if topic else None)
     except (NotFoundError, FormatError) as error:
         raise Problem("message_not_found", str(error)) from None
     if not found.messages:

@@ -14,6 +14,7 @@ from broker_store.formats import names
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.messages import Found
 from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.messages.facts import Neighbours, row_of, shown_message
@@ -31,7 +32,7 @@ async def messages(request):
     cluster = current_cluster()
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ASKED}
-    topics = cluster.offered_topics()
+    topics = cluster.topics.offered()
     context = {
         "ways": WAYS,
         "by": way or "offset",
@@ -46,7 +47,7 @@ async def messages(request):
     if way:
         try:
             if way == "id":
-                found = await cluster.find_by_id(asked.get("id", ""), asked.get("topic") or None)
+                found = await cluster.search.by_id(asked.get("id", ""), asked.get("topic") or None)
                 if len(found.messages) == 1:
                     return redirect("message", log_offset=found.messages[0].log_offset)
             else:
@@ -66,7 +67,7 @@ async def messages(request):
     return await draw(request, "messages/page.html", context, status)
 
 
-async def _search(cluster, way: str, asked: dict[str, str]) -> Found:
+async def _search(cluster: Cluster, way: str, asked: dict[str, str]) -> Found:
     typed_topic, typed_key = asked.get("topic"), asked.get("key")
     if not typed_topic:
         raise WrongField("topic", "Name the topic to look in.")
@@ -77,15 +78,15 @@ async def _search(cluster, way: str, asked: dict[str, str]) -> Found:
     if way == "key":
         if not typed_key:
             raise WrongField("key", "Give the key: a value of KEYS or the message id that the producer made.")
-        return await cluster.find_by_key(topic, typed_key, *window(asked), limit)
+        return await cluster.search.by_key(topic, typed_key, *window(asked), limit)
     if way == "time":
         begin_ms, end_ms = window(asked)
-        return await cluster.find_by_time(topic, begin_ms if asked.get("from") else None, end_ms, limit)
+        return await cluster.search.by_time(topic, begin_ms if asked.get("from") else None, end_ms, limit)
     with of_field("queue"):
         queue = whole(asked.get("queue"), 0, (1 << 31) - 1)
     with of_field("offset"):
         offset = whole(asked.get("offset"), 0)
-    return await cluster.messages_at(topic, queue, offset, limit)
+    return await cluster.search.in_queue(topic, queue, offset, limit)
 
 
 def _limit(asked: dict[str, str]) -> int:
@@ -115,10 +116,10 @@ def _neighbours(request: HttpRequest, way: str, asked: dict[str, str], found: Fo
 
 @page()
 async def message(request, log_offset):
-    stored, raw = await current_cluster().message(log_offset)
+    stored, raw = await current_cluster().search.message_at(log_offset)
     cluster = current_cluster()
-    fate, found = cluster.fate(stored), await cluster.journey_of(log_offset)
-    damage = await cluster.damage_at(log_offset)
+    fate, found = cluster.waiting.fate(stored), await cluster.store.journey_of(log_offset)
+    damage = await cluster.search.damage_at(log_offset)
     return await draw(
         request,
         "messages/message.html",
@@ -134,7 +135,7 @@ async def message(request, log_offset):
 @page()
 async def message_bytes(request, log_offset, part):
     """The record, or its body as stored, as a file: never shown by the browser, whatever is in it."""
-    stored, raw = await current_cluster().message(log_offset)
+    stored, raw = await current_cluster().search.message_at(log_offset)
     if part not in ("record", "body"):
         return trouble(request, 404, "Not found", "A message has a record and a body.")
     response = in_pieces(cut(raw if part == "record" else stored.body), "application/octet-stream")
@@ -145,7 +146,7 @@ async def message_bytes(request, log_offset, part):
 @page()
 async def message_journey(request, log_offset):
     """The stops of a message: a piece of its page, fetched again when a stop moved."""
-    found = await current_cluster().journey_of(log_offset)
+    found = await current_cluster().store.journey_of(log_offset)
     return await draw(request, "store/journey/stops.html", lambda: fields_of(shown_journey(found)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from django.http import HttpRequest
 from ninja import Router, Schema
@@ -11,25 +10,11 @@ from pydantic import Field
 
 from mqadmin.api import schemas
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.condition import Condition
 from mqadmin.facts.overview import Overview
 from mqadmin.views.sources import measured
 
 router = Router()
-
-
-class Notice(Schema):
-    severity: Literal["bad", "warn", "unknown"]
-    kind: str = Field(description="state, flag, refused, disk, damage, lag, jobs, children or samples")
-    sentence: str
-    number: schemas.Int64 | None = Field(description="what the sentence counts; null where no number decides")
-    page: str = Field(description="the name of the dashboard's page that shows more")
-    of: str = Field(description="what it is of: a group, a flag")
-
-
-class Condition(Schema):
-    severity: Literal["bad", "warn", "unknown", "good"]
-    sentence: str
-    notices: list[Notice]
 
 
 class Refusals(Schema):
@@ -38,7 +23,7 @@ class Refusals(Schema):
     items: list[schemas.Refusal]
 
 
-@router.get("/condition", response=Condition)
+@router.get("/condition", response=schemas.schema_of(Condition))
 async def condition(request: HttpRequest):
     """The condition of the broker in one sentence, and each notice, the most severe first: refused sends, the
     disk's forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could not be

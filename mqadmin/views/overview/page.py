@@ -7,8 +7,9 @@ import asyncio
 from django.shortcuts import render
 from django.urls import path
 
-from mqadmin import condition
 from mqadmin.cluster.current import current_cluster
+from mqadmin.cluster.protocol import Cluster
+from mqadmin.facts.condition import NOT_MEASURED, Condition
 from mqadmin.views.asked import one_of
 from mqadmin.views.page import page
 from mqadmin.web import live
@@ -25,17 +26,17 @@ async def overview(request):
         return render(request, "overview/top_topics.html", {"overview": cluster.overview()})
     context = {
         "overview": cluster.overview(),
-        "recovery": cluster.recovery(),
+        "recovery": cluster.store.recovery(),
         "past": live.sampler.past("overview"),
     }
     return render(request, "overview/page.html", context | {"condition": await _condition(cluster)})
 
 
-async def _condition(cluster) -> dict:
-    """How the broker is; a look that takes long goes on for those who ask later."""
+async def _condition(cluster: Cluster) -> Condition:
+    """How the broker is; a measurement that takes long serves later requests."""
     look = asyncio.get_running_loop().run_in_executor(None, cluster.condition)
     done, _ = await asyncio.wait({look}, timeout=CONDITION_SECONDS)
-    return look.result() if done else condition.not_measured().document()
+    return look.result() if done else NOT_MEASURED
 
 
 PAGES = (path("", overview, name="overview"),)

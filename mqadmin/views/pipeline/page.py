@@ -59,7 +59,7 @@ async def _listing(request) -> dict[str, Any]:
     ]
     context["topics"] = []
     if current_cluster().state().state in ("running", "read_only"):
-        context["topics"] = current_cluster().offered_topics()
+        context["topics"] = current_cluster().topics.offered()
     return context
 
 

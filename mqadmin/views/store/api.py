@@ -21,7 +21,7 @@ router = Router()
 @router.get("/store", response=schemas.measured_schema_of(Snapshot))
 async def store_facts(request: HttpRequest):
     """Positions, what lags, flags with their causes, flush, totals, disk; one picture of one moment."""
-    return schemas.measured_facts("positions", current_cluster().store())
+    return schemas.measured_facts("positions", current_cluster().store.snapshot())
 
 
 @router.get("/store/files", response=schemas.MeasuredPage)
@@ -36,13 +36,15 @@ async def store_files(
     holds it, and the store times of what it holds. `hung` is one that was deleted while something still holds
     it. null is not known."""
     cluster = current_cluster()
-    files = await cluster.file_map(*([kind] if kind else []), topic=topic)
+    files = await cluster.files.all(*([kind] if kind else []), topic=topic)
     # A deleted topic may have files that something still holds. Of another kind than asked for it has files
     # too.
-    if topic is not None and not files and not (kind and await cluster.file_map(topic=topic)):
+    if topic is not None and not files and not (kind and await cluster.files.all(topic=topic)):
         found_topic(topic)
     listed = await asyncio.to_thread(paging.page, files, _file_key, cursor, limit)  # there may be 100,000
-    return measured("files", listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))})
+    return measured(
+        "files", listed | {"items": schemas.facts(await cluster.files.with_times(listed["items"]))}
+    )
 
 
 def _file_key(file: StoreFile) -> str:

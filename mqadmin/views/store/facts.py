@@ -9,8 +9,8 @@ from mqadmin.facts.store import LogFile
 
 def log_files(cluster) -> list[LogFile]:
     """The commit log's files, each with `dispatched`: how many of its bytes stand in queues and index."""
-    dispatched = cluster.store().positions.dispatched
-    return with_dispatched(cluster.store_files("commitlog"), dispatched)
+    dispatched = cluster.store.snapshot().positions.dispatched
+    return with_dispatched(cluster.files.known("commitlog"), dispatched)
 
 
 def with_dispatched(files: list[StoreFile], dispatched: int | None) -> list[LogFile]:

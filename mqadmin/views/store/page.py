@@ -23,23 +23,27 @@ async def store(request):
     is_failed = cluster.state().state == "failed"
     if request.htmx:
         if request.GET.get("part_of") == "log":
-            files = await cluster.file_map("commitlog") if is_failed else cluster.store_files("commitlog")
+            files = await cluster.files.all("commitlog") if is_failed else cluster.files.known("commitlog")
             shown = {"log_files": await _log_files(cluster, files)}
             return await drawn(request, "store/log_files.html", shown)
         shown = await (_from_files if is_failed else _queue_files)(cluster, request)
         return await drawn(request, "store/queue_files.html", shown)
-    context = {"store": cluster.store(), "recovery": cluster.recovery(), "log_files": None}
+    context: dict[str, object] = {
+        "store": cluster.store.snapshot(),
+        "recovery": cluster.store.recovery(),
+        "log_files": None,
+    }
     try:
         if is_failed:
             context |= await _from_files(cluster, request)
         else:
-            index_files = cluster.store_files("index")
+            index_files = cluster.files.known("index")
             context |= {
-                "log_files": await _log_files(cluster, cluster.store_files("commitlog")),
-                "hung_files": await cluster.hung_files(),
+                "log_files": await _log_files(cluster, cluster.files.known("commitlog")),
+                "hung_files": await cluster.files.hung(),
                 "index_files": index_files,
                 "newest_index": len(index_files) - 1,
-                "exposure": await asyncio.to_thread(cluster.exposure),
+                "exposure": await asyncio.to_thread(cluster.store.exposure),
                 **await _queue_files(cluster, request),
             }
     except StoreClosedError:
@@ -48,15 +52,16 @@ async def store(request):
 
 
 async def _log_files(cluster, files: list[StoreFile]) -> list[dict]:
-    of_log = with_dispatched(files, cluster.store().positions.dispatched)
+    of_log = with_dispatched(files, cluster.store.snapshot().positions.dispatched)
     return [
-        fields_of(file) | {"row": str(number)} for number, file in enumerate(await cluster.with_times(of_log))
+        fields_of(file) | {"row": str(number)}
+        for number, file in enumerate(await cluster.files.with_times(of_log))
     ]
 
 
 async def _from_files(cluster, request) -> dict:
     """The map of a store that could not be opened: what the files say."""
-    files = await cluster.file_map()
+    files = await cluster.files.all()
     shown, queues, part, parts, search = _part_of(
         sorted({(file.topic, file.queue_id) for file in files if file.kind == "consumequeue"}),
         request,
@@ -66,7 +71,7 @@ async def _from_files(cluster, request) -> dict:
         "log_files": await _log_files(cluster, [file for file in files if file.kind == "commitlog"]),
         "index_files": index_files,
         "newest_index": len(index_files) - 1,
-        "queue_files": await cluster.with_times(
+        "queue_files": await cluster.files.with_times(
             [file for file in files if (file.topic, file.queue_id) in shown]
         ),
         "queues": queues,
@@ -92,13 +97,15 @@ def _part(request) -> int:
 
 async def _queue_files(cluster, request) -> dict:
     search, part = request.GET.get("q", "").strip(), _part(request)
-    files, queues = await cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
+    files, queues = await cluster.files.of_queues(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
     parts = _parts(queues)
     if part > parts:  # as when fewer are found than before
         part = parts
-        files, queues = await cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
+        files, queues = await cluster.files.of_queues(
+            search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART
+        )
     return {
-        "queue_files": await cluster.with_times(files),
+        "queue_files": await cluster.files.with_times(files),
         "queues": queues,
         "part": part,
         "parts": parts,

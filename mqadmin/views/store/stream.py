@@ -9,7 +9,7 @@ from mqadmin.views.view import Stream
 
 
 def positions(cluster, name: str) -> PositionsFrame:
-    store, state = cluster.store(), cluster.state()
+    store, state = cluster.store.snapshot(), cluster.state()
     return PositionsFrame(
         positions=store.positions,
         behind=store.behind,
@@ -17,7 +17,7 @@ def positions(cluster, name: str) -> PositionsFrame:
         flush=store.flush,
         totals=store.totals,
         commit_log_files=store.commit_log_files,
-        race=cluster.race(),
+        race=cluster.store.race(),
         state=state.state,
         sentence=state.sentence,
     )

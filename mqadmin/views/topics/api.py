@@ -30,10 +30,10 @@ async def list_topics(
 ):
     """Topics by name."""
     cluster = current_cluster()
-    counts = cluster.topic_counts()
+    counts = cluster.topics.counts()
     total = sum(counts.values()) if kind is None else counts[kind]
     return paging.page_after(
-        lambda name, count: cluster.topics_after(name, count, kind),
+        lambda name, count: cluster.topics.after(name, count, kind),
         lambda topic: topic.name,
         cursor,
         limit,
@@ -49,7 +49,7 @@ async def create_topic(request: HttpRequest, body: schemas.NewTopic):
         raise Problem("conflict", f"topic {name} exists", hint=f"change it with PATCH /api/v1/topics/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "topic", name, after=wanted):
-        current_cluster().create_topic(name, **wanted)
+        current_cluster().topics.create(name, **wanted)
     return Status(201, found_topic(name))
 
 
@@ -73,7 +73,7 @@ async def change_topic(request: HttpRequest, topic: str, body: schemas.TopicChan
             before={name: getattr(before, name) for name in changes},
             after=changes,
         ):
-            current_cluster().update_topic(topic, **changes)
+            current_cluster().topics.update(topic, **changes)
     return found_topic(topic)
 
 
@@ -95,7 +95,7 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
                 f"deleting {topic} ends {before.messages} messages",
                 hint=f"repeat with ?confirm={topic}",
             )
-        current_cluster().delete_topic(topic)
+        current_cluster().topics.delete(topic)
     return Status(204, None)
 
 

@@ -12,7 +12,7 @@ from mqadmin.facts.topics import TopicDetail
 def find(name: str) -> TopicDetail | None:
     """The topic, None when there is none."""
     try:
-        return current_cluster().topic(check_topic(name))
+        return current_cluster().topics.detail(check_topic(name))
     except NotFoundError:
         return None
 

@@ -18,11 +18,11 @@ SORTS = ("name", "messages", "in", "out")
 @page(takes={"kind": one_of(*KINDS, "all"), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def topics(request):
     cluster = current_cluster()
-    counts = cluster.topic_counts()
+    counts = cluster.topics.counts()
     kind, search = request.GET.get("kind") or "normal", request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort") or "name"
     context = {
-        **await part_of(request, lambda begin, count: cluster.topics_page(kind, search, sort, begin, count)),
+        **await part_of(request, lambda begin, count: cluster.topics.page(kind, search, sort, begin, count)),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
@@ -34,7 +34,7 @@ async def topics(request):
 
 @page()
 async def topic(request, name):
-    facts = current_cluster().topic(names.check_topic(name))
+    facts = current_cluster().topics.detail(names.check_topic(name))
     # The list of readers has got another length
     return render(request, "topics/readers.html" if request.htmx else "topics/topic.html", {"topic": facts})
 

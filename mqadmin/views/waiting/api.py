@@ -22,7 +22,7 @@ MAX_HALVES = 100
 async def waiting(request: HttpRequest):
     """How many messages are delayed, by level, and how many halves of transactions wait for their decision;
     null is not known yet."""
-    return schemas.facts(current_cluster().waiting())
+    return schemas.facts(current_cluster().waiting.facts())
 
 
 @router.get("/waiting/prepared", response=dict[str, Any])
@@ -31,7 +31,7 @@ async def waiting_halves(
 ):
     """The oldest halves that wait, with how often their producer was asked; `complete` false says that there
     are more."""
-    return schemas.facts(await current_cluster().halves(limit))
+    return schemas.facts(await current_cluster().waiting.halves(limit))
 
 
 @router.get("/groups/{group}/waiting", response=dict[str, Any])
@@ -39,5 +39,5 @@ async def waiting_of_group(request: HttpRequest, group: str):
     """What a group sent back and waits for its next try, by delay level, what came back and was not taken
     yet, and what it gave up."""
     group_facts = found_group(group)
-    delayed = await asyncio.to_thread(current_cluster().retries, group)
+    delayed = await asyncio.to_thread(current_cluster().waiting.retries, group)
     return schemas.facts({"delayed": delayed, "retrying": group_facts.retrying, "dead": group_facts.dead})

@@ -14,22 +14,19 @@ from mqadmin.views.page import page
 @page()
 async def waiting(request):
     cluster = current_cluster()
-    facts = cluster.waiting()
+    facts = cluster.waiting.facts()
     context = {
         "waiting": facts,
-        "most": max((level["waiting"] for level in facts["delayed"]["levels"]), default=0),
-        "halves": await cluster.halves(),
+        "most": max((level.waiting for level in facts.delayed.levels), default=0),
+        "halves": await cluster.waiting.halves(),
         "hours": bars(
             [
-                {"name": units.moment_given(hour["hour_ms"]), "value": hour["messages"], "tone": "accent"}
-                for hour in facts["timed"]["hours"]
+                {"name": units.moment_given(hour.hour_ms), "value": hour.messages, "tone": "accent"}
+                for hour in facts.timed.hours
             ]
         ),
         "topics": bars(
-            [
-                {"name": topic["topic"], "value": topic["messages"], "tone": "accent"}
-                for topic in facts["timed"]["topics"]
-            ]
+            [{"name": topic.topic, "value": topic.messages, "tone": "accent"} for topic in facts.timed.topics]
         ),
     }
     return render(request, "waiting/facts.html" if request.htmx else "waiting/page.html", context)

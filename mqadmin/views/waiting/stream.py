@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from mqadmin.views.view import Stream
 
-STREAMS = {"waiting": Stream(lambda cluster, name: cluster.waiting(), 4)}
+STREAMS = {"waiting": Stream(lambda cluster, name: cluster.waiting.facts(), 4)}

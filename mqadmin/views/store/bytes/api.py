@@ -43,4 +43,4 @@ async def bytes_of_files(
     """Hex of a stretch of any file, cut into pieces with fields: value, meaning, whether it is right, and the
     parameters of where it points to."""
     place = Place(kind, offset, topic, queue, unit, name, slot, entry, length)
-    return await facts_answer(await current_cluster().look_at(place))
+    return await facts_answer(await current_cluster().store.look_at(place))

@@ -47,7 +47,7 @@ async def bytes_page(request: HttpRequest) -> HttpResponse:
         "command": "hex " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items()),
     }
     try:
-        look = await cluster.look_at(place_of(asked), SHOWN_BYTES)
+        look = await cluster.store.look_at(place_of(asked), SHOWN_BYTES)
         return await draw(request, "store/bytes/page.html", lambda: context | fields_of(shown(look)))
     except ValueError as error:
         return await draw(request, "store/bytes/page.html", context | {"problem": f"{error}."}, status=400)

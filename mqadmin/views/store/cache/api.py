@@ -26,7 +26,7 @@ async def page_cache(
     """What of each file is in memory, in equal parts; the machine's memory; each group's reads from memory
     and cold ones, and where it stands. Of the queues' files those with most in memory are given, all or of
     one topic."""
-    picture = await asyncio.to_thread(current_cluster().cache)
+    picture = await asyncio.to_thread(current_cluster().store.cache)
     if topic and not any(file.topic == topic for file in picture.files if file.kind == "consumequeue"):
         found_topic(topic)
     return schemas.facts(cache.shown(picture, queue_files, check_topic(topic) if topic else None))

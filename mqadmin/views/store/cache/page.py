@@ -26,12 +26,12 @@ async def cache(request):
     context = await asyncio.to_thread(facts, cluster)
     if request.htmx:
         return await drawn(request, FACTS, context)
-    return await drawn(request, "store/cache/page.html", context | {"store": cluster.store()})
+    return await drawn(request, "store/cache/page.html", context | {"store": cluster.store.snapshot()})
 
 
 def facts(cluster) -> dict:
     """What FACTS shows. For a thread."""
-    picture = for_page(cluster.cache())
+    picture = for_page(cluster.store.cache())
     files = {
         kind: [file for file in picture.files if file.kind == kind]
         for kind in ("commitlog", "index", "consumequeue")
@@ -45,7 +45,7 @@ def facts(cluster) -> dict:
         "groups": picture.groups[:SHOWN_GROUPS],
         "more_groups": max(0, len(picture.groups) - SHOWN_GROUPS),
         "not_told": any(file.resident_bytes is None for file in picture.files),
-        "inspects": cluster.inspects,
+        "inspects": cluster.store.inspects,
     }
 
 

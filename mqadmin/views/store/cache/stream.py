@@ -6,5 +6,5 @@ from mqadmin.views.store.cache.facts import for_page
 from mqadmin.views.view import Stream
 
 STREAMS = {
-    "store.cache": Stream(lambda cluster, name: for_page(cluster.cache()), 40, in_thread=True),
+    "store.cache": Stream(lambda cluster, name: for_page(cluster.store.cache()), 40, in_thread=True),
 }

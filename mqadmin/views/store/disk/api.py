@@ -20,7 +20,7 @@ router = Router()
 async def disk(request: HttpRequest):
     """Use by kind of file, the rate at which the log grows over several stretches of time, and when each mark
     is reached; null is not known."""
-    return schemas.measured_facts("disk", await asyncio.to_thread(current_cluster().disk))
+    return schemas.measured_facts("disk", await asyncio.to_thread(current_cluster().store.disk))
 
 
 @router.get("/disk/forecast", response=schemas.measured_schema_of(DiskForecast))
@@ -30,5 +30,5 @@ async def forecast(
     """The same with the log files that go next, when, and which groups have not read what is in them; as if
     files were kept for `retention_hours`. Nothing is changed by asking."""
     return schemas.measured_facts(
-        "disk", await asyncio.to_thread(current_cluster().disk_forecast, retention_hours)
+        "disk", await asyncio.to_thread(current_cluster().store.disk_forecast, retention_hours)
     )

@@ -95,7 +95,7 @@ def facts(cluster, asked: QueryDict) -> dict:
         hours = whole(asked.get("retention_hours"), None, MAX_RETENTION_HOURS, 1)
     except ValueError as error:
         problem = f"{error}"
-    found = cluster.disk_forecast(hours)
+    found = cluster.store.disk_forecast(hours)
     losers = sorted(
         {
             loss.group

@@ -35,7 +35,7 @@ async def doctor(request, run_id=None):
             raise
         runs, run, problem = [], None, error
     context = {
-        "store": current_cluster().store(),
+        "store": current_cluster().store.snapshot(),
         "runs": runs[:MOST_RUNS],
         "problem": problem,
         "run": run and shown(run),

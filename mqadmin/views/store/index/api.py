@@ -28,14 +28,14 @@ Name = Annotated[str, Path(max_length=64, description="17 digits, the time of it
 @router.get("/index", response=schemas.MeasuredList, operation_id="mqadmin_api_store_index_files")
 async def index_files(request: HttpRequest):
     """Index files with their header, slots and entries in use."""
-    return measured("index", {"items": schemas.facts(current_cluster().store_index())})
+    return measured("index", {"items": schemas.facts(current_cluster().index.facts())})
 
 
 @router.post("/index/explain", response=schemas.MeasuredList, operation_id="mqadmin_api_store_explain")
 async def explain(request: HttpRequest, body: schemas.Explain):
     """Each step that a lookup of this key takes: file, slot, chain entries, what was kept and why not."""
     begin, end = body.from_ms or 0, (1 << 63) - 1 if body.to_ms is None else body.to_ms
-    steps = await current_cluster().explain(check_topic(body.topic), body.key, begin, end, body.limit)
+    steps = await current_cluster().index.explain(check_topic(body.topic), body.key, begin, end, body.limit)
     return measured("explain", {"items": schemas.facts(steps)})
 
 
@@ -45,12 +45,12 @@ async def rebuild_index(request: HttpRequest):
     ends it."""
     caller = need(request, "admin")
     async with aaudited(caller, "rebuild_index", "store", "index"):
-        return Status(202, schemas.facts(current_cluster().rebuild_index()))
+        return Status(202, schemas.facts(current_cluster().index.rebuild()))
 
 
 @router.get("/index/rebuild", response=dict[str, Any], operation_id="mqadmin_api_store_rebuild_state")
 async def rebuild_state(request: HttpRequest):
-    return schemas.facts(current_cluster().rebuild_state())
+    return schemas.facts(current_cluster().index.rebuild_state())
 
 
 @router.delete("/index/rebuild", response=dict[str, Any], operation_id="mqadmin_api_store_cancel_rebuild")
@@ -58,7 +58,7 @@ async def cancel_rebuild(request: HttpRequest):
     """End a running rebuild; the index stays as it was."""
     caller = need(request, "admin")
     async with aaudited(caller, "cancel_rebuild", "store", "index"):
-        return schemas.facts(current_cluster().cancel_rebuild())
+        return schemas.facts(current_cluster().index.cancel_rebuild())
 
 
 @router.get("/index/{file}", response=schemas.measured_schema_of(IndexFileFacts))
@@ -66,7 +66,7 @@ async def header(request: HttpRequest, file: Name):
     """An index file as its header says: slots and entries in use, times and places of its first and last
     message."""
     index_file.check_name(file)
-    for facts in current_cluster().store_index():
+    for facts in current_cluster().index.facts():
         if facts.name == file:
             return schemas.measured_facts("index", facts)
     raise NotFoundError(f"there is no index file {file}")
@@ -76,11 +76,11 @@ async def header(request: HttpRequest, file: Name):
 async def slots(request: HttpRequest, file: Name):
     """Used slots, counted now and folded into cells: `cells` has those of each cell, row after row;
     `findings` says where header and count disagree."""
-    return schemas.measured_facts("slots", await current_cluster().index_slots(index_file.check_name(file)))
+    return schemas.measured_facts("slots", await current_cluster().index.slots(index_file.check_name(file)))
 
 
 @router.get("/index/{file}/chains", response=dict[str, Any])
 async def chains(request: HttpRequest, file: Name):
     """Chains by length beside what an even hash would give, what a lookup costs, the longest with their keys,
     and those that are not whole."""
-    return schemas.measured_facts("chains", await current_cluster().index_chains(index_file.check_name(file)))
+    return schemas.measured_facts("chains", await current_cluster().index.chains(index_file.check_name(file)))

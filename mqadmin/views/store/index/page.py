@@ -37,11 +37,11 @@ async def index(request: HttpRequest):
     cluster = current_cluster()
     if request.htmx and request.GET.get("part_of") == "chains":
         return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
-    files = cluster.store_index()
+    files = cluster.index.facts()
     chosen = request.GET["file"] if request.GET.get("file") else files[-1].name if files else None
     context = {"files": files, "chosen": chosen, "picture": None, "chains": None}
     if chosen is not None:
-        picture = await cluster.index_slots(chosen)
+        picture = await cluster.index.slots(chosen)
         context |= {
             "picture": picture,
             "place": next((number for number, file in enumerate(files) if file.name == chosen), 0),
@@ -56,14 +56,14 @@ async def index(request: HttpRequest):
         ]
         context["chains_at_once"] = picture.entries <= COUNTED_AT_ONCE
         if request.GET.get("chains"):
-            context |= _drawn(await cluster.index_chains(chosen))
+            context |= _drawn(await cluster.index.chains(chosen))
     context |= await _lookup(cluster, request)
     return render(request, "store/index/page.html", context, status=400 if context["errors"] else 200)
 
 
 def chains(cluster, asked: QueryDict) -> dict:
     """What CHAINS shows of the `file` that is asked for. For a thread."""
-    return _drawn(cluster.watched_chains(check_name(asked.get("file", ""))))
+    return _drawn(cluster.index.watched_chains(check_name(asked.get("file", ""))))
 
 
 def _drawn(chains: Chains) -> dict:
@@ -94,7 +94,7 @@ async def _lookup(cluster, request: HttpRequest) -> dict:
             )
     except WrongField as error:
         return shown | {"errors": {error.field: str(error)}}
-    *steps, outcome = await cluster.explain(topic, asked["key"], begin_ms, end_ms)
+    *steps, outcome = await cluster.index.explain(topic, asked["key"], begin_ms, end_ms)
     return shown | {"steps": [*steps, outcome], "outcome": outcome}
 
 

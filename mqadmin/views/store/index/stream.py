@@ -12,12 +12,12 @@ from mqadmin.views.view import Stream
 def index(cluster, name: str) -> dict[str, object]:
     """The index files; of the one that is named its slots."""
     if name:
-        return document_of(cluster.watched_slots(name))
-    return document_of(IndexFilesFrame(files=cluster.call(cluster.store_index)))
+        return document_of(cluster.index.watched_slots(name))
+    return document_of(IndexFilesFrame(files=cluster.call(cluster.index.facts)))
 
 
 def chains(cluster, name: str) -> dict[str, object]:
-    return document_of(cluster.watched_chains(name))
+    return document_of(cluster.index.watched_chains(name))
 
 
 STREAMS = {

@@ -21,4 +21,4 @@ async def journey(
     request: HttpRequest, log_offset: Annotated[schemas.Int64, Query(ge=0)]
 ) -> HttpResponseBase:
     """As GET /messages/ID/journey, of the message whose record begins at a position of the commit log."""
-    return await facts_answer(await current_cluster().journey_of(log_offset))
+    return await facts_answer(await current_cluster().store.journey_of(log_offset))

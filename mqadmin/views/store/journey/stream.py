@@ -14,5 +14,7 @@ def check_log_offset(name: str) -> str:
 
 
 STREAMS = {
-    "message": Stream(lambda cluster, name: cluster.journey(int(name)), 4, check_log_offset, in_thread=True),
+    "message": Stream(
+        lambda cluster, name: cluster.store.journey(int(name)), 4, check_log_offset, in_thread=True
+    ),
 }

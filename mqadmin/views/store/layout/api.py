@@ -32,7 +32,7 @@ async def layout(
         facts.check(topic, group, from_ms, from_offset)
     except ValueError as error:
         raise Problem("invalid", str(error)) from None
-    found = await current_cluster().layout(
+    found = await current_cluster().store.layout(
         check_topic(topic) if topic else None, check_group(group) if group else None, from_ms, from_offset
     )
     return schemas.facts(found)

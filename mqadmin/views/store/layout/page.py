@@ -28,7 +28,7 @@ async def layout(request):
     context = _as_asked(request.GET)
     if context["asked"]["from"] or context["asked"]["offset"]:
         try:
-            context |= _pictures(await cluster.layout_of_both(*_choice(context["asked"])))
+            context |= _pictures(await cluster.store.layout_of_both(*_choice(context["asked"])))
         except (ValueError, NameError_, NotFoundError) as error:
             context |= _problem(error)
     else:
@@ -38,7 +38,7 @@ async def layout(request):
     return await drawn(
         request,
         "store/layout/page.html",
-        context | {"topics": cluster.offered_topics()},
+        context | {"topics": cluster.topics.offered()},
         status=400 if context["is_unreadable"] else 200,
     )
 
@@ -49,7 +49,7 @@ def facts(cluster, asked: QueryDict) -> dict:
     context = _as_asked(asked)
     try:
         topic, group, _, _ = _choice(context["asked"])
-        return context | _pictures(cluster.watched_layout(topic, group)) | {"watched": True}
+        return context | _pictures(cluster.store.watched_layout(topic, group)) | {"watched": True}
     except (ValueError, NameError_, NotFoundError) as error:
         return context | _problem(error)
 

@@ -7,7 +7,7 @@ from mqadmin.views.view import Stream
 
 
 def layout(cluster, name: str) -> facts.Shown:
-    return facts.for_page(cluster.watched_layout(*facts.choice_of(name)))
+    return facts.for_page(cluster.store.watched_layout(*facts.choice_of(name)))
 
 
 STREAMS = {"store.layout": Stream(layout, 40, facts.check_choice, in_thread=True)}

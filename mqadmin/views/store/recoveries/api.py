@@ -33,7 +33,7 @@ class Starts(schemas.Measured):
 async def last_start(request: HttpRequest):
     """The report of the last start, live while it runs: each step with file, bytes, messages and duration;
     what was cut."""
-    report = current_cluster().recovery()
+    report = current_cluster().store.recovery()
     if report is None:
         raise StoreClosedError("the store has not been opened yet")
     return schemas.measured_facts("recovery", report)

@@ -21,7 +21,7 @@ from mqadmin.views.store.recoveries import facts as kept
 @page(takes={"part": PART, "part_of": one_of("facts")})
 async def recovery(request):
     """This process's start, live while it runs, and the list of all."""
-    found = current_cluster().recovery()
+    found = current_cluster().store.recovery()
     if request.htmx and request.GET.get("part_of") == "facts":
         return render(request, "recovery_facts.html", {"recovery": found})
     starts = slice_of(await asyncio.to_thread(kept.listing), request, 20)

@@ -9,7 +9,7 @@ from mqadmin.views.view import Stream
 
 def recovery(cluster, name: str) -> dict[str, object]:
     # As a document: JSON would be made of the fact itself with `from_` for `from`.
-    return {"recovery": document_of(cluster.recovery()), **fields_of(cluster.state())}
+    return {"recovery": document_of(cluster.store.recovery()), **fields_of(cluster.state())}
 
 
 def record(cluster, name: str) -> dict[str, object]:

@@ -21,25 +21,25 @@ router = Router()
 async def dispatch_race(request: HttpRequest):
     """How far confirming, queues and index, flushing and the checkpoint lag behind the log's end, in bytes
     and milliseconds; the slowest, and a sentence."""
-    return schemas.measured_facts("dispatch", current_cluster().race())
+    return schemas.measured_facts("dispatch", current_cluster().store.race())
 
 
 @router.get("/flush", response=schemas.measured_schema_of(Flushing))
 async def flushing(request: HttpRequest):
     """How the log gets to the disk: what is not there yet, how long syncs take, and the rounds that bring
     queues and index there."""
-    return schemas.measured_facts("flush", current_cluster().flush())
+    return schemas.measured_facts("flush", current_cluster().store.flush())
 
 
 @router.get("/write-path", response=schemas.measured_schema_of(PathOfSends))
 async def write_path(request: HttpRequest):
     """Where the time of sends goes, by stage, of the last minute and since the start, in microseconds; sizes
     of groups and syncs; refusals by cause."""
-    return schemas.measured_facts("write-path", current_cluster().write_path())
+    return schemas.measured_facts("write-path", current_cluster().store.write_path())
 
 
 @router.get("/exposure", response=schemas.measured_schema_of(Exposure))
 async def exposure(request: HttpRequest):
     """If it crashed now: what a killed process and what a power cut would lose, where a start would begin,
     how much it would read and how long it would take."""
-    return schemas.measured_facts("exposure", await asyncio.to_thread(current_cluster().exposure))
+    return schemas.measured_facts("exposure", await asyncio.to_thread(current_cluster().store.exposure))

@@ -104,7 +104,7 @@ MEANINGS = {
 @page()
 async def write(request):
     cluster = current_cluster()
-    path = cluster.write_path()
+    path = cluster.store.write_path()
     if request.htmx:
         return render(request, "store/write/refusals.html", {"refusals": path.refusals})
     context = {
@@ -158,9 +158,9 @@ def _rows(histogram: Histogram, unit: str):
 @page()
 async def dispatch(request):
     cluster = current_cluster()
-    race, flush = cluster.race(), cluster.flush()
+    race, flush = cluster.store.race(), cluster.store.flush()
     context = {
-        "store": cluster.store(),
+        "store": cluster.store.snapshot(),
         "race": race,
         "rows": [
             fields_of(race.sinks[name])
@@ -168,7 +168,7 @@ async def dispatch(request):
             for name, title in SINKS.items()
         ],
         "flush": flush,
-        "exposure": await asyncio.to_thread(cluster.exposure),
+        "exposure": await asyncio.to_thread(cluster.store.exposure),
         "past": live.sampler.past("store.positions"),
     }
     return render(request, "store/write/dispatch.html", context)

@@ -1,4 +1,4 @@
-"""The signs by which mqadmin/condition.py judges the broker, measured. For a thread: the disk's forecast
+"""The signs by which condition.py judges the broker, measured. For a thread: the disk's forecast
 reads files, jobs are in Redis.
 
 What cannot be measured is None; an error of one sign does not hide the others.
@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
 from broker_store.engine.status import samples
@@ -19,8 +19,10 @@ from broker_store.errors import BrokerStoreError
 from broker_store.facts.disk import DiskFacts
 from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.rest.problems import Problem
-from mqadmin import write_routes
-from mqadmin.condition import Growth, Refusal, Signs
+from mqadmin.cluster.embedded import write_routes
+from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs
+from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.store import EmbeddedStore
 from mqadmin.jobs import queue
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
@@ -31,32 +33,35 @@ REDIS = "Redis"
 Sign = TypeVar("Sign")
 
 
-def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
-    """The signs of the broker of this process."""
-    parts, store, state, refused, refused_sends = cluster.call(cluster.facts_for_signs)
-    now_ms = parts.clock()
-    history = parts.history
-    configs, routes = cluster.call(write_routes.snapshot, parts)
+def measure(host: Host, store: EmbeddedStore, children: Callable[[], dict] | None) -> Signs:
+    """The signs of the broker of this process. `children` returns what runs beside it."""
+    parts, snapshot, state = host.call(lambda: (host.parts, store.snapshot(), host.state()))
+    refusals = parts.statistics.refusals
+    refused, refused_sends, pause = host.call(
+        lambda: (refusals.recent(), refusals.recent_sends(), parts.pauses.longest())
+    )
+    configs, routes = host.call(write_routes.snapshot, parts)
+    now_ms, history = parts.clock(), parts.history
     stopped_children = None if children is None else stopped(children())
-    # A Redis that is halted takes requests and leaves them without an answer.
+    # A Redis that is halted takes requests and does not answer them.
     asks_jobs = stopped_children is None or REDIS not in stopped_children
     return Signs(
         now_ms=now_ms,
         state=state.state,
         sentence=state.sentence,
-        flags=tuple((flag.name, flag.cause) for flag in store.flags),
+        flags=tuple((flag.name, flag.cause) for flag in snapshot.flags),
         refused=refused,
         refused_sends=refused_sends,
         lags=None
         if history is None
         else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
-        disk=_known(lambda: refusal_of(cluster.disk())),
+        disk=_known(lambda: refusal_of(store.disk())),
         failed_jobs=_known(lambda: queue.failed_since(int(time.time() * 1000) - JOBS_MS))
         if asks_jobs
         else None,
         stopped_children=stopped_children,
         findings=_known(checks.last_findings) if asks_jobs else None,
-        pause=cluster.call(parts.pauses.longest),
+        pause=pause,
         withheld=write_routes.withheld(parts, configs, routes),
         database_failed=failures.database_failure(),
         samples_failed="" if history is None else history.failed or "",

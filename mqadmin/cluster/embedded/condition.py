@@ -1,26 +1,27 @@
 """How the broker is: one sentence for the overview, made of everything that is known to be wrong.
 
-`judge` is the whole rule. It takes signs that were measured elsewhere, so it touches nothing and has one
-answer. Each sign that is bad enough becomes a notice with its number and the page that shows more; the most
-severe one gives the sentence. A sign that could not be measured is a notice as well: what is not known is not
-good.
+`judge` is the whole rule. It takes signs that were measured elsewhere (signs.py), so it reads nothing and
+has one answer. Each sign that is bad enough becomes a notice with its number and the page that shows more;
+the most severe one gives the sentence. A sign that could not be measured is a notice too: what is not known
+is not good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from broker_store.broker.flow import RECENT_MS
 from broker_store.broker.pauses import Pause
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.messages import PutStatus
+from mqadmin.cluster.embedded.write_routes import Withheld
+from mqadmin.facts.condition import Condition, Notice
 from mqadmin.templatetags.units import duration_text, moment_text
-from mqadmin.write_routes import Withheld
 
-Severity = Literal["bad", "warn", "unknown", "good"]
-ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
+Bad = Literal["bad", "warn", "unknown"]  # how bad a notice is
+ORDER: tuple[Bad, ...] = ("bad", "warn", "unknown")
 
 LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
 # Of what came in: less, from one sample to another, may be the beat of sends and pulls
@@ -64,7 +65,7 @@ class Growth:
     its queues.
 
     `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose
-    in between as well; 0 if it did not, or there are too few samples. `has_stopped`: it grew in that
+    in between as well; 0 if it did not, or there are too few samples to know. `has_stopped`: it grew in that
     time, and does so no more.
     """
 
@@ -116,29 +117,6 @@ class Signs:
     refused_sends: Mapping[str, int] = field(default_factory=dict)  # of `refused`
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """One thing that is not as it should be. `number` is what `sentence` counts, `page` the name of the
-    page's address, "" where no page says more."""
-
-    severity: Severity
-    kind: str
-    sentence: str
-    number: int | None
-    page: str
-    of: str = ""  # what of: the group of a lag
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    severity: Severity
-    sentence: str
-    notices: tuple[Notice, ...]
-
-    def document(self) -> dict:
-        return asdict(self) | {"notices": [asdict(notice) for notice in self.notices]}
-
-
 def judge(signs: Signs) -> Condition:
     """The notices that signs give, the most severe first, and the sentence that stands above them."""
     notices = [
@@ -156,43 +134,46 @@ def judge(signs: Signs) -> Condition:
     ]
     notices.sort(key=lambda notice: ORDER.index(notice.severity))
     if not notices:
-        return Condition("good", f"Everything runs.{_waiting(signs)}", ())
+        return Condition(severity="good", sentence=f"Everything runs.{_waiting(signs)}", notices=[])
     more = len(notices) - 1
     first = notices[0].sentence
     if notices[0].severity == "unknown":
         first = f"Nothing is known to be wrong, but not everything is known. {first}"
-    return Condition(notices[0].severity, first + (f" And {more} more." if more else ""), tuple(notices))
+    return Condition(
+        severity=notices[0].severity,
+        sentence=first + (f" And {more} more." if more else ""),
+        notices=notices,
+    )
 
 
 def judge_state(now_ms: int, state: str, sentence: str) -> Condition:
     """The same of a broker that does not serve: nothing but its state is known."""
     return Condition(
-        "warn" if state not in ("failed", "closed") else "bad",
-        sentence,
-        tuple(_of_state(Signs(now_ms, state, sentence))),
+        severity="warn" if state not in ("failed", "closed") else "bad",
+        sentence=sentence,
+        notices=_of_state(Signs(now_ms, state, sentence)),
     )
 
 
-def not_measured() -> Condition:
-    """While the first look is under way."""
-    return Condition("unknown", "The condition of the broker is being measured.", ())
+def _notice(severity: Bad, kind: str, sentence: str, number: int | None, page: str, of: str = "") -> Notice:
+    return Notice(severity=severity, kind=kind, sentence=sentence, number=number, page=page, of=of)
 
 
 def _of_state(signs: Signs) -> list[Notice]:
     if signs.state == "running":
         return []
-    severity: Severity = "bad" if signs.state in ("failed", "closed", "read_only") else "warn"
+    severity: Bad = "bad" if signs.state in ("failed", "closed", "read_only") else "warn"
     if signs.state == "read_only" and any(name in NOTED_FLAGS for name, _ in signs.flags):
         severity = "warn"
     is_of_start = signs.state != "read_only" or any(name == "inspect" for name, _ in signs.flags)
-    return [Notice(severity, "state", signs.sentence, None, "recovery" if is_of_start else "store")]
+    return [_notice(severity, "state", signs.sentence, None, "recovery" if is_of_start else "store")]
 
 
 def _of_flags(signs: Signs) -> list[Notice]:
     if signs.state == "read_only":  # its sentence has the causes
         return []
     return [
-        Notice(
+        _notice(
             "warn" if name in NOTED_FLAGS else "bad",
             "flag",
             f"The store notes: {cause.rstrip('.')}.",
@@ -213,19 +194,19 @@ def _of_routes(signs: Signs) -> list[Notice]:
         f"The name server gives out {found.broker} without write permission{which}: clients cannot send; "
         f"{found.remedy}."
     )
-    return [Notice("bad", "routes", said, found.topics, "topics")]
+    return [_notice("bad", "routes", said, found.topics, "topics")]
 
 
 def _of_refused(signs: Signs) -> list[Notice]:
     if signs.refused is None:
-        return [Notice("unknown", "refused", "What was refused is not known.", None, "store_write")]
+        return [_notice("unknown", "refused", "What was refused is not known.", None, "store_write")]
     found, minutes = [], RECENT_MS // 60_000
     if failed := sum(signs.refused[cause] for cause in signs.refused.keys() & FAILED_CAUSES):
         said = (
             f"{failed:,} {'request' if failed == 1 else 'requests'} failed in the last {minutes} minutes "
             f"because of a file of the store; the broker's log names it."
         )
-        found.append(Notice("bad", "failed", said, failed, "doctor"))
+        found.append(_notice("bad", "failed", said, failed, "doctor"))
     by_the_store = {cause: count for cause, count in signs.refused.items() if cause in SEND_CAUSES}
     by_themselves = {
         cause: count
@@ -256,7 +237,7 @@ def _of_refused(signs: Signs) -> list[Notice]:
                 f"the last {minutes} minutes, "
                 f"{'' if len(counts) == 1 else f'{counts[worst]:,} of them '}for “{words_of(worst)}”."
             )
-            found.append(Notice(severity, "refused", said, count, "store_write"))
+            found.append(_notice(severity, "refused", said, count, "store_write"))
     return found
 
 
@@ -269,11 +250,11 @@ def words_of(cause: str) -> str:
 
 def _of_disk(signs: Signs) -> list[Notice]:
     if signs.disk is None:
-        return [Notice("unknown", "disk", "The forecast of the disk is not known.", None, "disk")]
+        return [_notice("unknown", "disk", "The forecast of the disk is not known.", None, "disk")]
     mark = signs.disk
     if mark.is_reached:
         return [
-            Notice(
+            _notice(
                 "bad", "disk", f"The disk is {mark.percent} % full: sends are refused.", mark.percent, "disk"
             )
         ]
@@ -281,7 +262,7 @@ def _of_disk(signs: Signs) -> list[Notice]:
         return []
     left = max(0, mark.at_ms - signs.now_ms)
     return [
-        Notice(
+        _notice(
             "bad" if left <= SOON_MS else "warn",
             "disk",
             f"In about {duration_text(left)} the disk is {mark.percent} % full, and sends are refused.",
@@ -296,7 +277,7 @@ def _of_findings(signs: Signs) -> list[Notice]:
         return []
     one = signs.findings == 1
     return [
-        Notice(
+        _notice(
             "bad",
             "damage",
             f"The last check of the store found {signs.findings:,} {'place' if one else 'places'} "
@@ -309,10 +290,10 @@ def _of_findings(signs: Signs) -> list[Notice]:
 
 def _of_lags(signs: Signs) -> list[Notice]:
     if signs.lags is None:
-        return [Notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
+        return [_notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
     growing = sorted((lag for lag in signs.lags if lag.is_growing), key=lambda lag: (-lag.grown, lag.group))
     return [
-        Notice(
+        _notice(
             "warn",
             "lag",
             f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than "
@@ -326,8 +307,8 @@ def _of_lags(signs: Signs) -> list[Notice]:
 
 
 def _waiting(signs: Signs) -> str:
-    """Return what follows the good sentence: a lag that does not grow is no fault, and is shown all the
-    same."""
+    """What follows the good sentence: a lag that does not grow is nothing wrong, but it is shown on the first
+    page."""
     behind = [lag for lag in signs.lags or () if lag.lag >= LEAST_GROWTH]
     if not behind:
         return ""
@@ -346,7 +327,7 @@ def _of_pause(signs: Signs) -> list[Notice]:
     said = (
         f"The broker's loop did not turn for {duration_text(lasted_ms)} at {at} UTC: no request was answered."
     )
-    return [Notice("warn", "pause", said, lasted_ms, "store_write")]
+    return [_notice("warn", "pause", said, lasted_ms, "store_write")]
 
 
 def _of_jobs(signs: Signs) -> list[Notice]:
@@ -354,7 +335,7 @@ def _of_jobs(signs: Signs) -> list[Notice]:
     if signs.stopped_children:
         names, one = ", ".join(signs.stopped_children), len(signs.stopped_children) == 1
         found.append(
-            Notice(
+            _notice(
                 "warn",
                 "children",
                 f"{names} {'does' if one else 'do'} not run, so jobs wait. Messages are not touched by that.",
@@ -364,7 +345,7 @@ def _of_jobs(signs: Signs) -> list[Notice]:
         )
     if signs.failed_jobs:
         found.append(
-            Notice(
+            _notice(
                 "warn",
                 "jobs",
                 f"{signs.failed_jobs:,} {'job' if signs.failed_jobs == 1 else 'jobs'} failed in the "
@@ -375,7 +356,7 @@ def _of_jobs(signs: Signs) -> list[Notice]:
         )
     elif signs.failed_jobs is None or signs.stopped_children is None:
         found.append(
-            Notice(
+            _notice(
                 "unknown",
                 "jobs",
                 "Whether jobs failed, and what the last check of the store found, is not known: the "
@@ -394,14 +375,14 @@ def _of_database(signs: Signs) -> list[Notice]:
         f"The dashboard's database does not answer, so logins, tokens and the audit trail fail or are "
         f"lost: {signs.database_failed}."
     )
-    return [Notice("bad", "database", said, None, "")]
+    return [_notice("bad", "database", said, None, "")]
 
 
 def _of_samples(signs: Signs) -> list[Notice]:
     if not signs.samples_failed:
         return []
     return [
-        Notice(
+        _notice(
             "warn",
             "samples",
             f"Samples over time are missing, so rates and forecasts are out of date: "

@@ -10,18 +10,20 @@ from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.knowing import GroupInQueue
 from broker_store.formats.record import StoredMessage
-from mqadmin import waiting
+from broker_store.server.parts import BrokerParts
+from mqadmin.cluster.embedded.waiting import fate_of
+from mqadmin.facts.waiting import MessageFate
 
 
 class FromBroker:
-    """For one look, in a thread: what it asks is looked up on the loop by `call`, positions once."""
+    """For one scan, in a thread: each question is answered on the loop by `call`, positions once."""
 
     source = "measured in the running broker"
 
-    def __init__(self, parts, call: Callable[..., Any]):
+    def __init__(self, parts: BrokerParts, call: Callable[..., Any]):
         self._parts, self._call = parts, call
         self.trace_topic = parts.settings.msg_trace_topic_name
-        self.is_tried = parts.store.settings.inspect
+        self.is_tried = parts.store_settings.inspect
         if self.is_tried:
             self.source = "read from the store's files, and from what a start made of them in memory"
 
@@ -79,5 +81,5 @@ class FromBroker:
             )
         return found
 
-    def fate(self, stored: StoredMessage) -> waiting.MessageFate | None:
-        return self._call(waiting.fate, self._parts, stored)
+    def fate(self, stored: StoredMessage) -> MessageFate | None:
+        return self._call(fate_of, self._parts, stored)

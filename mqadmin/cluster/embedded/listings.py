@@ -1,9 +1,9 @@
 """Topics and groups in pieces: pages of them in an order, their numbers, and the largest of something.
 
-A broker may have 100,000 topics and groups, and a page shares one loop with sends. So
-a page costs what it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are
-made only of the names shown, and what needs a number of every group or queue walks over them in turns
-(broker_store/turns.py). Orders are made in a thread from numbers that were collected before.
+A broker may have 100,000 topics and groups, and a page shares one loop with all senders. So a page costs what
+it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are made only of the
+names shown, and what needs a number of every group or queue scans them in turns (broker_store/turns.py).
+Orders are made in a thread from numbers that were collected before.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
+from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns
 from mqadmin.facts.overview import Traffic, WorstLag
 
@@ -30,9 +30,9 @@ TOPIC_SORTS = ("messages", "in", "out")
 
 
 class Listings:
-    """Over the parts of a broker; belongs to the loop."""
+    """Lists over the parts of a broker. For the thread of the loop."""
 
-    def __init__(self, parts: Any):
+    def __init__(self, parts: BrokerParts):
         self.parts = parts
         self._lags: dict[str, int] = {}
         self._lags_until = 0.0
@@ -198,8 +198,8 @@ class Listings:
         return [*first, *(name for name in names.slice(0, 2 * limit) if name not in lags)][:limit]
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
-        """Return the lag in messages, over the queues in which the group, or its slowest broadcasting client,
-        has a position; None when there is none."""
+        """The lag in messages, over the queues in which the group, or its slowest broadcasting client, has a
+        position; None when there is none."""
         offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
         for holder in (group, offsets.broadcasting(group)):
             for name in offsets.topics_of(holder) if topic is None else (topic,):

@@ -1,0 +1,97 @@
+"""The disk's forecast and the offset timelines of the broker of this process. For threads: files are read.
+
+What the broker knows (offsets of groups, ends of its queues) is copied at the beginning of a scan, in pieces
+that are whole each; all else is read from files by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from broker_store.engine.status import samples
+from broker_store.engine.status.samples import SampleFiles
+from broker_store.facts.deletion import Offsets
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk import DiskFacts, DiskForecast
+from broker_store.facts.growth import HOUR_MS
+from broker_store.facts.positions import Positions, Queue
+from broker_store.facts.timeline import GroupTimeline
+from broker_store.formats.index_file import IndexGeometry
+from broker_store.server.parts import BrokerParts
+from mqadmin.cached_scans import CachedScans
+from mqadmin.views.store.disk.facts import Scan, rules_of, scan_of
+
+MIN_REST = 20  # times what a scan took: thousands of queues may not take more than a twentieth of a core
+
+
+class Forecasts:
+    """`disk`, `disk_forecast` and `timeline` of one broker."""
+
+    def __init__(self, parts: BrokerParts):
+        self.parts = parts
+        self._hints: dict[tuple[Queue, int], int] = {}
+        self._scans = CachedScans(MIN_REST)
+
+    def disk(self) -> DiskFacts:
+        """Use, rate and marks."""
+
+        def make() -> DiskFacts:
+            with self._scan(None, list(self.parts.offsets.everything())) as scan:
+                return scan.view.facts()
+
+        return self._scans.of(("disk",), make)
+
+    def disk_forecast(self, retention_hours: int | None = None) -> DiskForecast:
+        """The same with the files that go next, and what groups lose by it; as if files were kept for so
+        many hours."""
+
+        def make() -> DiskForecast:
+            with self._scan(retention_hours, list(self.parts.offsets.everything())) as scan:
+                return scan.forecast(retention_hours)
+
+        return self._scans.of(("forecast", retention_hours), make)
+
+    def timeline(self, group: str, hours: int = 6) -> GroupTimeline:
+        """A group's queues over time, see facts/timeline.py."""
+
+        def make() -> GroupTimeline:
+            history, from_ms = self.parts.history, self.parts.clock() - hours * HOUR_MS
+            events = (self._sample_files() if history is None else history).events(group, from_ms)
+            offsets = [
+                entry for entry in self.parts.offsets.everything() if entry[0].partition("@")[0] == group
+            ]
+            with self._scan(None, offsets) as scan:
+                return scan.timeline(group, events, hours, None if history is None else history.left_out > 0)
+
+        return self._scans.of(("timeline", group, hours), make)
+
+    @contextmanager
+    def _scan(self, retention_hours: int | None, offsets: Offsets) -> Iterator[Scan]:
+        parts, store, settings = self.parts, self.parts.store, self.parts.store_settings
+        directory = StoreDirectory(
+            store.root,
+            store.disk,
+            log_directory=store.log.directory,
+            geometry=IndexGeometry(settings.max_hash_slot_num, settings.max_index_num),
+        )
+        ends = {
+            queue: (store.reads.min_offset(*queue), store.reads.max_offset(*queue))
+            for queue in store.queues()
+        }
+        read_samples = self._sample_files().read if parts.history is None else parts.history.read
+        with Positions(directory, ends, store.log.wrote, self._hints) as positions:
+            yield scan_of(
+                directory,
+                positions,
+                rules_of(settings, retention_hours),
+                offsets,
+                read_samples,
+                parts.clock(),
+                is_running=not settings.inspect,
+                safe_to=store.status.positions().checkpoint_position,
+            )
+
+    def _sample_files(self) -> SampleFiles:
+        store = self.parts.store
+        return SampleFiles(store.disk, store.root.parent / samples.DIRECTORY)

@@ -1,0 +1,185 @@
+"""What is measured of this process's store: its state, its report of the start, and scans of its files."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from broker_store.engine.status.store_facts import Behind, LogPositions, Snapshot, Totals
+from broker_store.facts import dispatch, exposure, write_path
+from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.place import MAX_BYTES, Place
+from broker_store.facts.bytes.viewer import Viewer
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk import DiskFacts, DiskForecast
+from broker_store.facts.dispatch import Flushing, Race
+from broker_store.facts.exposure import Exposure, ScanRate
+from broker_store.facts.journey.journey import journey
+from broker_store.facts.journey.stop import Journey
+from broker_store.facts.knowing import FromFiles, Knowing
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
+from broker_store.facts.starts import StartReport, report_of
+from broker_store.facts.timeline import GroupTimeline
+from broker_store.formats import names
+from broker_store.server.parts import BrokerParts
+from broker_store.units import fields_of
+from mqadmin.cluster.embedded.forecasts import Forecasts
+from mqadmin.cluster.embedded.groups import EmbeddedGroups
+from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.knowing import FromBroker
+from mqadmin.cluster.protocol import Store
+from mqadmin.facts.sends import PathOfSends, Refused
+from mqadmin.views.store.cache.facts import CacheLooks, CachePicture, ReadingFacts, facts_of
+from mqadmin.views.store.layout import facts as layout
+from mqadmin.views.store.layout.facts import Both
+from mqadmin.views.store.recoveries import facts as recoveries
+
+REPORT_SECONDS = 1.0  # the report of a start that is over is made again after so long
+
+
+class EmbeddedStore(Store):
+    """Of the broker in this process."""
+
+    def __init__(self, host: Host, groups: EmbeddedGroups):
+        self._host = host
+        self._groups = groups
+        self._made_forecasts: Forecasts | None = None
+        self._scan_rate: ScanRate | None = None  # of earlier starts; this run adds none
+        self._recovery: StartReport | None = None  # the report that was made last
+        self._recovery_until = 0.0
+        self._cache_looks = CacheLooks(self)
+        self._layout_looks = layout.LayoutLooks(self)
+
+    def snapshot(self) -> Snapshot:
+        store = self._host.store
+        if store is None:
+            return Snapshot(
+                at_ms=int(time.time() * 1000), state="starting", flags=[], totals=Totals(refused={})
+            )
+        snapshot, state = store.status.snapshot(), self._host.state().state
+        flags = [replace(flag, cause=self._host.without_directories(flag.cause)) for flag in snapshot.flags]
+        snapshot = replace(snapshot, state=state, flags=flags)
+        if state not in ("running", "read_only", "closed"):
+            # Recovery moves the positions while it scans for the log's end: they are no facts yet.
+            return replace(snapshot, positions=LogPositions(), behind=Behind())
+        return snapshot
+
+    def recovery(self) -> StartReport | None:
+        store = self._host.store
+        if store is None:
+            return None
+        if store.report.state == "running":
+            return self._host.without_directories(report_of(store.report.as_dict()))
+        # A page that shows a report that is final asks for it again and again.
+        if self._recovery is None or time.monotonic() > self._recovery_until:
+            self._recovery = self._host.without_directories(report_of(store.report.as_dict()))
+            self._recovery_until = time.monotonic() + REPORT_SECONDS
+        return self._recovery
+
+    @property
+    def inspects(self) -> bool:
+        return self._host.store is not None and self._host.store.settings.inspect
+
+    # Where messages are between a send and the disk
+
+    def race(self) -> Race:
+        store = self._host.store
+        if store is None or not self._host.is_open:
+            return dispatch.race(LogPositions(), {})
+        return dispatch.of(store)
+
+    def flush(self) -> Flushing:
+        return dispatch.flush(self._host.open_store)
+
+    def write_path(self) -> PathOfSends:
+        parts, refused, loop = self._host.call(self._facts_for_write_path)
+        store = self._host.process.store
+        facts = write_path.facts(store.write_path, store.settings.flush_disk_type, parts.clock())
+        return PathOfSends(
+            **fields_of(facts),
+            loop=loop,
+            refusals=[Refused(**case) for case in sorted(refused, key=lambda case: case["cause"])],
+        )
+
+    def _facts_for_write_path(self) -> tuple[BrokerParts, list[dict], dict]:
+        parts = self._host.parts
+        return parts, refusals_of(parts), parts.pauses.document()
+
+    def exposure(self) -> Exposure:
+        store, directory = self._host.call(lambda: self._host.open_store), self._host.directory()
+        if self._scan_rate is None:
+            self._scan_rate = exposure.scan_rate(exposure.reports(recoveries.directory()))
+        if store.settings.inspect:
+            return exposure.of_files(directory, self._scan_rate)
+        return exposure.of(directory, self._host.call(self.snapshot), self._scan_rate)
+
+    # Scans of the files
+
+    def directory(self) -> StoreDirectory:
+        """The store's files, for the scans of the views."""
+        return self._host.directory()
+
+    def reading_facts(self) -> ReadingFacts:
+        """What the broker knows of readers, for the scans of the views. Any thread."""
+        return facts_of(self._host.parts)
+
+    def cache(self) -> CachePicture:
+        return self._cache_looks.look()
+
+    async def layout(
+        self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
+    ) -> LayoutOfTopics | LayoutOfEach:
+        if from_ms is None and from_offset is None:
+            return await asyncio.to_thread(self._layout_looks.look, topic, group)
+        return await layout.of_running(self, layout.look, topic, group, from_ms, from_offset)
+
+    async def layout_of_both(
+        self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None
+    ) -> Both:
+        return await layout.of_running(self, layout.look_at_both, topic, group, from_ms, from_offset)
+
+    def watched_layout(self, topic: str | None, group: str | None) -> Both:
+        return self._layout_looks.look_at_both(topic, group)
+
+    def _knowing(self) -> Knowing:
+        """What is known of the store beyond its files; while the broker starts what the files show."""
+        parts = self._host.parts_or_none
+        return FromFiles(self._host.directory()) if parts is None else FromBroker(parts, self._host.call)
+
+    async def look_at(self, place: Place, most: int = MAX_BYTES) -> Look:
+        return await self._host.in_thread(
+            lambda: Viewer(self._host.directory(), self._knowing(), most).look(place)
+        )
+
+    def journey(self, log_offset: int) -> Journey:
+        return journey(self._host.directory(), self._knowing(), log_offset)
+
+    async def journey_of(self, log_offset: int) -> Journey:
+        return await self._host.in_thread(self.journey, log_offset)
+
+    # The disk, and offsets over time
+
+    def disk(self) -> DiskFacts:
+        return self._forecasts.disk()
+
+    def disk_forecast(self, retention_hours: int | None = None) -> DiskForecast:
+        return self._forecasts.disk_forecast(retention_hours)
+
+    def timeline(self, group: str, hours: int = 6) -> GroupTimeline:
+        self._host.call(self._groups.check_exists, group)
+        return self._forecasts.timeline(group, hours)
+
+    @property
+    def _forecasts(self) -> Forecasts:
+        if self._made_forecasts is None or self._made_forecasts.parts is not self._host.parts:
+            self._made_forecasts = Forecasts(self._host.parts)
+        return self._made_forecasts
+
+
+def refusals_of(parts: BrokerParts) -> list[dict]:
+    """What was refused since the start, by cause, each with its last case; the latest first."""
+    return [
+        refused | {"said": names.sentence_in_words(refused["said"])}
+        for refused in parts.statistics.refusals.facts()
+    ]
