@@ -156,36 +156,23 @@ VALUES_OF_MQADMIN = {
     "formats.names",
     "formats.properties",
     "formats.record",
+    "formats.topics",
     "formats.traces",
     "messages",
-    # Frozen values: what a store says of itself, and what a run of the crash lab is asked to do
+    # Frozen values: what a store and a broker say of themselves, and what a run of the crash lab is asked to do
+    "broker.group_reads",
     "engine.status.store_facts",
     "lab.experiment",
     # A library for programs that reach a broker by its port
     "client",
 }
 # It is the door, or starts a process or reads a store directly.
-BEHIND_THE_DOOR = ("mqadmin/cluster/", "mqadmin/management/commands/")
+BEHIND_THE_DOOR = ("mqadmin/cluster/", "mqadmin/management/commands/", "mqadmin/process/run_file.py")
 # Modules that import past it. Take out what was cut; put nothing in.
 PAST_THE_DOOR = {
-    # A program of its own, by the client: which topics take messages stands in their routes
-    "mqadmin/jobs/dead_letters.py": {"broker.topics", "protocol.route_bodies"},
-    # What a broker left for other processes in its data directory
-    "mqadmin/process/run_file.py": {
-        "engine.disk.disk",
-        "engine.disk.file_sizes",
-        "engine.start.start_records",
-        "engine.status.live_page",
-    },
-    "mqadmin/views/groups/timelines.py": {"engine.status.samples"},
     "mqadmin/views/jobs/facts.py": {"check.report"},
-    "mqadmin/views/store/cache/facts.py": {"broker.statistics"},
-    "mqadmin/views/store/disk/facts.py": {"engine.status", "engine.status.samples"},
     "mqadmin/views/store/doctor/facts.py": {"check.doctor"},
     "mqadmin/views/store/doctor/page.py": {"check.doctor"},
-    "mqadmin/views/store/recoveries/facts.py": {"engine.start.start_records"},
-    "mqadmin/views/store/recoveries/verb.py": {"engine.start.start_records"},
-    "mqadmin/views/store/write/page.py": {"engine.log.write_path"},
 }
 
 

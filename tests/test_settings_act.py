@@ -18,7 +18,8 @@ from broker_store.config.name_server import NameServerSettings
 from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.retention.retention import Retention
 from broker_store.errors import DamagedStoreError
-from broker_store.formats import queue_unit, record
+from broker_store.formats import record
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat
 from broker_store.protocol.command import Command
@@ -376,10 +377,8 @@ def seen_limits_on_disk(setup):
 def seen_message_delay_level(setup):
     store = setup.open(messageDelayLevel="7s 3m")
     for level in (1, 2, 9):
-        store.appender.put(
-            message(topic=queue_unit.SCHEDULE_TOPIC, properties=f"DELAY\x01{level}\x02".encode())
-        )
-    codes = [unit.tags_code - NOW_MS for unit in store.reads.read_units(queue_unit.SCHEDULE_TOPIC, 0, 0, 3)]
+        store.appender.put(message(topic=SCHEDULE_TOPIC, properties=f"DELAY\x01{level}\x02".encode()))
+    codes = [unit.tags_code - NOW_MS for unit in store.reads.read_units(SCHEDULE_TOPIC, 0, 0, 3)]
     assert codes == [7000, 180_000, 180_000]
     store.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
 from broker_store.engine.config_files import ConfigReader
-from broker_store.formats.queue_unit import SCHEDULE_TOPIC
+from broker_store.formats.topics import SCHEDULE_TOPIC
 
 READERS = {
     topics.FILE_NAME: ConfigReader(

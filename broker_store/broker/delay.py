@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.excerpts import text_excerpt
 from broker_store.formats import config_json, properties
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, Message, PutStatus
 
 FILE_NAME = "delayOffset.json"

@@ -10,8 +10,8 @@ Each copy keeps body, flags, hosts and times of the half.
 
 from __future__ import annotations
 
-from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.formats import properties, record
+from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.messages import Message
 
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"

@@ -13,9 +13,9 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 
 from broker_store.broker.flow import Refusals
+from broker_store.broker.group_reads import GroupReads
 from broker_store.broker.put_times import PutTimes
 
 # Samples kept of each interval: one more than the intervals of the longest rate
@@ -39,27 +39,6 @@ class _Ticks:
 
     def __init__(self, now_ms: int):
         self.now_ms = now_ms
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReads:
-    """The reads of a group from a topic since the start, and a second over the last ten.
-
-    `cold` are those that a thread had to make.
-    """
-
-    group: str
-    topic: str
-    reads: int
-    messages: int
-    bytes: int
-    per_s: float  # messages
-    bytes_per_s: float
-    cold_reads: int
-    cold_messages: int
-    cold_bytes: int
-    cold_per_s: float
-    cold_bytes_per_s: float
 
 
 class Meter:

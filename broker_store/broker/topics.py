@@ -29,22 +29,26 @@ from broker_store.formats.names import (
     retry_topic,
 )
 from broker_store.formats.timer_log import TIMER_TOPIC
+from broker_store.formats.topics import (
+    AUTO_CREATE_TOPIC,
+    CHECK_MAX_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_READ_WRITE,
+    PERM_WRITE,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_PREFIX,
+    TRACE_TOPIC,
+)
 
 FILE_NAME = "topics.json"
 
-PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
-PERM_READ_WRITE = PERM_READ | PERM_WRITE
 MULTI_TAG = "MULTI_TAG"  # a filter_type: records of the topic carry a bit for it
 FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
-AUTO_CREATE_TOPIC = "TBW102"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-SYSTEM_PREFIX = "rmq_sys_"
 # In a topic's system flag: its consumers belong to a unit (Apache's TopicSysFlag).
 UNIT_SUBSCRIPTION = 2
 DELAY_QUEUES = 18
@@ -57,20 +61,6 @@ TOPICS_PER_STEP = 64  # of a list that is created
 # room.
 MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE_CHARACTERS = 255
-
-# No client may send to these (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is added here:
-# its records name the topic of their delivery, which is checked only when the broker itself writes them.
-FORBIDDEN_TO_SEND = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        CHECK_MAX_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-        TIMER_TOPIC,
-    }
-)
 
 
 class TooManyTopicsError(LimitError):

@@ -33,10 +33,10 @@ from dataclasses import dataclass
 from broker_store.broker.half_message import asked_copy, checks, given_up_copy, own_timeout_ms
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.step_pacing import PAUSE_MS
-from broker_store.broker.topics import HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transaction_metrics import TransactionMetrics
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import properties, record
+from broker_store.formats.topics import HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult
 
 GROUP = "CID_RMQ_SYS_TRANS"

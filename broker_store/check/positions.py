@@ -12,7 +12,7 @@ from broker_store.check.queue import Queue
 from broker_store.check.report import WARNING
 from broker_store.check.store import CheckedStore
 from broker_store.engine import config_files
-from broker_store.formats import queue_unit
+from broker_store.formats.topics import SCHEDULE_TOPIC
 
 GROUPS_FILE = "consumerOffset.json"
 LEVELS_FILE = "delayOffset.json"
@@ -69,7 +69,7 @@ class Positions:
                 if not is_deleted and ((topic, queue_id) in self._queues or topic in known):
                     yield Position(GROUPS_FILE, topic, queue_id, group, offset)
         for level, offset in _numbers(self._read(LEVELS_FILE)):
-            yield Position(LEVELS_FILE, queue_unit.SCHEDULE_TOPIC, level - 1, "", offset)
+            yield Position(LEVELS_FILE, SCHEDULE_TOPIC, level - 1, "", offset)
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """Return the next queue offset by the log, or by the queue when the log holds none of its records."""

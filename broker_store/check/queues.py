@@ -19,6 +19,7 @@ from broker_store.check.report import ERROR, MAX_LISTED_PER_KIND
 from broker_store.check.slices import MAX_ROWS
 from broker_store.check.store import CheckedStore
 from broker_store.formats import queue_unit, record
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 
@@ -121,7 +122,7 @@ class UnitsCheck:
     def _is_plain(self, queue: Queue, group: list[int], first_at: int) -> bool:
         """Return whether compiled code can judge a queue's records, the first of which lies at `first_at`."""
         if (
-            queue.key[0] == queue_unit.SCHEDULE_TOPIC
+            queue.key[0] == SCHEDULE_TOPIC
             or not queue.files
             or queue.next not in (None, group[compare.G_FIRST])
             or group[compare.G_FIRST] < 0
@@ -146,7 +147,7 @@ class UnitsCheck:
     def _check_group(self, rows: np.ndarray, data: memoryview, base: int, file: StoreFile) -> None:
         """Compare the records of one queue, in the order of the log."""
         queue = self._queue_of(rows[0], data)
-        if queue.key[0] == queue_unit.SCHEDULE_TOPIC:
+        if queue.key[0] == SCHEDULE_TOPIC:
             units.set_delivery_times(rows, data, base, self._delay_levels_ms)
         rows = self._deleted.without_deleted(queue, rows)
         if not len(rows):

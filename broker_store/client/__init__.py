@@ -24,6 +24,7 @@ from broker_store.client.pulling import PullResult, PullStatus
 from broker_store.client.push_consumer import PushConsumer
 from broker_store.client.transactions import Half, TransactionProducer
 from broker_store.protocol.message_queue import MessageQueue
+from broker_store.protocol.route_bodies import TopicRoute
 
 __all__ = [
     "Admin",
@@ -48,5 +49,6 @@ __all__ = [
     "RequestTimeout",
     "RetryLater",
     "SendReceipt",
+    "TopicRoute",
     "TransactionProducer",
 ]

@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping
 
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, RequestTimeout
-from broker_store.client.queue_choice import AUTO_CREATE_TOPIC, DEFAULT_QUEUE_NUMS, Place, QueueChoice
+from broker_store.client.queue_choice import DEFAULT_QUEUE_NUMS, Place, QueueChoice
 from broker_store.client.receipts import STATUS_NAMES
 from broker_store.client.session import Session
+from broker_store.formats.topics import AUTO_CREATE_TOPIC
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue

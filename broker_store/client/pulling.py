@@ -9,6 +9,7 @@ from enum import Enum
 from broker_store.client.message import ReceivedMessage, decode_messages
 from broker_store.client.session import Session
 from broker_store.client.subscription import wants
+from broker_store.formats.topics import PERM_READ
 from broker_store.protocol.client_bodies import Subscription
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.headers import (
@@ -22,7 +23,6 @@ from broker_store.protocol.headers import (
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.route_bodies import TopicRoute
 
-PERM_READ = 4
 # What the network may add to the time the broker holds a pull.
 PULL_MARGIN_S = 10.0
 # More than a broker gives in one answer anyway.

@@ -17,15 +17,13 @@ from broker_store.client.session import MASTER_ID, Session
 from broker_store.errors import MisuseError
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import check_topic
+from broker_store.formats.topics import AUTO_CREATE_TOPIC, PERM_INHERIT, PERM_WRITE
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.route_bodies import TopicRoute
 
 log = logging.getLogger(__name__)
 
-AUTO_CREATE_TOPIC = "TBW102"
 DEFAULT_QUEUE_NUMS = 4
-PERM_WRITE = 2
-PERM_INHERIT = 1
 
 
 class Place(NamedTuple):

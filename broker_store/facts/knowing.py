@@ -30,11 +30,11 @@ from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before
 from broker_store.formats import config_json, names, queue_unit, record
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.topics import TRACE_TOPIC
 from broker_store.units import Moment
 
 UNIT = queue_unit.SIZE
 _PIECE = 4 << 20
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # unless a setting names another
 _NOT_A_GROUP = "@"  # within a name: our own note of what a broadcasting group pulled
 
 

@@ -18,9 +18,15 @@ from typing import Any
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import RecoveryReport
-from broker_store.engine.start.start_records import ID, StartRecords, names, parsed
+from broker_store.engine.start.start_records import (
+    ID,
+    MIN_WRITE_INTERVAL_S,
+    StartRecords,
+    names,
+    parsed,
+)
 from broker_store.engine.store import MessageStore
-from broker_store.errors import DamagedStoreError, NotFoundError
+from broker_store.errors import DamagedStoreError, LookupNameError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.starts import StartBrief, StartRecord, StartReport, brief_of, record_of, report_of
 from broker_store.units import fields_of
@@ -57,6 +63,13 @@ def one(directory: Path, id: str, disk: Disk | None = None) -> StartRecord:
     raise NotFoundError(f"no start has a record {id[:40]!r}; the newest 200 are kept")
 
 
+def check_id(id: str) -> str:
+    """Return `id` when it may be that of a start; else LookupNameError."""
+    if not ID.fullmatch(id):
+        raise LookupNameError("that is no id of a start")
+    return id
+
+
 def settings_for(directory: StoreDirectory, given: StoreSettings | None = None) -> StoreSettings:
     """Settings to inspect a store with: file sizes are those of its files, everything else as `given`, or as
     it is by default."""
@@ -75,11 +88,16 @@ def dry_run(
     *,
     should_stop: Callable[[], bool] = lambda: False,
     on_change: Callable[[StartReport], None] | None = None,
-    records: StartRecords | None = None,
+    record_in: Path | None = None,
+    record_every_s: float = MIN_WRITE_INTERVAL_S,
+    keeps_record: bool = True,
     limit_s: float = DRY_RUN_SECONDS,
 ) -> StartReport:
     """The report of a start that changes nothing. What would stop a start is in it: state `failed` with the
     sentence.
+
+    With `record_in`, the directory of records, it writes a record of its own there at most once in
+    `record_every_s`, unless not `keeps_record`.
 
     Blocks for as long as a start would take, at most `limit_s`; call it in a thread or a process of its own.
     Raises DryRunStopped, and StoreError when there is no store.
@@ -94,6 +112,10 @@ def dry_run(
         if on_change is not None:
             on_change(report_of(report.as_dict()))
 
+    root = settings.store_path_root_dir.absolute()
+    records = None
+    if record_in is not None:
+        records = StartRecords(record_in, root, every_s=record_every_s, keeps=keeps_record)
     store = MessageStore(replace(settings, inspect=True), records=records, purpose="dry run")
     try:
         store.open(on_step)

@@ -21,6 +21,7 @@ from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.topics import SCHEDULE_TOPIC
 
 MAX_CHAIN = 2_000  # entries of a chain that a search follows
 MAX_NEAR = 250  # entries of a chain that are followed to an entry that a binary search finds, too
@@ -100,7 +101,7 @@ def disagreement(unit: queue_unit.QueueUnit, stored: StoredMessage) -> str:
     if unit.size != stored.size:
         return f"it says {unit.size:,} bytes, and the record has {stored.size:,}"
     tags_code = java_hash(stored.tags) if stored.tags else 0
-    if stored.topic != queue_unit.SCHEDULE_TOPIC and unit.tags_code != tags_code:
+    if stored.topic != SCHEDULE_TOPIC and unit.tags_code != tags_code:
         return f"its tags code is {unit.tags_code}, and the message's tag has {tags_code}"
     return ""
 

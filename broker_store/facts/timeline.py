@@ -27,6 +27,7 @@ from broker_store.units import Moment, Small
 MOST_QUEUES = 64
 MOST_POINTS = 360
 HISTORY_MS = 6 * HOUR_MS
+MAX_SERIES = samples.MAX_SERIES  # offsets that are sampled: groups and queues after these have no history
 LAGS_BELOW = 0.95  # of what arrives: a group that keeps up is measured a little below or above it
 
 

@@ -29,6 +29,7 @@ WAITS = {
     "index_room": measured.INDEX_ROOM,
 }
 NS_A_US = 1000
+MEASURED_PER_SECOND = measured.MEASURED_PER_SECOND  # groups of sends, at most
 # Of each histogram the first and the last power of two that stand for themselves; what is below and above
 # goes with them.
 _DURATIONS = (14, 33)  # 16 us to 8.6 s

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
+from broker_store.formats.topics import SCHEDULE_TOPIC
 
 LAYOUT = Layout(("log_offset", "q"), ("size", "i"), ("tags_code", "q"))
 SIZE = LAYOUT.size
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = LAYOUT.pack(0, PRE_BLANK_SIZE, 0)
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 # How the names of Apache's light queues begin: their units point to records of other topics, which name them
 # in a property
 LIGHT_QUEUE = "%LMQ%"

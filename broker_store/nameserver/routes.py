@@ -24,14 +24,13 @@ from typing import Any, NamedTuple
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.topics import PERM_READ_WRITE, PERM_WRITE
 from broker_store.protocol.registration_body import Registration
 from broker_store.protocol.route_bodies import BrokerData, ClusterInfo, QueueData, TopicRoute
 from broker_store.protocol.steps import finish
 
 DEFAULT_TIMEOUT_MS = 120_000
 MASTER_ID = 0
-PERM_WRITE = 2
-PERM_READ_WRITE = 6
 UNIT = 1
 UNIT_SUB = 2
 

@@ -28,6 +28,7 @@ from broker_store.engine.log.row_buffer import FieldBuffer, RowBuffer
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import properties, queue_unit, record
 from broker_store.formats.java_hash import java_text
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import context as c
 from broker_store.kernels import fields as k
 from broker_store.pipeline.columns import COLUMNS
@@ -224,8 +225,8 @@ def _tags_code(part: Slice) -> pa.Array:
     codes = np.empty(len(part), dtype=np.int64)
     k.hash_tags(part.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(part), codes.ctypes.data)
     numbers, names = part.topics()
-    if queue_unit.SCHEDULE_TOPIC in names:
-        for row in np.flatnonzero(numbers == names.index(queue_unit.SCHEDULE_TOPIC)):
+    if SCHEDULE_TOPIC in names:
+        for row in np.flatnonzero(numbers == names.index(SCHEDULE_TOPIC)):
             begin = int(part.rows[k.PROPERTIES_AT, row])
             delay = properties.get(
                 part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])].tobytes(),
@@ -233,7 +234,7 @@ def _tags_code(part: Slice) -> pa.Array:
             )
             tag, levels_ms = part.column("tags")[int(row)].as_py(), part.options.delay_levels_ms
             codes[row] = queue_unit.tags_code(
-                queue_unit.SCHEDULE_TOPIC, tag, delay, int(part.rows[k.STORE_MS, row]), levels_ms
+                SCHEDULE_TOPIC, tag, delay, int(part.rows[k.STORE_MS, row]), levels_ms
             )
     return pa.array(codes)
 

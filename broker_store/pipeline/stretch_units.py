@@ -16,6 +16,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.rows import name_hash
 from broker_store.formats import queue_unit
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.pipeline.findings import (
@@ -130,7 +131,7 @@ class StretchUnits:
         if name not in self._queues:
             self._queues[name] = _QueueUnits(Queue(topic, queue_id, ()), self._findings.disk)
         queue = self._queues[name]
-        if topic == queue_unit.SCHEDULE_TOPIC:
+        if topic == SCHEDULE_TOPIC:
             levels_ms = self._findings.store.delay_levels_ms
             u.set_delivery_times(rows, memoryview(data), base, levels_ms)
         rows = self._living(name, queue, rows)

@@ -7,8 +7,8 @@ from functools import lru_cache
 from broker_store.broker import filters
 from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import PERM_READ
 from broker_store.formats.names import check_topic
+from broker_store.formats.topics import PERM_READ
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command

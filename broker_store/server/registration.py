@@ -18,9 +18,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from broker_store.broker.topics import PERM_READ_WRITE, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.topics import PERM_READ_WRITE
 from broker_store.nameserver.channel import Channel as AcceptedChannel
 from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.own_broker import OwnBroker

@@ -7,9 +7,10 @@ clients send to the retry topic themselves.
 
 from __future__ import annotations
 
-from broker_store.broker.topics import PERM_WRITE, TooManyTopicsError
+from broker_store.broker.topics import TooManyTopicsError
 from broker_store.formats import properties, record
 from broker_store.formats.names import RETRY_PREFIX, check_group
+from broker_store.formats.topics import PERM_WRITE
 from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from broker_store.broker.topics import PERM_WRITE
 from broker_store.errors import FormatError
 from broker_store.formats import properties, recall_handle, timer_check
 from broker_store.formats.recall_handle import RecallHandle
+from broker_store.formats.topics import PERM_WRITE
 from broker_store.messages import Message
 from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode

@@ -9,10 +9,10 @@ import itertools
 
 from broker_store.broker import half_message
 from broker_store.broker.client_channel import ClientChannel
-from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.broker.transactions import Asked
 from broker_store.errors import FieldError, FormatError
 from broker_store.formats import message_id, properties, record
+from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.messages import Message, PutResult
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command

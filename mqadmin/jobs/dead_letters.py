@@ -21,14 +21,21 @@ from typing import Any, Literal, Protocol
 
 from asgiref.sync import sync_to_async
 
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE
-from broker_store.client import Admin, MessageQueue, NoRouteError, Producer, PullConsumer, ReceivedMessage
+from broker_store.client import (
+    Admin,
+    MessageQueue,
+    NoRouteError,
+    Producer,
+    PullConsumer,
+    ReceivedMessage,
+    TopicRoute,
+)
 from broker_store.client.giving_back import COMPRESSION_BITS
 from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import properties, record
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
+from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
 from broker_store.messages import GetRequest, GetStatus
-from broker_store.protocol.route_bodies import TopicRoute
 from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
 from mqadmin.jobs.left_out import Range, ranges_of, within
 

@@ -3,9 +3,9 @@
 import pytest
 
 from broker_store.broker.delay import BATCH, PAUSE_MS, Delay
-from broker_store.broker.topics import SCHEDULE_TOPIC
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import properties
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import GetResult, GetStatus, Message, PutStatus
 from tests.support.memory_store import LEVELS_MS, MemoryStore
 

@@ -1,8 +1,8 @@
 """broker.half_message: a message as a half message, and its copies."""
 
 from broker_store.broker import half_message
-from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.formats import properties, record
+from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.messages import Message
 
 

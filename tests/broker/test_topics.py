@@ -4,17 +4,10 @@ import json
 
 import pytest
 
-from broker_store.broker.topics import (
-    AUTO_CREATE_TOPIC,
-    SCHEDULE_TOPIC,
-    TOPICS_PER_STEP,
-    TRACE_TOPIC,
-    TooManyTopicsError,
-    TopicConfig,
-    Topics,
-)
+from broker_store.broker.topics import TOPICS_PER_STEP, TooManyTopicsError, TopicConfig, Topics
 from broker_store.errors import DamagedStoreError, NameError_
 from broker_store.formats import config_json
+from broker_store.formats.topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 
 # What a fresh 5.3.3 broker with the default settings has (docs/spec/store-format.md section 8): name,
 # permission, queues.

@@ -5,9 +5,9 @@ import pytest
 from broker_store.broker import half_message
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.step_pacing import PAUSE_MS
-from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transactions import GROUP, MAX_HALVES_PER_STEP, MAX_SKIPPED_PER_STEP, Transactions
 from broker_store.formats import properties, record
+from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.messages import GetResult, GetStatus, Message, PutStatus
 from tests.support.memory_store import MemoryStore
 

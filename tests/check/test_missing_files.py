@@ -13,7 +13,7 @@ from broker_store.check.walk import StoreCheck
 from broker_store.engine.start.start_records import StartRecords, last_start
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import config_json
-from broker_store.formats.queue_unit import SCHEDULE_TOPIC
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from tests.support.hand_store import HandStore, message, small_settings
 
 TABLES = {

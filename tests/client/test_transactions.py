@@ -3,9 +3,9 @@ import threading
 
 import pytest
 
-from broker_store.broker.topics import HALF_TOPIC
 from broker_store.client import ClientError, TransactionProducer
 from broker_store.errors import MisuseError
+from broker_store.formats.topics import HALF_TOPIC
 from broker_store.messages import PutStatus
 from tests.client.conftest import until
 

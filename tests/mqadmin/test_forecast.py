@@ -22,10 +22,10 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk import DiskForecast
+from broker_store.facts.disk_scan import disk_of, timeline_of
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
-from mqadmin.views.store.disk.facts import disk_of, timeline_of
 from mqadmin.views.store.disk.page import labels_of
 from mqadmin.web import live
 from tests.mqadmin.test_cluster import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)

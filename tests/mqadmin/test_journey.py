@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 
 from broker_store.broker import filters, half_message
-from broker_store.broker.topics import SCHEDULE_TOPIC, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.errors import NotFoundError
 from broker_store.facts import references
 from broker_store.facts.bytes.place import Place
 from broker_store.facts.journey.stop import Journey, Stop
 from broker_store.formats import index_file, properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import Message
 from broker_store.rest.new_messages import NewMessage
 from broker_store.units import fields_of

@@ -13,8 +13,9 @@ from django.template.loader import render_to_string
 
 from broker_store.assembly import build_name_server
 from broker_store.broker.pauses import Pause
-from broker_store.broker.topics import PERM_READ, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.config.name_server import NameServerSettings
+from broker_store.formats.topics import PERM_READ
 from broker_store.nameserver.routes import finish
 from broker_store.server.registration import Registration
 from mqadmin.facts.condition import Condition

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from broker_store.broker import half_message
-from broker_store.broker.topics import SCHEDULE_TOPIC
 from broker_store.formats import properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import Message
 from broker_store.rest.new_messages import NewMessage
 from mqadmin.cluster.embedded import waiting

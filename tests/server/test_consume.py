@@ -6,8 +6,9 @@ import json
 import pytest
 
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.formats import record
+from broker_store.formats.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC
 from broker_store.messages import GetResult, GetStatus, Message
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription, encode_heartbeat
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command

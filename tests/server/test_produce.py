@@ -7,7 +7,8 @@ import pytest
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.locks import LOCK_LIFE_MS
-from broker_store.broker.topics import SCHEDULE_TOPIC, TopicConfig
+from broker_store.broker.topics import TopicConfig
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import Message, PutStatus
 from tests.support.broker_harness import FakeChannel, Harness, turns
 from tests.support.wire_samples import sample

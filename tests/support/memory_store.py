@@ -26,6 +26,7 @@ from broker_store.engine.status.store_facts import (
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import (
     GetRequest,
     GetResult,
@@ -39,7 +40,6 @@ from broker_store.messages import (
 from tests.support.simulated_disk import SimulatedDisk
 
 ROOT = Path("/data/store")
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LEVELS_MS = (1_000, 5_000, 10_000, 30_000)
 INNER_HEAD = 4 * 5  # of a message in a batch: size, magic, CRC, flag, body length
 

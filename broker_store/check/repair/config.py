@@ -15,7 +15,8 @@ from broker_store.check.report import ERROR, NOTE
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.config_files import BACKUP, DIRECTORY
 from broker_store.engine.queue.tombstones import FILE_NAME as TOMBSTONES
-from broker_store.formats import config_json, queue_unit
+from broker_store.formats import config_json
+from broker_store.formats.topics import SCHEDULE_TOPIC
 
 _TOPICS = "topics.json"
 _MAX_NAMES = 100  # characters of the names of deleted topics in a sentence
@@ -132,7 +133,7 @@ class ConfigPlan:
         """Return where a delay level goes on whose position is impossible, as a start decides it
         (`Delay._first_due_late`)."""
         levels_ms = self._check.delay_levels_ms
-        queue = self._check.queues.get((queue_unit.SCHEDULE_TOPIC, queue_id))
+        queue = self._check.queues.get((SCHEDULE_TOPIC, queue_id))
         if queue is None or queue_id >= len(levels_ms) or end <= queue.first:
             return end
         due_ms = queue.units(queue.first, end - queue.first)["tags_code"].astype(np.int64)

@@ -20,6 +20,7 @@ from broker_store.engine.rows import Row, WriterContext
 from broker_store.engine.start.ends import FileEnd
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import names, queue_unit
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import context as c
 
 UNIT = queue_unit.SIZE
@@ -397,7 +398,7 @@ class ConsumeQueues:
             names.check_stored_topic(topic)
             if not 0 <= queue_id <= MAX_QUEUE_ID:
                 raise ValueError(f"queue id {queue_id} is not in [0, {MAX_QUEUE_ID}]")
-            topic_row = self._context.topic(topic, delayed=topic == queue_unit.SCHEDULE_TOPIC)
+            topic_row = self._context.topic(topic, delayed=topic == SCHEDULE_TOPIC)
             row = self._context.add_queue(topic_row, queue_id)
             path = self.directory / topic / str(queue_id)
             found = ConsumeQueue(self.disk, path, topic, queue_id, self.file_size, row)

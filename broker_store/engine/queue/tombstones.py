@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from broker_store.engine.rows import WriterContext
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.excerpts import text_excerpt
-from broker_store.formats import config_json, queue_unit
+from broker_store.formats import config_json
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import context as c
 
 FILE_NAME = "deletedTopics.json"
@@ -91,7 +92,7 @@ class Tombstones:
 
     def _publish(self) -> None:
         for topic, before in self._before.items():
-            delayed = topic == queue_unit.SCHEDULE_TOPIC
+            delayed = topic == SCHEDULE_TOPIC
             self._context.topic(topic, delayed).row[c.T_DELETED_BEFORE] = before
 
 

@@ -26,7 +26,8 @@ from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.start.unproved import is_sound as is_file_sound
 from broker_store.errors import StoreError
-from broker_store.formats.queue_unit import SCHEDULE_TOPIC, QueueUnit
+from broker_store.formats.queue_unit import QueueUnit
+from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import of_unit
 from broker_store.kernels.scan import count_sound
 from broker_store.messages import GetRequest, GetResult, GetStatus

@@ -154,6 +154,16 @@ class Reads:
         self._cold.close()
         self._readers.close()
 
+    @property
+    def cold_bytes(self) -> int:
+        """The bytes that threads have read."""
+        return self._cold.read_bytes
+
+    @property
+    def cold_ms(self) -> float:
+        """The time of these reads."""
+        return self._cold.read_ms
+
     def totals(self, *, puts: int, put_bytes: int, refused: dict[str, int]) -> Totals:
         """Return the store's counters: those of its appender, which are passed in, and those of its reads."""
         return Totals(
@@ -165,8 +175,8 @@ class Reads:
             cold_gets=self.cold_gets,
             key_lookups=self.key_lookups,
             cold_lookups=self.cold_lookups,
-            cold_bytes=self._cold.read_bytes,
-            cold_ms=self._cold.read_ms,
+            cold_bytes=self.cold_bytes,
+            cold_ms=self.cold_ms,
             refused=refused,
         )
 

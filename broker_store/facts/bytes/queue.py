@@ -14,6 +14,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import Pointer, QueueBytePointer, to_log
 from broker_store.formats import queue_unit
+from broker_store.formats.topics import SCHEDULE_TOPIC
 
 _SHOWN_UNITS = 16  # when no length is asked for
 _MEANINGS = {
@@ -30,7 +31,7 @@ def unit_fields(buffer: bytes, at: int, topic: str) -> list[Field]:
     def read(name: str, value: int) -> Reading:
         if name == "log_offset" and unit.is_data and not unit.is_pre_blank:
             return Reading(f"{value:,}", to_log(value))
-        if name == "tags_code" and topic == queue_unit.SCHEDULE_TOPIC:
+        if name == "tags_code" and topic == SCHEDULE_TOPIC:
             return Reading(time_words(value))
         return number(name, value)
 
@@ -118,7 +119,7 @@ class Queue(Cutter):
             )
             return judged(fields, "log_offset", False), wrong, "bad"
         fields = judged(judged(fields, "log_offset", True), "size", unit.size == stored.size)
-        if self.place.topic != queue_unit.SCHEDULE_TOPIC:
+        if self.place.topic != SCHEDULE_TOPIC:
             fields = _with_tag(fields, unit.tags_code, stored.tags)
         disagreement = references.disagreement(unit, stored)
         if disagreement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_store.facts import references
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.journey.search import HALF_TOPIC, MAX_COPIES, of_id
+from broker_store.facts.journey.search import MAX_COPIES, of_id
 from broker_store.facts.journey.stop import State, Stop, StopKind, stop
 from broker_store.facts.journey.waiting import FORMS, GIVEN_UP_TOPIC, title_of, topic_in, words_of
 from broker_store.facts.knowing import Knowing
@@ -12,6 +12,7 @@ from broker_store.facts.pointers import to_log
 from broker_store.formats import properties, traces
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic, retry_topic
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.topics import HALF_TOPIC
 
 MAX_GROUPS = 32  # whose retries and dead letters are searched
 _OWN_TOPICS = frozenset({GIVEN_UP_TOPIC, *FORMS})

@@ -12,9 +12,9 @@ from broker_store.formats import index_file, queue_unit, timer_log
 from broker_store.formats.message_id import decode_offset_id
 from broker_store.formats.names import check_stored_topic
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-WAITING_TOPICS = frozenset({queue_unit.SCHEDULE_TOPIC, HALF_TOPIC, timer_log.TIMER_TOPIC})
+WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, timer_log.TIMER_TOPIC})
 MAX_COPIES = 64
 SEARCH_SECONDS = 0.5  # of one search; after that its result is not complete
 

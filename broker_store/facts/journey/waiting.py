@@ -6,17 +6,17 @@ import time
 
 from broker_store.errors import NameError_
 from broker_store.facts.bytes.field import MAX_TIME_MS
-from broker_store.facts.journey.search import HALF_TOPIC
 from broker_store.facts.journey.stop import Form, State, Stop, stop
 from broker_store.facts.knowing import Knowing
-from broker_store.formats import properties, queue_unit, timer_log, traces
+from broker_store.formats import properties, timer_log, traces
 from broker_store.formats.names import check_stored_topic
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # halves whose producer was asked in vain
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 FORMS: dict[str, Form] = {
-    queue_unit.SCHEDULE_TOPIC: "delayed",
+    SCHEDULE_TOPIC: "delayed",
     HALF_TOPIC: "prepared",
     timer_log.TIMER_TOPIC: "timed",
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE
 from broker_store.formats.names import dead_letter_topic
+from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
 from broker_store.server.parts import BrokerParts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host

@@ -14,13 +14,13 @@ from broker_store.engine.status.samples import SampleFiles
 from broker_store.facts.deletion import Offsets
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk import DiskFacts, DiskForecast
+from broker_store.facts.disk_scan import Scan, rules_of, scan_of
 from broker_store.facts.growth import HOUR_MS
 from broker_store.facts.positions import Positions, Queue
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import BrokerParts
 from mqadmin.cached_scans import CachedScans
-from mqadmin.views.store.disk.facts import Scan, rules_of, scan_of
 
 MIN_REST = 20  # times what a scan took: thousands of queues may not take more than a twentieth of a core
 

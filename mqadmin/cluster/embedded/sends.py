@@ -7,8 +7,9 @@ import itertools
 import os
 import random
 
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.formats import message_id, properties
+from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
 from broker_store.messages import LOOPBACK_HOST, Message
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem, problem_of_put

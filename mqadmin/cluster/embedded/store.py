@@ -11,7 +11,7 @@ from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes.look import Look
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.bytes.viewer import Viewer
-from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.directory import GroupOffsets, StoreDirectory
 from broker_store.facts.disk import DiskFacts, DiskForecast
 from broker_store.facts.dispatch import Flushing, Race
 from broker_store.facts.exposure import Exposure, ScanRate
@@ -30,7 +30,7 @@ from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.knowing import FromBroker
 from mqadmin.cluster.protocol import Store
 from mqadmin.facts.sends import PathOfSends, Refused
-from mqadmin.views.store.cache.facts import CacheLooks, CachePicture, ReadingFacts, facts_of
+from mqadmin.views.store.cache.facts import CacheLooks, CachePicture, ReadingFacts, ReadTotals
 from mqadmin.views.store.layout import facts as layout
 from mqadmin.views.store.layout.facts import Both
 from mqadmin.views.store.recoveries import facts as recoveries
@@ -121,8 +121,28 @@ class EmbeddedStore(Store):
         return self._host.directory()
 
     def reading_facts(self) -> ReadingFacts:
-        """What the broker knows of readers, for the scans of the views. Any thread."""
-        return facts_of(self._host.parts)
+        """What the broker knows of readers, for the scans of the views. Any thread; of large tables in one,
+        since it goes over all offsets."""
+        parts = self._host.parts
+        store, reads = parts.store, parts.store.reads
+        groups: GroupOffsets = {}
+        for group, topic, queues in parts.offsets.everything():
+            if not parts.offsets.is_broadcasting(group):
+                groups.setdefault(group, {})[topic] = queues
+        return ReadingFacts(
+            wrote=store.log.wrote,
+            offsets=groups,
+            reads=parts.statistics.reads(),
+            messages_in=lambda topic, queue_id: (
+                reads.max_offset(topic, queue_id) - reads.min_offset(topic, queue_id)
+            ),
+            totals=ReadTotals(
+                gets=reads.gets,
+                cold_gets=reads.cold_gets,
+                cold_bytes=reads.cold_bytes,
+                cold_ms=reads.cold_ms,
+            ),
+        )
 
     def cache(self) -> CachePicture:
         return self._cache_looks.look()

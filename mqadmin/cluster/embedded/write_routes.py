@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker_store.broker.topics import PERM_WRITE, TopicConfig
+from broker_store.broker.topics import TopicConfig
+from broker_store.formats.topics import PERM_WRITE
 from broker_store.server.parts import BrokerParts
 
 

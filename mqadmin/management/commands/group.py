@@ -6,11 +6,11 @@ from pathlib import Path
 from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk_scan import timeline_of
 from broker_store.units import document_of
 from mqadmin.jobs import dead_letters
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
 from mqadmin.process.rest_client import segment
-from mqadmin.views.store.disk.facts import timeline_of
 
 LOOK_SECONDS = 0.25
 

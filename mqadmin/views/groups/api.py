@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
+from broker_store.facts.disk_scan import MAX_HISTORY_HOURS
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.documents import time_text
@@ -24,7 +25,6 @@ from mqadmin.facts.groups import OffsetMove
 from mqadmin.jobs import dead_letters
 from mqadmin.jobs.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
-from mqadmin.views.store.disk.facts import MAX_HISTORY_HOURS
 from mqadmin.views.topics.facts import found_topic
 
 router = Router()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.status.samples import MAX_SERIES
-from broker_store.facts.timeline import GroupTimeline, QueueTimeline
+from broker_store.facts.timeline import MAX_SERIES, GroupTimeline, QueueTimeline
 from broker_store.units import fields_of
 
 VERDICTS = {

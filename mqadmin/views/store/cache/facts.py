@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from broker_store.broker.statistics import GroupReads
+from broker_store.broker.group_reads import GroupReads
 from broker_store.facts import cache
 from broker_store.facts.directory import GroupOffsets
 from broker_store.units import Small, fields_of
@@ -65,7 +65,7 @@ class ReadTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingFacts:
-    """What the broker knows for a look."""
+    """What a broker knows of its readers, for a scan of what is in memory."""
 
     wrote: int  # the end of the log
     offsets: GroupOffsets
@@ -144,31 +144,6 @@ def for_page(picture: CachePicture) -> PageCache:
     names = {file.name for file in old}
     files = [file for file in found.files if file.kind != "commitlog" or file.name not in names]
     return PageCache(**fields_of(found) | {"files": files}, older=len(old))
-
-
-def facts_of(parts) -> ReadingFacts:
-    """What the broker knows for a look. Any thread; of large tables in one, since it goes over all
-    offsets."""
-    store = parts.store
-    totals = store.status.snapshot().totals
-    groups: GroupOffsets = {}
-    for group, topic, queues in parts.offsets.everything():
-        if not parts.offsets.is_broadcasting(group):
-            groups.setdefault(group, {})[topic] = queues
-    return ReadingFacts(
-        wrote=store.status.positions().wrote,
-        offsets=groups,
-        reads=parts.statistics.reads(),
-        messages_in=lambda topic, queue_id: (
-            store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
-        ),
-        totals=ReadTotals(
-            gets=totals.gets,
-            cold_gets=totals.cold_gets,
-            cold_bytes=totals.cold_bytes,
-            cold_ms=totals.cold_ms,
-        ),
-    )
 
 
 def _groups(reads: list[GroupReads], places: list[cache.Place]) -> list[ReadingGroup]:

@@ -9,9 +9,9 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from broker_store.facts.disk import DiskFacts, DiskForecast
+from broker_store.facts.disk_scan import MAX_RETENTION_HOURS
 from mqadmin.api import schemas
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.store.disk.facts import MAX_RETENTION_HOURS
 
 router = Router()
 

@@ -6,11 +6,11 @@ from django.core.management.base import CommandError
 
 from broker_store.facts.deletion import DeletedFile, ForcedDeletion
 from broker_store.facts.disk import DiskFacts, DiskForecast
+from broker_store.facts.disk_scan import MAX_RETENTION_HOURS, disk_of
 from broker_store.facts.growth import GrowthRate
 from broker_store.units import fact_of
 from mqadmin.management.base import cell, table
 from mqadmin.templatetags.units import bytes_text
-from mqadmin.views.store.disk.facts import MAX_RETENTION_HOURS, disk_of
 
 USE = {"kind": "KIND", "bytes": "BYTES"}
 MARKS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from broker_store.engine.start.start_records import ID
-from broker_store.errors import LookupNameError
 from broker_store.facts import recoveries
 from broker_store.facts.starts import StartBrief, StartRecord
 from mqadmin.process.recovery_paths import directory, without_paths
@@ -27,9 +25,3 @@ def of_lab(run: str) -> StartRecord | None:
         None,
     )
     return None if found is None else one(found)
-
-
-def check_id(id: str) -> str:
-    if not ID.fullmatch(id):
-        raise LookupNameError("that is no id of a start")
-    return id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker_store.facts.recoveries import check_id
 from broker_store.units import document_of, fields_of
 from mqadmin.views.store.recoveries import facts
 from mqadmin.views.view import Stream
@@ -18,5 +19,5 @@ def record(cluster, name: str) -> dict[str, object]:
 
 STREAMS = {
     "recovery": Stream(recovery, 1),
-    "recovery.record": Stream(record, 1, facts.check_id, in_thread=True),
+    "recovery.record": Stream(record, 1, check_id, in_thread=True),
 }

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine.start.start_records import StartRecords
 from broker_store.errors import NotFoundError
 from broker_store.facts import recoveries as kept
 from broker_store.facts.starts import StartBrief, StartCut, StartReport
@@ -86,14 +85,12 @@ def dry_run(command, options) -> None:
         os.nice(19)
     directory = command.directory(options)
     settings = kept.settings_for(directory, _settings(directory.root, command.data, options["accept_damage"]))
-    records = StartRecords(
-        command.data / "recoveries",
-        directory.root.absolute(),
-        every_s=PROGRESS_SECONDS,
-        keeps=options["keep"],
-    )
     report = kept.dry_run(
-        settings, on_change=_Teller(command) if options["progress"] else None, records=records
+        settings,
+        on_change=_Teller(command) if options["progress"] else None,
+        record_in=command.data / "recoveries",
+        record_every_s=PROGRESS_SECONDS,
+        keeps_record=options["keep"],
     )
     if options["progress"]:
         command.stdout.write(json.dumps({"result": document_of(report)}))

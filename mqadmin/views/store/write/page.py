@@ -8,9 +8,8 @@ import asyncio
 from django.shortcuts import render
 from django.urls import path
 
-from broker_store.engine.log.write_path import MEASURED_PER_SECOND
 from broker_store.facts.dispatch import SINKS
-from broker_store.facts.write_path import Histogram
+from broker_store.facts.write_path import MEASURED_PER_SECOND, Histogram
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.templatetags import units

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from broker_store.config.store import StoreSettings
 from broker_store.engine.status import samples
@@ -42,7 +43,7 @@ class Scan:
         return self.view.forecast(is_what_if=retention_hours is not None)
 
     def timeline(
-        self, group: str, events: list[dict], hours: int, samples_are_full: bool | None = None
+        self, group: str, events: list[dict[str, Any]], hours: int, samples_are_full: bool | None = None
     ) -> GroupTimeline:
         timeline = Timeline(
             group,
