@@ -1,6 +1,7 @@
 """What holds for every test: nothing is skipped in silence, and no process or temporary file outlives the
 run."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -66,6 +67,17 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.rmtree(temporary, ignore_errors=True)
     assert not processes, "processes were left running and are ended now:\n" + "\n".join(map(str, processes))
     assert not files, f"files were left in the temporary directory: {', '.join(files[:20])}"
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_collection():
+    """Set the modules and the tests apart from the garbage collector: nearly all that collecting makes stays,
+    and each full collection during a test would walk it."""
+    gc.disable()
+    yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

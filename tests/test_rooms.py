@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 from collections.abc import Iterator
@@ -79,13 +80,19 @@ FROM_PACKAGES = {"broker_store", "broker_store.formats", "mqadmin"}
 WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "check", "facts", "protocol", "broker"}
 
 
+@functools.cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """Return the nodes of a module's syntax tree; several rules read each module."""
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
 def imports() -> Iterator[tuple[Path, str, str]]:
     """(file, its room, imported module) of every import in the program, also those inside functions."""
     for top in ("broker_store", "mqadmin"):
         for file in sorted((PROJECT / top).rglob("*.py")):
             inside = file.relative_to(PROJECT / top).with_suffix("").parts
             room = "mqadmin" if top == "mqadmin" else inside[0]
-            for node in ast.walk(ast.parse(file.read_text())):
+            for node in nodes_of(file):
                 if isinstance(node, ast.Import):
                     for name in node.names:
                         yield file, room, name.name
@@ -252,7 +259,7 @@ def test_only_the_disk_seam_calls_the_system_for_files(found):
         name = str(file.relative_to(PROJECT))
         if name.startswith(OPENS_FILES):
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 if called == "open" or (called.startswith("os.") and called not in NO_FILES):
@@ -285,7 +292,7 @@ def test_nothing_that_was_read_is_run(found):
         if module.partition(".")[0] in RUNS_WHAT_IT_READS
     ]
     for file in {file for file, _, _ in found}:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.Call):
                 if ast.unparse(node.func) in CALLS_THAT_RUN or any(
                     keyword.arg == "shell" for keyword in node.keywords
@@ -319,7 +326,7 @@ CONNECTING = {
 def test_only_these_open_a_connection(found):
     connecting = set()
     for file in {file for file, _, _ in found}:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -370,7 +377,7 @@ def test_no_import_leads_in_a_circle(package):
     }
     graph: dict[str, set[str]] = {name: set() for name in modules}
     for name, file in modules.items():
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.Import):
                 graph[name] |= {one.name for one in node.names} & modules.keys()
             elif isinstance(node, ast.ImportFrom):

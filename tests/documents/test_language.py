@@ -38,6 +38,13 @@ WORDS = {
 }
 FORBIDDEN = re.compile("|".join(rf"(?P<w{number}>\b(?:{word})\b)" for number, word in enumerate(WORDS)), re.I)
 
+# Parts of the words above. A text without any has no forbidden use: a comparison of text finds that 40 times
+# sooner than FORBIDDEN does.
+PARTS = (
+    "whoever", "body", "tell", "told", "anew", "mend", "look", "by halving", "into being", "gently", "hurr", "whereabouts",
+    "believe", "behind",
+)  # fmt: skip
+
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)|\"\w+\"", re.MULTILINE | re.DOTALL)
 _MARKUP = re.compile(
     r"<(script|style)\b.*?</\1>|<[^>]*>|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|\{% comment %\}.*?\{% endcomment %\}",
@@ -88,7 +95,8 @@ def texts(name: str, source: str) -> list[tuple[int, str]]:
 
 def found_in(name: str, source: str) -> list[str]:
     """Return line, words and advice for each forbidden use in a file."""
-    if not FORBIDDEN.search(source):
+    lowered = source.lower()
+    if not any(part in lowered for part in PARTS) or not FORBIDDEN.search(source):
         return []
     places = []
     for line, text in texts(name, source):
@@ -157,6 +165,16 @@ def test_the_list_of_paths_that_are_not_clean_gets_shorter():
 )
 def test_a_word_is_found_where_it_is_language(name, source, words):
     assert [use.split("'")[1] for use in found_in(name, source)] == words
+
+
+@pytest.mark.parametrize(
+    "use",
+    "whoever Nobody somebody anybody everybody tells told telling anew mends mended mending looks_at looked_for "
+    "looking_through look_into by_halving comes_into_being came_into_being gently hurry hurries hurried whereabouts "
+    "believes believed behind".split(),
+)
+def test_each_word_is_found(use):
+    assert found_in("a.md", f"It is {use.replace('_', ' ')} it.") != []
 
 
 if __name__ == "__main__":

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
-from django.test import Client
+from django.db import connection
+from django.test import Client, TransactionTestCase
 
 from mqadmin.cluster.current import install_cluster
 from tests.support.fake_cluster import FakeCluster
 
 PASSWORD = "a-good-long-one"
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker) -> Iterator[None]:
+    """The tables as after all migrations. A test that commits leaves them so again.
+
+    Django's own way, which deletes all rows and makes permissions and content types again, took 50 ms of
+    processor time for each such test, a seventh of this room's.
+    """
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as kept:
+        with django_db_blocker.unblock():
+            connection.ensure_connection()
+            connection.connection.backup(kept)
+
+        def restore(_: TransactionTestCase) -> None:
+            connection.ensure_connection()
+            kept.backup(connection.connection)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TransactionTestCase, "_fixture_teardown", restore)
+            yield
 
 
 @pytest.fixture
