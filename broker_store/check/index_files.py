@@ -14,7 +14,7 @@ from broker_store.check.store import CheckedStore
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.formats import index_file
-from broker_store.formats.index_file import IndexGeometry, IndexHeader
+from broker_store.formats.index_file import IndexEntry, IndexGeometry, IndexHeader
 
 MAX_SEARCHED_BYTES = 64 << 20  # a larger file is not searched for its numbers of slots and entries
 
@@ -133,7 +133,7 @@ class IndexFiles:
                 and geometry.entry_at(header.count) <= size
             ):
                 with self._disk.open_reader(path) as reader:
-                    if _fits(reader, geometry, header):
+                    if _last_entry(reader, geometry, header) is not None:
                         return True
         return False
 
@@ -153,9 +153,21 @@ class IndexFiles:
 
 def find_geometry(reader: Reader, size: int, header: IndexHeader) -> IndexGeometry | None:
     """Return the numbers of slots and entries of a file that holds entries, from where they lie; None when
-    none fit."""
+    none fit.
+
+    Unused slots are zeros, and zeros are an entry of the record at 0 with the hash 0. So a hash of 0 counts
+    only for the usual numbers, and after all others.
+    """
+    for geometry in _geometries(reader, size, header):
+        if (last := _last_entry(reader, geometry, header)) is not None and last.key_hash:
+            return geometry
     return next(
-        (geometry for geometry in _geometries(reader, size, header) if _fits(reader, geometry, header)), None
+        (
+            geometry
+            for geometry in _usual_geometries(size)
+            if _last_entry(reader, geometry, header) is not None
+        ),
+        None,
     )
 
 
@@ -195,18 +207,18 @@ def _places(content: bytes, wanted: bytes) -> Iterator[int]:
         at = content.rfind(wanted, index_file.HEADER.size, at + len(wanted) - 1)
 
 
-def _fits(reader: Reader, geometry: IndexGeometry, header: IndexHeader) -> bool:
-    """Return whether first and last entry lie where this geometry places them, and the last one's slot names
-    it."""
+def _last_entry(reader: Reader, geometry: IndexGeometry, header: IndexHeader) -> IndexEntry | None:
+    """Return the last entry; None unless first and last entry lie where this geometry places them, and the
+    last one's slot names it."""
     if geometry.slots < 1 or header.count > geometry.entries:
-        return False
+        return None
     first = index_file.decode_entry(
         reader.read(geometry.entry_at(index_file.FIRST_ENTRY), index_file.ENTRY.size)
     )
     last = index_file.decode_entry(reader.read(geometry.entry_at(header.count - 1), index_file.ENTRY.size))
     if (first.log_offset, last.log_offset) != (header.begin_offset, header.end_offset) or last.key_hash < 0:
-        return False
+        return None
     slot = index_file.decode_slot(
         reader.read(geometry.slot_at(last.key_hash % geometry.slots), index_file.SLOT.size)
     )
-    return slot == header.count - 1
+    return last if slot == header.count - 1 else None
