@@ -58,9 +58,11 @@ class TimerFilesCheck:
     def run(self) -> None:
         self._files = self._lists.sequence(self._directory, timer_log.PATH, self._file_size)
         self._first = self._end = self._files[0].base if self._files else 0
-        # A ring like the wheel: the second of each slot, and its newest unit
-        self._seconds = np.zeros(SLOTS, dtype=np.int64)
-        self._lasts = np.full(SLOTS, timer_log.NONE, dtype=np.int64)
+        # A ring like the wheel: the second of each slot, and its newest unit. Most stores have neither file,
+        # and then no memory is filled.
+        slots = SLOTS if self._files or self._disk.exists(self._wheel) else 0
+        self._seconds = np.zeros(slots, dtype=np.int64)
+        self._lasts = np.full(slots, timer_log.NONE, dtype=np.int64)
         self._units = 0
         if not any(
             finding.severity == ERROR and Path(finding.file).parent == self._directory

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_store.engine.disk.disk import Usage
-from broker_store.engine.retention.retention import expires_ms, next_cleaning_ms
+from broker_store.engine.retention.retention import expires_ms, is_cleaning_hour
 from broker_store.facts.deletion import Rules
 from broker_store.facts.growth import DAY_MS, HOUR_MS, GrowthRate
 from broker_store.units import Moment, Small
@@ -131,7 +131,7 @@ def simulate(
     for _ in range(MAX_STEPS):
         if at_ms >= end_ms or not waiting:
             break
-        if used * 100 / total > rules.tight or next_cleaning_ms(int(at_ms), rules.hours) == int(at_ms):
+        if used * 100 / total > rules.tight or is_cleaning_hour(int(at_ms), rules.hours):
             while files and expires_ms(files[0][1], rules.reserved_hours) <= at_ms:
                 used -= files.popleft()[0] * (1 + overhead)
         grown = all_per_s * step_ms / 1000

@@ -83,7 +83,7 @@ def tree(root):
     }
 
 
-@pytest.mark.quick(22)
+@pytest.mark.quick(14)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
     planted = FAULTS[fault](scene)

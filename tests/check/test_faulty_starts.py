@@ -86,7 +86,7 @@ def assert_new_offsets(store, scene, lost):
             assert given >= before, f"{topic}/{queue_id}: offset {given} was given before, next is {before}"
 
 
-@pytest.mark.quick(44)
+@pytest.mark.quick(24)
 @pytest.mark.parametrize("writer", ["theirs", "ours"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_made_good_by_a_plain_start_or_refused(name, writer, sound, tmp_path):

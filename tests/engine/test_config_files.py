@@ -343,7 +343,7 @@ def test_the_tombstones_of_deleted_topics_are_taken_from_their_backup_by_a_start
     store.close()
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rules", RULES)
 def test_whatever_a_power_cut_leaves_of_a_replacement_one_of_the_two_texts_is_there(rules):
     """Each change is acknowledged when it is replaced: no later start may read an older text, or none."""

@@ -39,14 +39,14 @@ def test_what_is_safe_survives_every_state_a_power_cut_may_leave(rules, flush):
     print(f"{opened} states of {seed - 1000} lives, {flush}, {rules}")
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("seed", LIVES_THAT_ROLLED)
 def test_files_of_a_queue_that_are_lost_one_by_one_take_no_message(seed, flush):
     explore(seed, flush, STEPS, 300, rules="posix", rolls=True)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize(("seed", "steps", "states"), LIVES_THAT_FAILED)
 def test_a_life_that_once_failed_does_not_again(seed, steps, states, flush):
@@ -78,7 +78,7 @@ def test_the_same_seed_leads_the_same_life(seed):
     assert trace() == trace()
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rules", RULES)
 def test_a_state_is_made_again_from_what_a_violation_prints(rules):
     life, again = (Exploration(3, "SYNC_FLUSH", 30, 0, rules, rolls=True).live() for _ in range(2))

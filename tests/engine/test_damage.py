@@ -311,9 +311,7 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
             if finding.kind in ("unit-extra", "torn-tail")
         }
         assert extra == {"error" if is_same_boot else "warning"}, "the check says of it what the start does"
-    dry = dry_run(
-        store.settings, records=StartRecords(store.root.parent / "recoveries", store.root, keeps=False)
-    )
+    dry = dry_run(store.settings, record_in=store.root.parent / "recoveries", keeps_record=False)
     assert dry.state == "failed" and "this machine was not restarted" in dry.error, (
         "so does a dry run that leaves no record"
     )

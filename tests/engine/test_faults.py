@@ -103,12 +103,14 @@ def each_call(directory, sync, error, names, for_ever, step=1):
         at += step
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 def test_a_sync_that_fails_is_final_and_what_it_covered_is_not_acknowledged(sync, for_ever, directory):
     assert each_call(directory, sync, SyncError("injected"), SYNCS, for_ever, step=3) > 20
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("name", ["create", "allocate", "write_file", "unlink"])
 def test_a_full_disk_refuses_and_loses_nothing(name, for_ever, directory):
@@ -211,7 +213,7 @@ class LongLife(Life):
                     del bodies[offset]
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize(
     "name",

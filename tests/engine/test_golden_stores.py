@@ -227,7 +227,7 @@ def test_a_flipped_byte_at_the_end_of_the_golden_store_is_cut_where_the_real_bro
         assert store.status.positions().confirmed == 3185747
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("variant", stores.variants())
 def test_a_crash_variant_is_recovered_to_what_the_real_store_made_of_it(variant, tmp_path):
     expected = stores.facts("crash")["variants"][variant]["expected"]

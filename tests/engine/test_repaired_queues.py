@@ -44,7 +44,7 @@ def test_inspection_shows_a_damaged_queue_made_again_and_leaves_the_files_as_the
     shutil.rmtree(store.root)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rules", ["directory", "posix"])
 @pytest.mark.parametrize("hurt", OF_QUEUES)
 def test_a_power_cut_while_a_queue_is_made_again_takes_no_message_and_no_offset(

@@ -3,9 +3,16 @@ crash, reopen."""
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from broker_store.check.walk import check_store
 from broker_store.formats import record
@@ -205,5 +212,9 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             assert [finding for finding in report.findings if finding.kind != "log-start"] == []
 
 
-TestStoreAgainstDictionary = StoreAgainstDictionary.TestCase
-TestStoreAgainstDictionary.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_store_answers_as_the_dictionary(examples):
+    run_state_machine_as_test(
+        StoreAgainstDictionary,
+        settings=settings(max_examples=examples, stateful_step_count=40, deadline=None),
+    )

@@ -338,7 +338,7 @@ def test_a_full_disk_changes_nothing(tmp_path):
     assert world.chain(1) == list(range(79))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_a_power_cut_leaves_each_message_stands_on_the_wheel_once(seed):
     rng = random.Random(seed)

@@ -59,8 +59,9 @@ def test_no_body_becomes_large(body, make):
 
 
 def test_the_body_that_made_a_page_of_57_mb_is_shown_within_the_bound_and_says_that_it_is_cut():
-    body = b"[" + b",".join([b"[" * 900 + b"]" * 900] * 36) + b"]"
-    assert len(json.dumps(json.loads(body), indent=2)) > 50 << 20
+    nested = b"[" * 900 + b"]" * 900
+    body = b"[" + b",".join([nested] * 36) + b"]"
+    assert 36 * len(json.dumps(json.loads(nested), indent=2)) > 50 << 20  # and each line of it further right
     view = view_of(message(body))
     assert view.size == view.shown == len(body) and view.indented_cut
     assert view.indented == indent(body.decode())[0]

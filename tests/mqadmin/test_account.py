@@ -145,6 +145,7 @@ def test_all_addresses_together_have_a_bound(user_of_role, hashes):
     assert statuses.count(200) == len(hashes) == logins.MAX_TRIES_OF_ALL
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("network", "other"), [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("10.7.7.{}", "10.7.8.1")]
 )

@@ -38,7 +38,7 @@ def sound(tmp_path_factory):
     return root, ReferenceStore(root, SIZES)
 
 
-@pytest.mark.quick(22)
+@pytest.mark.quick(14)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_alike(fault, sound, tmp_path):
     root, before = sound
@@ -71,7 +71,7 @@ BITS = {
 }  # fmt: skip
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("bit", BITS)
 @pytest.mark.parametrize("partition_bytes", [PARTITION_BYTES, STRETCH_BYTES])
 def test_a_record_that_states_another_place_is_blamed_alike_wherever_it_stands_in_its_queue(
@@ -128,7 +128,7 @@ def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_
     } == checked and len(checked) > 3
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("first", range(34_070_000, 34_070_030, 5))
 @pytest.mark.parametrize("kind", ["clean", "killed", ""])
 def test_a_randomly_broken_store_is_in_order_to_both_or_to_neither(kind, first, tmp_path):

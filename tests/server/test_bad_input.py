@@ -506,6 +506,7 @@ def with_value(value, path: tuple, new: object, *, remove: bool = False):
     return copy
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "code",
     sorted(code for code, (_, body) in GOOD.items() if not isinstance(body, bytes)),

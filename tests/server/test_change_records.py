@@ -478,6 +478,7 @@ async def test_a_day_of_flood_is_bounded():
 NO_EFFECT = [{"outcome": "no_permission"}, {"action": "delete", "detail": {"before": None, "after": None}}]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("of_flood", NO_EFFECT, ids=["refused", "nothing to delete"])
 async def test_a_flood_of_requests_that_change_nothing_keeps_no_change_out(of_flood):
     """Once both used the same tokens: a deletion after 1,000 refused requests was only counted in a sum,

@@ -51,7 +51,7 @@ class Retention:
         full = used > settings.disk_space_warning_level_ratio
         forcibly = full or used > settings.disk_space_clean_forcibly_ratio
         tight = used > settings.disk_max_used_space_ratio
-        its_hour = next_cleaning_ms(now_ms, self.hours) == now_ms
+        its_hour = is_cleaning_hour(now_ms, self.hours)
         why = f"{used:.1f} % of the disk is used"
         self.last = Decision(
             usage=usage,
@@ -71,13 +71,18 @@ def expires_ms(modified_ms: int, reserved_hours: int) -> int:
     return modified_ms + reserved_hours * _HOUR_MS
 
 
+def is_cleaning_hour(at_ms: int, hours: Collection[int]) -> bool:
+    """Return whether a time, in ms, lies in one of the host's `hours`."""
+    return time.localtime(at_ms / 1000).tm_hour in hours
+
+
 def next_cleaning_ms(from_ms: int, hours: Collection[int]) -> int | None:
     """Return the first time not before `from_ms` in one of the host's `hours`, in ms; None when there are
     none."""
     at_ms = from_ms
     for _ in range(26):  # a day may have 25 hours
-        local = time.localtime(at_ms / 1000)
-        if local.tm_hour in hours:
+        if is_cleaning_hour(at_ms, hours):
             return at_ms
+        local = time.localtime(at_ms / 1000)
         at_ms = at_ms // 1000 * 1000 - (60 * local.tm_min + local.tm_sec) * 1000 + _HOUR_MS
     return None

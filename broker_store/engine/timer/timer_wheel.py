@@ -29,6 +29,7 @@ _STRIDE = 64 << 10
 _SLOTS_PER_READ = 1 << 16
 
 SLOT = np.dtype([("time_s", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("magic", ">i4")])
+_WORDS = np.dtype((np.int64, SLOT_BYTES // 8))  # of a slot, to compare slots
 
 
 class TimerWheel:
@@ -105,18 +106,22 @@ class TimerWheel:
 
         Earlier slots that the timer log does not know any more are left as they are: they are not read again.
         """
-        wanted = np.zeros(self._slots, dtype=SLOT)
+        wanted: np.ndarray | None = None
         for position, units in logged:
-            _add(wanted, position, units)
-        if self._region is None and not wanted["time_s"].any():
-            return
+            if len(units):
+                wanted = np.zeros(self._slots, dtype=SLOT) if wanted is None else wanted
+                _add(wanted, position, units)
+        if wanted is None and self._region is None:
+            return  # no timer message, as in most stores: the wheel's 38 MB are not even allocated
+        wanted = np.zeros(self._slots, dtype=SLOT) if wanted is None else wanted
         region = self._map()
         for begin in range(0, self._slots, _SLOTS_PER_READ):
             part = wanted[begin : begin + _SLOTS_PER_READ]
-            found = np.frombuffer(region.read(begin * SLOT_BYTES, part.nbytes), dtype=SLOT)
-            differs = (
-                part.view(np.uint8).reshape(-1, SLOT_BYTES) != found.view(np.uint8).reshape(-1, SLOT_BYTES)
-            ).any(axis=1)
+            there = region.read(begin * SLOT_BYTES, part.nbytes)
+            if there == part.tobytes():
+                continue
+            found = np.frombuffer(there, dtype=SLOT)
+            differs = (part.view(_WORDS) != found.view(_WORDS)).any(axis=1)
             differs &= (part["time_s"] != 0) | (found["time_s"] >= read_s)
             for index in np.flatnonzero(differs).tolist():
                 self._write((begin + index) * SLOT_BYTES, part[index].tobytes())
