@@ -1,14 +1,7 @@
-"""Plain technical English: words that docstrings, comments, pages and documents do not use.
-
-`not_clean.txt` has the paths that still use them, one on each line: a directory stands for all files in it.
-The list only gets shorter. A path without such words fails the test until its line is removed; a path that is
-not in the list fails with its places. `python -m tests.documents.test_language` prints what is left of the
-list.
-"""
+"""Plain technical English: words that docstrings, comments, pages and documents do not use."""
 
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
 from pathlib import Path
@@ -18,7 +11,6 @@ import pytest
 from tests.documents.test_references import texts_of
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_CLEAN = Path(__file__).with_name("not_clean.txt")
 
 # Words -> what to write. Each is precise enough that no correct use of it is needed.
 WORDS = {
@@ -108,47 +100,13 @@ def found_in(name: str, source: str) -> list[str]:
     return places
 
 
-@functools.cache
-def names() -> list[str]:
-    """Return the paths of all files, from the root of the repository on."""
-    return [str(file.relative_to(ROOT)) for file in files()]
-
-
-@functools.cache
-def places_in(name: str) -> list[str]:
-    """Return the forbidden uses in a file."""
-    return found_in(name, (ROOT / name).read_text())
-
-
-def listed() -> list[str]:
-    return NOT_CLEAN.read_text().split()
-
-
-def _is_below(name: str, path: str) -> bool:
-    return name == path or name.startswith(path.rstrip("/") + "/")
-
-
-def _has_places(path: str) -> bool:
-    """Return whether a file below the path has a forbidden use; the first one ends the search."""
-    return any(places_in(name) for name in names() if _is_below(name, path))
-
-
-def test_what_is_clean_stays_clean():
-    paths = listed()
+def test_no_file_uses_such_words():
     wrong = [
-        f"{name}:{use}"
-        for name in names()
-        if not any(_is_below(name, path) for path in paths)
-        for use in places_in(name)
+        f"{file.relative_to(ROOT)}:{use}"
+        for file in files()
+        for use in found_in(str(file.relative_to(ROOT)), file.read_text())
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_list_of_paths_that_are_not_clean_gets_shorter():
-    paths = listed()
-    assert paths == sorted(set(paths))
-    clean = [path for path in paths if not _has_places(path)]
-    assert not clean, f"clean now, so take out of {NOT_CLEAN.name}: {', '.join(clean)}"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +133,3 @@ def test_a_word_is_found_where_it_is_language(name, source, words):
 )
 def test_each_word_is_found(use):
     assert found_in("a.md", f"It is {use.replace('_', ' ')} it.") != []
-
-
-if __name__ == "__main__":
-    print("\n".join(path for path in listed() if _has_places(path)))

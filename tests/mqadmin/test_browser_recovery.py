@@ -121,7 +121,7 @@ def test_an_experiment_of_the_crash_lab_from_the_form_to_what_was_lost(page, tmp
         assert number("#lab-lost") > 0 and number("#lab-acknowledged") == number("#lab-there") + number(
             "#lab-lost"
         )
-        assert "the store kept its word" in page.inner_text("#lab-lost")
+        assert "the store kept what it acknowledged" in page.inner_text("#lab-lost")
         assert page.complaints == []
         page.goto(f"{address}/store/recovery/")
         assert (

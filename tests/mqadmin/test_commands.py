@@ -106,7 +106,7 @@ async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
         if looked_to is None
         else [
             "cut whole   0 messages, kept in lost+found, and perhaps more from log offset 4,096 on, "
-            "which was not looked at"
+            "which was not scanned"
         ]
     )
 

@@ -188,11 +188,11 @@ def test_who_would_lose_messages_is_unknown_without_the_positions_of_groups(cras
         re.search(r"^0{20} .* unknown$", shown, re.MULTILINE)
         and "who has read them is unknown: there is no readable config/consumerOffset.json" in shown
     )
-    assert "nobody" not in shown
+    assert "no group" not in shown
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
     shown = offline("store", "forecast", "--store", root)
     assert (
-        re.search(r"^0{20} .* nobody$", shown, re.MULTILINE)
+        re.search(r"^0{20} .* no group$", shown, re.MULTILINE)
         and "read by all groups" in shown
         and "unknown" not in shown
     )

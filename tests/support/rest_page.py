@@ -15,7 +15,7 @@ A running broker serves the same document at `/api/v1/openapi.json`, and a page 
 
 64-bit numbers are strings.
 `null` means that a value is not known.
-An error is a [ProblemDocument](#problemdocument) with a code and a hint.
+An error is a [`ProblemDocument`](#problemdocument) with a code and a hint.
 
 A request needs a token (`Authorization: Bearer TOKEN`) or the session of a browser.
 Requests over the local socket `run/web.sock` need nothing else.
@@ -42,7 +42,7 @@ def page() -> str:
             lines += ["", f"### {method.upper()} {path}", "", *_route(operation)]
     lines += ["", "## Shapes", "", "The objects of bodies and answers."]
     for name, schema in sorted(document["components"]["schemas"].items()):
-        lines += ["", f"### {name}", "", *_shape(schema)]
+        lines += ["", f"### `{name}`", "", *_shape(schema)]
     return "\n".join(lines) + "\n"
 
 
@@ -78,7 +78,7 @@ def _type(schema: dict[str, Any]) -> str:
     """A schema in words: `integer, 1 to 100, default 100`."""
     if reference := schema.get("$ref"):
         name = reference.rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        return f"[`{name}`](#{name.lower()})"
     if several := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
         shown = " or ".join(dict.fromkeys(_type(one) for one in several))
     elif "enum" in schema:

@@ -112,7 +112,7 @@ def _event(event: dict) -> str:
     went = [f"{who} went" for who in _named(event["left"], event["went"])]
     return (
         ", ".join([*came, *went])
-        + f"; {event['clients'] or 'nobody is'} {'left' if not event['clients'] else 'connected'}"
+        + f"; {event['clients'] or 'no client is'} {'left' if not event['clients'] else 'connected'}"
     )
 
 

@@ -56,7 +56,7 @@ async def messages(request):
             context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
         except WrongField as error:
             context["problem"], context["errors"], status = (
-                "Nothing was looked for.",
+                "Nothing was searched.",
                 {error.field: str(error)},
                 400,
             )

@@ -66,7 +66,7 @@ def _held(file: dict) -> str | None:
     """What of the writing process holds a file; None when that is not known."""
     if file["mapped"] is None:
         return None
-    return " ".join(["map"] * bool(file["mapped"]) + ["reader"] * bool(file["readers"])) or "nobody"
+    return " ".join(["map"] * bool(file["mapped"]) + ["reader"] * bool(file["readers"])) or "nothing"
 
 
 VERBS = {"status": status, "files": files}

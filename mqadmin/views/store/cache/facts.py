@@ -12,7 +12,7 @@ from broker_store.facts.directory import GroupOffsets
 from broker_store.units import Small, fields_of
 from mqadmin.cached_scans import CachedScans
 
-LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
+LEAST_REST = 100  # times the processor time of a scan: an open page costs at most a hundredth of a core
 PAGE_LOG_FILES = 24
 PAGE_QUEUE_FILES = 10
 SUMS = (

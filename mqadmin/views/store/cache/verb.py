@@ -19,7 +19,7 @@ GROUPS = {
     "reads": "OF",
     "cold_per_s": "COLD/S",
     "per_s": "ALL/S",
-    "behind_bytes": "BEHIND, BYTES",
+    "behind_bytes": "LAG, BYTES",
     "behind_messages": "MESSAGES",
     "log_offset": "READS AT",
 }

@@ -61,7 +61,7 @@ def forecast(command, options) -> None:
         command.show(found)
         return
     facts = fact_of(DiskForecast, found)
-    no_reader = "nobody" if facts.knows_groups else "unknown"
+    no_reader = "no group" if facts.knows_groups else "unknown"
     rows = [
         [
             file.name,

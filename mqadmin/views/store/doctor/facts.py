@@ -13,8 +13,8 @@ STREAMED = 50  # findings of a frame; REST and page have all
 APPLY = "manage.py check_store --apply"
 OFFLINE = (
     "A repair is done while no broker runs on the store: stop it, then run the command. It checks "
-    "once more first, so it mends what is there then."
-    " The index alone can be made anew while the broker runs, as a job."
+    "once more first, so it repairs what is there then."
+    " The index alone can be made again while the broker runs, as a job."
 )
 
 

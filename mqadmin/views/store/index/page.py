@@ -89,7 +89,7 @@ async def _lookup(cluster, request: HttpRequest) -> dict:
         if len(asked["key"]) > MOST_KEY:
             raise WrongField(
                 "key",
-                f"A key that is looked for has at most {MOST_KEY:,} characters; this has "
+                f"A key that is searched for has at most {MOST_KEY:,} characters; this has "
                 f"{len(asked['key']):,}.",
             )
     except WrongField as error:

@@ -27,7 +27,7 @@ COLUMNS = {
 LEVELS = " ▁▂▃▄▅▆▇█"  # of a share, eighths
 BAR = 40  # characters of the longest
 MAX_KEY_TEXT = 60  # characters of a key
-NEVER_TOLD = {"step", "why", "us", "total_us", "counts", "message_id"}  # with the numbers of a step
+NOT_SHOWN = {"step", "why", "us", "total_us", "counts", "message_id"}  # with the numbers of a step
 
 
 def add(verb) -> None:
@@ -154,7 +154,7 @@ def _chains(found: Chains) -> Iterator[str]:
         keys = "; ".join(f"{key.entries:,} of {_key(key)}" for key in chain.keys)
         yield (
             f"slot {chain.slot:,}: {chain.entries:,} entries, {chain.foreign:,} "
-            f"of {chain.looked_at:,} looked at are foreign: {keys}"
+            f"of {chain.looked_at:,} that were read are foreign: {keys}"
         )
 
 
@@ -190,7 +190,7 @@ def _words(step: dict) -> str:
     numbers = ", ".join(
         f"{name.replace('_', ' ')} {cell(value, name)}"
         for name, value in step.items()
-        if name not in NEVER_TOLD
+        if name not in NOT_SHOWN
     )
     why = printable(step.get("why", ""))
     return f"{step['step']:<10}{step['us']:>8,.0f} µs  {numbers}{': ' if numbers and why else ''}{why}"

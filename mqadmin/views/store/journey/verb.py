@@ -32,7 +32,7 @@ def add(verb) -> None:
         help="a message id of either kind, or a place in a queue",
     )
     asked.add_argument("--log-offset", type=int, help="its position in the commit log")
-    asked.add_argument("--topic", help="of a message id: without it every topic is looked through")
+    asked.add_argument("--topic", help="of a message id: without it every topic is searched")
 
 
 def journey(command, options) -> None:

@@ -28,7 +28,7 @@ COLUMNS = {
     "findings": "FINDINGS",
 }
 IN_USE = (
-    "the store is in use: what came while this looked shows as dispatched again and as taken out of the "
+    "the store is in use: what came during this scan shows as dispatched again and as taken out of the "
     "index, and no start would take it out"
 )
 BAR = 30
@@ -87,7 +87,7 @@ def dry_run(command, options) -> None:
     settings = kept.settings_for(directory, _settings(directory.root, command.data, options["accept_damage"]))
     report = kept.dry_run(
         settings,
-        on_change=_Teller(command) if options["progress"] else None,
+        on_change=_ProgressLines(command) if options["progress"] else None,
         record_in=command.data / "recoveries",
         record_every_s=PROGRESS_SECONDS,
         keeps_record=options["keep"],
@@ -112,14 +112,14 @@ def _settings(root, data, accept_damage: bool) -> StoreSettings:
     return StoreSettings(**run_file.store_settings(root, data), accept_damage=accept_damage)
 
 
-class _Teller:
+class _ProgressLines:
     def __init__(self, command):
-        self._command, self._told = command, 0.0
+        self._command, self._written = command, 0.0
 
     def __call__(self, report: StartReport) -> None:
         now = time.monotonic()
-        if now - self._told >= PROGRESS_SECONDS:
-            self._told = now
+        if now - self._written >= PROGRESS_SECONDS:
+            self._written = now
             progress = {
                 "text": report.step,
                 "done": report.scanned_bytes,
@@ -166,7 +166,7 @@ def _lines(report: StartReport) -> Iterator[str]:
         yield from _cut_lines(report.cut, report.purpose == "start")
     yield f"dispatched  {cell(report.redispatched)} messages again"
     if report.in_use:
-        yield (f"meanwhile   {IN_USE}, {cell(report.came_meanwhile)} bytes were found behind the log's end")
+        yield (f"meanwhile   {IN_USE}, {cell(report.came_meanwhile)} bytes were found after the log's end")
     yield ""
     for step in report.steps:
         lasted = step.duration_ms
@@ -195,7 +195,7 @@ def _cut_lines(cut: StartCut, is_kept: bool) -> Iterator[str]:
     more = (
         ""
         if whole.looked_to is None
-        else f", and perhaps more from log offset {whole.looked_to:,} on, which was not looked at"
+        else f", and perhaps more from log offset {whole.looked_to:,} on, which was not scanned"
     )
     kept = ", kept in lost+found" if is_kept else ""
     yield f"cut whole   {_messages(whole.whole)}{kept}{more}{':' * bool(whole.queues)}"

@@ -13,7 +13,7 @@ STAGES = ("gather", "append", "dispatch", "flush", "answer")
 
 
 def add(verb) -> None:
-    verb("dispatch", "how far each step behind the log's end has come")
+    verb("dispatch", "how far each step after the append has come")
     verb("flush", "how the log gets to the disk")
     verb("write-path", "where the time of sends goes, by stage, and what was refused")
     verb("exposure", "if it crashed now: what would be lost, and what the start after it would do")
@@ -29,7 +29,7 @@ def dispatch(command, options) -> None:
     rows = [{"sink": name, **fields_of(sink)} for name, sink in race.sinks.items()]
     command.show_table(
         rows,
-        {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "BYTES BEHIND", "behind_ms": "MS BEHIND"},
+        {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "LAG, BYTES", "behind_ms": "LAG, MS"},
         empty="",
     )
 
