@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.check.report import ERROR, NOTE, CheckReport, Finding
+from broker_store.check.results import GRADES, HARMLESS, LOST, NEXT_START, REPAIR, GradedFinding
 from broker_store.check.rules import AFTER_THE_LOG
 from broker_store.formats import timer_log
-
-HARMLESS, NEXT_START, REPAIR, LOST = GRADES = ("harmless", "next start", "repair", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,23 +263,23 @@ def grade_of(finding: Finding, unclean: bool) -> str:
     return meaning.as_error if finding.severity == ERROR else meaning.as_warning
 
 
-def findings_of(report: CheckReport, root: Path, unclean: bool) -> list[dict]:
+def findings_of(report: CheckReport, root: Path, unclean: bool) -> list[GradedFinding]:
     """Return the findings of a report, each with its grade, its meaning and what a repair does; the most
     severe first."""
     found = [
-        {
-            "severity": finding.severity,
-            "grade": grade_of(finding, unclean),
-            "kind": finding.kind,
-            "file": _inside(finding.file, root),
-            "offset": finding.offset,
-            "what": finding.what,
-            "means": meaning_of(finding).means,
-            "repair": meaning_of(finding).repair,
-        }
+        GradedFinding(
+            severity=finding.severity,
+            grade=grade_of(finding, unclean),
+            kind=finding.kind,
+            file=_inside(finding.file, root),
+            offset=finding.offset,
+            what=finding.what,
+            means=meaning_of(finding).means,
+            repair=meaning_of(finding).repair,
+        )
         for finding in report.findings
     ]
-    return sorted(found, key=lambda finding: -GRADES.index(finding["grade"]))
+    return sorted(found, key=lambda finding: -GRADES.index(finding.grade))
 
 
 def _inside(file: str, root: Path) -> str:

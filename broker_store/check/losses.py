@@ -24,6 +24,7 @@ import numpy as np
 
 from broker_store.check.files import StoreFile
 from broker_store.check.queue import Queue
+from broker_store.check.results import LossSummary, LostMessages
 from broker_store.check.walk import StoreCheck
 from broker_store.engine.log.row_buffer import MAX_RECORD
 from broker_store.formats import names, record
@@ -54,11 +55,15 @@ class LostRange:
     def messages(self) -> int:
         return self.last - self.first + 1
 
-    def as_dict(self) -> dict:
-        return {
-            "topic": self.topic, "queue_id": self.queue_id, "first": self.first, "last": self.last,
-            "messages": self.messages, "is_stale": self.is_stale,
-        }  # fmt: skip
+    def facts(self) -> LostMessages:
+        return LostMessages(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            first=self.first,
+            last=self.last,
+            messages=self.messages,
+            is_stale=self.is_stale,
+        )
 
     def __str__(self) -> str:
         which = (
@@ -92,16 +97,16 @@ class Losses:
     log_begin: int = 0
     ends_unknown: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict:
-        return {
-            "messages": self.messages,
-            "ranges": [one.as_dict() for one in self.ranges[:MAX_RANGES]],
-            "ranges_left_out": max(0, len(self.ranges) - MAX_RANGES),
-            "unnamed_bytes": self.unnamed_bytes,
-            "perhaps_expired": self.perhaps_expired,
-            "log_begin": self.log_begin,
-            "ends_unknown": list(self.ends_unknown),
-        }
+    def facts(self) -> LossSummary:
+        return LossSummary(
+            messages=self.messages,
+            ranges=[one.facts() for one in self.ranges[:MAX_RANGES]],
+            ranges_left_out=max(0, len(self.ranges) - MAX_RANGES),
+            unnamed_bytes=self.unnamed_bytes,
+            perhaps_expired=self.perhaps_expired,
+            log_begin=self.log_begin,
+            ends_unknown=list(self.ends_unknown),
+        )
 
 
 def losses_of(check: StoreCheck, restored: Iterable[tuple[str, int, int]] = ()) -> Losses:

@@ -26,10 +26,6 @@ class Finding:
         return f"{self.severity}: {place}: {self.what}"
 
 
-# Words for counts whose name alone would mislead.
-WORDS_OF_COUNTS = {"log_bytes": "bytes of log files, which are made with room for records to come"}
-
-
 @dataclass
 class CheckReport:
     """What was found and how much was read. `kinds` counts every finding, also those that are not listed."""

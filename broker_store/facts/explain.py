@@ -136,6 +136,15 @@ class StopStep:
 LookupStep: TypeAlias = (
     HashStep | FileStep | SlotStep | EntryStep | ChainEndStep | BehindStep | GoneStep | StopStep
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedLookup:
+    """The steps of a lookup, of which the last is a StopStep."""
+
+    items: list[LookupStep]
+
+
 # Index files, oldest first: name, header, and the geometry if it is known
 Files: TypeAlias = list[tuple[str, IndexHeader, IndexGeometry | None]]
 

@@ -11,9 +11,9 @@ known from samples only. Without them only what happens if it stands still is kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from broker_store.engine.status import samples
 from broker_store.engine.status.samples import Sample
@@ -22,7 +22,7 @@ from broker_store.facts.disk import DiskView
 from broker_store.facts.growth import HOUR_MS
 from broker_store.facts.positions import LogFile, Positions, Queue
 from broker_store.facts.progress import ReadSamples, is_gap, no_samples, recent, speed
-from broker_store.units import Moment, Small
+from broker_store.units import Moment, Small, fact_of
 
 MOST_QUEUES = 64
 MOST_POINTS = 360
@@ -98,6 +98,49 @@ class LagHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetReset:
+    """An offset of a group was set by a reset, not by its consumers."""
+
+    at_ms: Moment
+    group: str
+    kind: Literal["reset"] = "reset"
+    topic: str
+    queue_id: Small
+    before: int | None  # None: the group had no position
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersChange:
+    """Members of a group joined or left, after which its members distribute the queues again."""
+
+    at_ms: Moment
+    group: str
+    kind: Literal["rebalance"] = "rebalance"
+    clients: Small  # that are left
+    came: Small
+    went: Small
+    joined: list[str]  # names of the first that came
+    left: list[str]  # names of the first that went
+
+
+GroupEvent: TypeAlias = OffsetReset | MembersChange
+_EVENTS: dict[object, type[OffsetReset | MembersChange]] = {
+    "reset": OffsetReset,
+    "rebalance": MembersChange,
+}
+
+
+def event_of(document: dict[str, Any]) -> GroupEvent | None:
+    """Return an event as samples keep it; None for one of another kind or version."""
+    kind = _EVENTS.get(document.get("kind"))
+    try:
+        return None if kind is None else fact_of(kind, document)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTimeline:
     """A group's queues over store time."""
 
@@ -113,7 +156,7 @@ class GroupTimeline:
     queues_left_out: Small
     queues_not_sampled: Small | None  # for which the samples have no room; None while no sample is taken
     history: LagHistory
-    events: list[dict[str, Any]]  # resets, and changes of the group's members, as samples keep them
+    events: list[GroupEvent]  # oldest first
 
 
 class Timeline:
@@ -152,7 +195,7 @@ class Timeline:
         }
         self._read_samples, self._samples_are_full = read_samples, samples_are_full
 
-    def facts(self, events: Sequence[dict[str, Any]] = (), history_ms: int = HISTORY_MS) -> GroupTimeline:
+    def facts(self, events: Iterable[dict[str, Any]] = (), history_ms: int = HISTORY_MS) -> GroupTimeline:
         wanted = {name for queue, _ in self._places for name in self._names(queue)}
         history = self._read_samples(lambda name: name in wanted, self._now_ms - history_ms)
         now = recent(history, self._now_ms)
@@ -178,7 +221,7 @@ class Timeline:
             queues_left_out=max(0, len(self._places) - MOST_QUEUES),
             queues_not_sampled=self._not_sampled(now),
             history=LagHistory(from_ms=self._now_ms - history_ms, points=self._history(history)),
-            events=list(events),
+            events=[event for event in map(event_of, events) if event is not None],
         )
 
     def _names(self, queue: Queue) -> tuple[str, str]:

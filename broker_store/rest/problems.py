@@ -124,16 +124,25 @@ class Problem(Exception):
     def status(self) -> int:
         return CODES[self.code][0]
 
+    @property
+    def title(self) -> str:
+        """Return what kind of error it is."""
+        return CODES[self.code][1]
+
+    @property
+    def advice(self) -> str:
+        """Return what to do: the hint of this case, or that of its code."""
+        return self.hint or CODES[self.code][2]
+
     def document(self) -> dict:
         """Return the value for the JSON of the answer."""
-        status, title, hint = CODES[self.code]
         document = {
             "type": f"urn:headpond:problem:{self.code}",
-            "title": title,
-            "status": status,
-            "detail": (self.detail or title)[:MAX_DETAIL_CHARACTERS],
+            "title": self.title,
+            "status": self.status,
+            "detail": (self.detail or self.title)[:MAX_DETAIL_CHARACTERS],
             "code": self.code,
-            "hint": self.hint or hint,
+            "hint": self.advice,
         }
         if self.errors:
             document["errors"] = self.errors

@@ -384,16 +384,7 @@ class FactsPage(Page):
     items: list[dict[str, Any]]
 
 
-class FactsList(Schema):
-    items: list[dict[str, Any]]
-
-
 class MeasuredPage(FactsPage):
-    at_ms: Time
-    source: str = Field(description="where these numbers come from")
-
-
-class MeasuredList(FactsList):
     at_ms: Time
     source: str = Field(description="where these numbers come from")
 

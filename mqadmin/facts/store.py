@@ -56,6 +56,13 @@ class LogFilesFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFiles:
+    """What REST gives of all index files."""
+
+    items: list[IndexFileFacts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFilesFrame:
     """What the stream store.index gives of all files."""
 

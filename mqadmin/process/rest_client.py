@@ -127,6 +127,10 @@ class RestClient:
                 return
             query["cursor"] = page["next"]
 
+    def post_for_items(self, path: str, body: Any) -> list[Any]:
+        """Return the items of the list that answers a POST."""
+        return self.post(path, body)["items"]
+
     def request(self, method: str, path: str, body: Any = None, query: dict | None = None) -> Any:
         """Send one request and return its answer. A connection that the broker closed while idle is opened
         again, but only when nothing is sent twice by that."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, overload
 
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -98,25 +99,43 @@ def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:
     return found
 
 
-def refused(asked: QueryDict, wrong: dict[str, str]) -> dict:
-    """Return what the page that refuses an address shows: the sentences, all parameters, and the query string
-    without the wrong ones."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of an address."""
+
+    name: str
+    value: str
+    is_wrong: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedAddress:
+    """What the page that refuses an address shows."""
+
+    sentences: list[str]  # what is wrong, at most MAX_SHOWN
+    more: int  # sentences that are left out
+    rows: list[Parameter]  # at most MAX_ROWS
+    more_rows: int
+    right: str  # the query string without the wrong parameters
+
+
+def refused(asked: QueryDict, wrong: dict[str, str]) -> RefusedAddress:
     right = asked.copy()
     for name in wrong:
         del right[name]
     sentences = list(wrong.values())
     rows = [
-        {"name": name, "value": value, "is_wrong": name in wrong}
+        Parameter(name=name, value=value, is_wrong=name in wrong)
         for name, values in asked.lists()
         for value in values
     ]
-    return {
-        "sentences": sentences[:MAX_SHOWN],
-        "more": max(0, len(sentences) - MAX_SHOWN),
-        "rows": rows[:MAX_ROWS],
-        "more_rows": max(0, len(rows) - MAX_ROWS),
-        "right": right.urlencode(),
-    }
+    return RefusedAddress(
+        sentences=sentences[:MAX_SHOWN],
+        more=max(0, len(sentences) - MAX_SHOWN),
+        rows=rows[:MAX_ROWS],
+        more_rows=max(0, len(rows) - MAX_ROWS),
+        right=right.urlencode(),
+    )
 
 
 def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., HttpResponse]:

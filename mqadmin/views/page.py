@@ -13,7 +13,9 @@ import functools
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
@@ -21,13 +23,20 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from broker_store.engine.status.store_facts import Snapshot
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError, StoreError
+from broker_store.facts.starts import StartReport
 from broker_store.formats import names
+from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.overview import State
 from mqadmin.views.asked import Reader, moment_of, refusals, refused, whole
 from mqadmin.web import roles
 from mqadmin.web.failures import note_store_failure
+
+Row = TypeVar("Row")
 
 # (url name, title, icon); the first piece of an address finds its entry.
 NAVIGATION = (
@@ -61,17 +70,20 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
                     request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}."
                 )
             if wrong := refusals(request.GET, {} if request.method == "POST" else takes):
-                return render(request, "refused.html", refused(request.GET, wrong), status=400)
+                return render(request, "refused.html", fields_of(refused(request.GET, wrong)), status=400)
             try:
                 return await view(request, *arguments, **named)
             except StoreClosedError:
                 return render(
-                    request, "starting.html", starting_context(), status=503 if request.htmx else 200
+                    request,
+                    "starting.html",
+                    fields_of(starting_page()),
+                    status=503 if request.htmx else 200,
                 )
             except (NotFoundError, NameError_) as error:
                 return trouble(request, 404, "Not found", f"{capital(said(error))}.")
             except Problem as problem:
-                return trouble(request, problem.status, problem.document()["title"], sentence_of(problem))
+                return trouble(request, problem.status, problem.title, sentence_of(problem))
             except StoreError as error:
                 note_store_failure(request, error)
                 return trouble(
@@ -93,7 +105,10 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
 
 
 async def draw(
-    request: HttpRequest, template: str, context: dict | Callable[[], dict], status: int = 200
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any] | Callable[[], dict[str, Any]],
+    status: int = 200,
 ) -> HttpResponse:
     """Draw a page whose size depends on producers: `context` is measured and the page drawn in the request's
     thread. The facts of the frame are the broker's, so they are read before, on its loop."""
@@ -107,7 +122,7 @@ def to_login(request: HttpRequest) -> HttpResponse:
     """Redirect to the login page; for a request of htmx the whole page goes there."""
     if request.htmx:
         response = HttpResponse(status=204)
-        response["HX-Redirect"] = redirect_to_login(request.htmx.current_url_abs_path or "/")["Location"]
+        response["HX-Redirect"] = redirect_to_login(request.htmx.current_url_abs_path or "/").url
         return response
     return redirect_to_login(request.get_full_path())
 
@@ -135,7 +150,7 @@ HINTS = {
 
 def sentence_of(problem: Problem) -> str:
     """Return a problem in the words of a page: what is wrong, and what to do."""
-    hint = HINTS.get(problem.code, problem.document()["hint"])
+    hint = HINTS.get(problem.code, problem.advice)
     return f"{capital(said(problem))}." + (f" {capital(hint)}." if hint else "")
 
 
@@ -156,38 +171,69 @@ def capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def starting_context() -> dict:
-    """Return what is known before the broker serves."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingPage:
+    """What is known before the broker serves."""
+
+    recovery: StartReport | None  # None: the store has not been opened
+    store: Snapshot
+    state: State
+    says_so_itself: bool = True  # the page names the state, so the frame does not
+
+
+def starting_page() -> StartingPage:
     cluster = current_cluster()
-    return {
-        "recovery": cluster.store.recovery(),
-        "store": cluster.store.snapshot(),
-        "state": cluster.state(),
-        "says_so_itself": True,
-    }
+    return StartingPage(
+        recovery=cluster.store.recovery(), store=cluster.store.snapshot(), state=cluster.state()
+    )
 
 
-def page_context(request: HttpRequest) -> dict:
-    """Return what the frame shows: navigation, state, role. Only for pages with the guard `page`; the admin's
-    and the login page have no frame."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NavigationEntry:
+    """A link of the navigation."""
+
+    name: str  # of its address
+    title: str
+    active: bool  # the page is one of its pages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What the frame around every page shows."""
+
+    navigation: list[NavigationEntry]
+    cluster_state: State
+    not_serving: bool  # there are no topics and groups to show
+    inspects: bool  # the store was opened for inspection
+    caller: Caller
+    may_operate: bool
+    may_administer: bool
+
+
+def frame_of(request: HttpRequest, caller: Caller) -> Frame:
+    first = request.path.split("/")[1]
+    state = current_cluster().state()
+    return Frame(
+        navigation=[
+            NavigationEntry(name=name, title=title, active=first == piece)
+            for name, title, piece in NAVIGATION
+        ],
+        cluster_state=state,
+        not_serving=state.state in NOT_SERVING,
+        inspects=current_cluster().store.inspects,
+        caller=caller,
+        may_operate=caller.may("operator"),
+        may_administer=caller.may("admin"),
+    )
+
+
+def page_context(request: HttpRequest) -> dict[str, object]:
+    """Return the frame for Django's templates, which ask for a dict. Empty without the guard `page`: the
+    admin's and the login page have no frame."""
     if hasattr(request, "frame"):
         return request.frame
     caller = getattr(request, "caller", None)
-    if caller is None:
-        return {}
-    first = request.path.split("/")[1]
-    state = current_cluster().state()
-    return {
-        "navigation": [
-            {"name": name, "title": title, "active": first == piece} for name, title, piece in NAVIGATION
-        ],
-        "cluster_state": state,
-        "not_serving": state.state in NOT_SERVING,
-        "inspects": current_cluster().store.inspects,
-        "caller": caller,
-        "may_operate": caller.may("operator"),
-        "may_administer": caller.may("admin"),
-    }
+    return {} if caller is None else fields_of(frame_of(request, caller))
 
 
 class WrongField(ValueError):
@@ -207,21 +253,40 @@ def of_field(field: str) -> Iterator[None]:
         raise WrongField(field, said(error)) from None
 
 
-def window(asked: dict) -> tuple[int, int]:
-    """Return begin and end in ms; by default all up to a day from now, so that later store times are
-    included."""
+def window(begin_text: str, end_text: str) -> tuple[int, int]:
+    """Return begin and end in ms of the fields `from` and `to`; by default all up to a day from now, so that
+    later store times are included."""
     with of_field("to"):
-        end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
+        end = moment_of(end_text, int(time.time() * 1000) + DAY_MS)
     with of_field("from"):
-        begin = moment_of(asked["from"], 0)
+        begin = moment_of(begin_text, 0)
     if begin > end:
         raise WrongField("from", "The time it begins is after the time it ends.")
     return begin, end
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindOfList:
+    """A link above a list to its rows of one kind."""
+
+    name: str
+    word: str
+    count: int  # rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPart(Generic[Row]):
+    """One part of a long list."""
+
+    rows: list[Row]
+    part: int  # its number, from 1
+    parts: int
+    total: int  # rows of all parts
+
+
 async def part_of(
-    request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list, int]]], size: int = 100
-) -> dict:
+    request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list[Row], int]]], size: int = 100
+) -> ListPart[Row]:
     """As `slice_of`, of a list that is not in memory as a whole: `find(begin, count)` gives a piece of it and
     its length."""
     part = whole(request.GET.get("part"), 1)
@@ -230,16 +295,18 @@ async def part_of(
     if part > parts:
         part = parts
         rows, total = await find((part - 1) * size, size)
-    return {"rows": rows, "part": part, "parts": parts, "total": total}
+    return ListPart(rows=rows, part=part, parts=parts, total=total)
 
 
-async def drawn(request: HttpRequest, template: str, context: dict, status: int = 200) -> HttpResponse:
+async def drawn(
+    request: HttpRequest, template: str, context: dict[str, Any], status: int = 200
+) -> HttpResponse:
     """Draw a page of a long table in a thread: a hundred rows take about ten milliseconds."""
     return await asyncio.to_thread(render, request, template, context, status=status)
 
 
-def slice_of(rows: list, request: HttpRequest, size: int = 100) -> dict:
-    """Return one part of a long list, by ?part=; keys rows, part, parts, total."""
+def slice_of(rows: list[Row], request: HttpRequest, size: int = 100) -> ListPart[Row]:
+    """Return one part of a long list, by ?part=."""
     parts = max(1, -(-len(rows) // size))
     part = min(whole(request.GET.get("part"), 1), parts)
-    return {"rows": rows[(part - 1) * size : part * size], "part": part, "parts": parts, "total": len(rows)}
+    return ListPart(rows=rows[(part - 1) * size : part * size], part=part, parts=parts, total=len(rows))

@@ -4,7 +4,9 @@ the numbers."""
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import dataclass
+
+from broker_store.units import Moment
 
 SOURCES = {
     "positions": "Positions, flags and counters from the memory of the process.",
@@ -29,6 +31,14 @@ SOURCES = {
 }
 
 
-def measured(view: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with when they were measured (now, unless they have a time) and where they come from."""
-    return {"at_ms": time.time_ns() // 1_000_000, "source": SOURCES[view]} | facts
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """When numbers were measured, and where they come from."""
+
+    at_ms: Moment
+    source: str
+
+
+def measured(view: str) -> Measurement:
+    """Return the head of an answer whose numbers of a view are measured now."""
+    return Measurement(at_ms=time.time_ns() // 1_000_000, source=SOURCES[view])

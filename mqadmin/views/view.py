@@ -57,7 +57,8 @@ class Part:
     them."""
 
     template: str
-    facts: Callable[[Cluster, QueryDict], dict]  # (cluster, what its address asks) -> what the template shows
+    # (cluster, what its address asks) -> a frozen dataclass, whose fields the template shows
+    facts: Callable[[Cluster, QueryDict], object]
     asks: frozenset[str] = frozenset()  # what its address may ask for
     needs: tuple[str, str] | None = None  # what it must ask for, where the address alone is a whole page
 

@@ -14,6 +14,7 @@ from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 
 from broker_store.errors import LookupNameError
+from broker_store.units import fields_of
 from mqadmin.cluster.protocol import Cluster
 from mqadmin.views import registry
 
@@ -45,4 +46,4 @@ def render(cluster: Cluster, address: str) -> str:
     """Return the HTML of the part. Raises what its measurement raises. For a thread."""
     path, _, query = address.partition("?")
     part = registry.parts()[resolve(path).url_name]
-    return render_to_string(part.template, part.facts(cluster, QueryDict(query)))
+    return render_to_string(part.template, fields_of(part.facts(cluster, QueryDict(query))))

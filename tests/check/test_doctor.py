@@ -132,7 +132,7 @@ def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
 def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
     root = stores.unpack_variant(variant, tmp_path)
     check = checked(root)
-    grades = {finding["grade"] for finding in doctor.findings_of(check.report, root, check.store.is_unclean)}
+    grades = {finding.grade for finding in doctor.findings_of(check.report, root, check.store.is_unclean)}
     assert grades == {
         "kill9": set(),
         "bitflip-tail": {"lost"},

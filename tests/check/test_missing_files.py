@@ -147,7 +147,7 @@ def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
     store.close()
     assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * len(TABLES)
     check = checked(closed)
-    assert {finding["grade"] for finding in findings_of(check.report, closed, check.store.is_unclean)} == {
+    assert {finding.grade for finding in findings_of(check.report, closed, check.store.is_unclean)} == {
         "lost"
     } and make_plan(check).actions == []
     assert told(checked(closed, last_start=None), "config-missing") == []

@@ -370,7 +370,7 @@ def test_queues_that_may_have_had_more_behind_the_end_are_named(store):
     for file in (store.root / "consumequeue/T/0").iterdir():
         file.write_bytes(bytes(file.stat().st_size))
     plan = make_plan(checked(store.root), small_settings(store.root))
-    assert plan.losses.ends_unknown == ("T/0",) and plan.losses.as_dict()["ends_unknown"] == ["T/0"]
+    assert plan.losses.ends_unknown == ("T/0",) and plan.losses.facts().ends_unknown == ["T/0"]
 
 
 def test_an_entry_that_points_far_away_says_nothing_of_how_much_is_lost(store):
@@ -592,6 +592,6 @@ def test_a_plan_names_each_lost_range_and_its_document_the_first_of_them(tmp_pat
     assert [(one.queue_id, one.first, one.last) for one in found.ranges] == [
         (queue_id, 0, 0) for queue_id in range(5)
     ]
-    document = found.as_dict()
-    assert (len(document["ranges"]), document["ranges_left_out"], document["messages"]) == (3, 2, 5)
+    summary = found.facts()
+    assert (len(summary.ranges), summary.ranges_left_out, summary.messages) == (3, 2, 5)
     repaired(store.root)

@@ -191,8 +191,8 @@ def test_damage_of_timer_files_is_named_and_mended_and_each_message_comes_once(f
     check = StoreCheck(root, settings_of(root))
     check.run()
     found = doctor.findings_of(check.report, root, check.store.is_unclean)
-    assert (kind, grade) in {(finding["kind"], finding["grade"]) for finding in found}, found
-    assert {finding["kind"] for finding in found} <= {kind, "timer-check", "timer-slot", "timer-chain"}, found
+    assert (kind, grade) in {(finding.kind, finding.grade) for finding in found}, found
+    assert {finding.kind for finding in found} <= {kind, "timer-check", "timer-slot", "timer-chain"}, found
     plan = make_plan(check, settings_of(root))
     assert plan.left == [] and (plan.actions or grade == "harmless")
     Repair(plan).run()
@@ -241,16 +241,15 @@ def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_mo
     (more,) = [
         finding
         for finding in doctor.findings_of(check.report, root, check.store.is_unclean)
-        if finding["kind"] == "timer-slots"
+        if finding.kind == "timer-slots"
     ]
-    assert (more["grade"], more["file"], more["offset"]) == (
+    assert (more.grade, more.file, more.offset) == (
         "next start",
         "timerwheel",
         4_096 * timer_wheel.SLOT_BYTES,
     )
     assert (
-        "at least 8192 slots are wrong; 908 more that differ from the timer log were not checked"
-        in more["what"]
+        "at least 8192 slots are wrong; 908 more that differ from the timer log were not checked" in more.what
     )
     Repair(make_plan(check, settings_of(root))).run()
     assert check_store(root, settings_of(root)).findings == []

@@ -176,7 +176,7 @@ def test_the_address_without_what_is_wrong_keeps_the_rest():
     wrong = asked.refusals(
         address, {"kind": asked.one_of("all"), "sort": asked.one_of("name"), "q": asked.text}
     )
-    assert list(wrong) == ["sort"] and asked.refused(address, wrong)["right"] == "kind=all&q=o%26x"
+    assert list(wrong) == ["sort"] and asked.refused(address, wrong).right == "kind=all&q=o%26x"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.status.live_page import LivePage
+from broker_store.engine.status.store_facts import StoreFile
 from broker_store.facts.starts import CutMessagesOfQueue, WholeMessagesCut
 from broker_store.messages import Message
 from mqadmin import audit
@@ -692,14 +693,15 @@ async def test_the_demo_ends_when_no_broker_ever_answered_and_with_any_other_err
     ("mapped", "readers", "said"),
     [
         (None, None, None),
-        (False, 0, "nobody"),
+        (False, 0, "nothing"),
         (True, 0, "map"),
         (False, 1, "reader"),
         (True, 1, "map reader"),
     ],
 )
 def test_who_holds_a_file_is_said_and_unknown_when_only_its_writer_knows(mapped, readers, said):
-    assert store_verb_files._held({"mapped": mapped, "readers": readers}) == said
+    file = StoreFile(kind="commitlog", name="0", base=0, size=1, mapped=mapped, readers=readers)
+    assert store_verb_files._held(file) == said
 
 
 def test_a_command_whose_database_fails_says_so_in_a_sentence(monkeypatch):

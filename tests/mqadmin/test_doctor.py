@@ -54,18 +54,14 @@ def test_the_page_shows_the_newest_run_and_each_finding_with_its_grade_its_meani
 
 def test_bytes_of_every_kind_of_file_have_a_link():
     assert (
-        link_of({"file": "consumequeue/orders/3/00000000000000006000", "offset": 40})
+        link_of("consumequeue/orders/3/00000000000000006000", 40)
         == "/store/bytes/?kind=consumequeue&topic=orders&queue=3&offset=6040"
     )
     assert (
-        link_of({"file": "index/20261121081502113", "offset": 44})
-        == "/store/bytes/?kind=index&name=20261121081502113&offset=44"
+        link_of("index/20261121081502113", 44) == "/store/bytes/?kind=index&name=20261121081502113&offset=44"
     )
-    assert link_of({"file": "checkpoint", "offset": 8}) == "/store/bytes/?kind=checkpoint&offset=8"
-    assert (
-        link_of({"file": "config/topics.json", "offset": 0}) is None
-        and link_of({"file": "index/20261121081502113", "offset": None}) is None
-    )
+    assert link_of("checkpoint", 8) == "/store/bytes/?kind=checkpoint&offset=8"
+    assert link_of("config/topics.json", 0) is None and link_of("index/20261121081502113", None) is None
 
 
 def test_rest_has_the_runs_their_findings_and_the_plan(runs, client_of_role):
@@ -109,17 +105,17 @@ def test_a_run_is_started_by_an_operator_and_stopped_from_its_page(runs, client_
 
 
 def test_who_watches_a_run_sees_how_far_it_is_and_what_it_found(runs):
-    told = checks.watched("check-running")
-    assert (told["run"]["progress"]["text"], told["findings"]) == ("log, 3 found", [])
-    told = checks.watched("check-bad")
-    assert told["findings"][0] == {
-        "grade": "lost",
-        "kind": "bad-record",
-        "file": "commitlog/00000000000067108864",
-        "offset": 41_220,
-        "what": fake_runs.CHECK_FINDINGS[0].what,
-    }
-    assert told["mark"] != checks.watched("check-good")["mark"]
+    frame = checks.watched("check-running")
+    assert (frame.run.progress.text, frame.findings) == ("log, 3 found", [])
+    frame = checks.watched("check-bad")
+    assert frame.findings[0] == checks.BriefFinding(
+        grade="lost",
+        kind="bad-record",
+        file="commitlog/00000000000067108864",
+        offset=41_220,
+        what=fake_runs.CHECK_FINDINGS[0].what,
+    )
+    assert frame.mark != checks.watched("check-good").mark
 
 
 def test_the_job_tells_of_a_crashed_store_that_is_only_looked_at_without_where_it_lies(tmp_path, settings):

@@ -105,7 +105,7 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
         15,
         0.0,
     )
-    assert other.consumer_offset == 2 and [event["kind"] for event in timeline.events] == ["reset"]
+    assert other.consumer_offset == 2 and [event.kind for event in timeline.events] == ["reset"]
     assert [point.lag for point in timeline.history.points] == [
         15,
         15,

@@ -27,7 +27,7 @@ from mqadmin.cluster.embedded import index as embedded
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.templatetags.strips import strip
 from mqadmin.views.store.cache import facts as looks
-from mqadmin.views.store.layout.page import _pictured
+from mqadmin.views.store.layout.page import shades_of
 from mqadmin.web import live
 from mqadmin.web.parts import check_address
 from tests.support import plain_layout, stores
@@ -284,5 +284,5 @@ def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():
     ]
     assert strip(None)["unknown"] and not strip([])["unknown"]
     topic = replace(FakeCluster().store.watched_layout(None, None).each.items[0], cell_bytes=[0, 25, 100])
-    drawn = _pictured(topic, LogSpan(begin=0, end=300, file_bytes=300, cut=False))
-    assert (drawn["cell_bytes"], drawn["shades"], drawn["fullest"]) == ([0, 25, 100], [0.0, 0.5, 1.0], 1.0)
+    strip_of_topic = shades_of(topic, LogSpan(begin=0, end=300, file_bytes=300, cut=False))
+    assert (strip_of_topic.shades, strip_of_topic.fullest) == ([0.0, 0.5, 1.0], 1.0)

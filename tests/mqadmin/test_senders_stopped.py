@@ -74,7 +74,8 @@ async def test_a_topic_without_write_permission_of_its_own_is_no_fault_of_the_na
     assert not of_routes(await asyncio.to_thread(quiet.condition))
     page = await asyncio.to_thread(render_to_string, "topics/topic.html", {"topic": facts})
     assert (
-        "the route tells clients not to send, and REST refuses" in page and "refuses every send" not in page
+        "the route does not permit clients to send, and REST refuses" in page
+        and "refuses every send" not in page
     )
 
 

@@ -125,8 +125,8 @@ def test_only_some_files_are_remembered(store, now):
     put(store, *range(2_000))
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
     source = store.root / "index" / store.index.facts()[0].name
-    for number in range(slot_watch.MOST_FILES + 3):
+    for number in range(slot_watch.MAX_FILES + 3):
         copy = source.with_name(f"{number + 1:017d}")
         copy.write_bytes(source.read_bytes())
         watch.look(directory, copy.name)
-    assert len(watch._files) == slot_watch.MOST_FILES
+    assert len(watch._files) == slot_watch.MAX_FILES

@@ -84,7 +84,9 @@ from broker_store.facts.timeline import (
     GroupTimeline,
     LagHistory,
     LagPoint,
+    MembersChange,
     NextFile,
+    OffsetReset,
     QueueCliff,
     QueueTimeline,
 )
@@ -1152,9 +1154,19 @@ class FakeStore(_Part):
             for n in range(300, -1, -1)
         ]
         events = [
-            {"at_ms": now_ms - 2 * hour, "group": group, "kind": "reset", "topic": "orders", "queue_id": 1, "before": None, "after": 40},
-            {"at_ms": now_ms - hour, "group": group, "kind": "rebalance", "clients": 2, "came": 1, "went": 0, "joined": ["10.0.3.14@7100"], "left": []},
-        ]  # fmt: skip
+            OffsetReset(
+                at_ms=now_ms - 2 * hour, group=group, topic="orders", queue_id=1, before=None, after=40
+            ),
+            MembersChange(
+                at_ms=now_ms - hour,
+                group=group,
+                clients=2,
+                came=1,
+                went=0,
+                joined=["10.0.3.14@7100"],
+                left=[],
+            ),
+        ]
         return GroupTimeline(
             at_ms=now_ms,
             group=group,

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from broker_store.check.doctor import GRADES, findings_of
+from broker_store.check.doctor import findings_of
 from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport, Finding
+from broker_store.check.results import GRADES
 from broker_store.rest.problems import Problem
+from broker_store.units import document_of
 from mqadmin.jobs import pipeline, queue
 from mqadmin.jobs.facts import OVER, Job, JobProgress, Step
 
@@ -265,11 +267,11 @@ CHECKS = {
 def check_result(findings: tuple[Finding, ...]) -> dict:
     """What the command check_store --plan prints of such findings."""
     report = CheckReport(list(findings), CHECK_COUNTS, {finding.kind: 1 for finding in findings})
-    told = findings_of(report, Path("/store"), unclean=True)
+    findings_shown = findings_of(report, Path("/store"), unclean=True)
     actions = [
         {"number": 1, "action": "checkpoint", "file": "checkpoint", "offset": 0, "bytes": 4096, "what": "Let the checkpoint say that no queue " "and no index file is sure, so that the " "whole log is " "read."},
         {"number": 2, "action": "bridge", "file": "commitlog/00000000000067108864", "offset": 41_220, "bytes": 292, "what": "Bridge 292 damaged bytes: a placeholder " "takes the place of orders/3 at 4,920; " "what follows " "stays readable."},
-        {"number": 3, "action": "move", "file": "index/20261121081502113", "offset": None, "bytes": 420_000_040, "what": "Take the file away; the index is made " "anew from the log."},
+        {"number": 3, "action": "move", "file": "index/20261121081502113", "offset": None, "bytes": 420_000_040, "what": "Take the file away; the index is made " "again from the log."},
         {"number": 4, "action": "rebuild", "file": ".", "offset": None, "bytes": 0, "what": "Read the whole log as a start does, and " "make from it every unit and every index " "entry that " "is missing."},
     ] if findings else []  # fmt: skip
     lost = (
@@ -293,14 +295,14 @@ def check_result(findings: tuple[Finding, ...]) -> dict:
         "bytes": 420_004_428 if actions else 0,
         "kept_in": "lost+found" if actions else None,
     }
-    grades = {grade: sum(finding["grade"] == grade for finding in told) for grade in GRADES}
+    grades = {grade: sum(finding.grade == grade for finding in findings_shown) for grade in GRADES}
     return {
         "ok": not findings,
         "log_end": 357_564_416,
         "counts": CHECK_COUNTS,
         "kinds": report.kinds,
         "grades": grades,
-        "findings": told,
+        "findings": document_of(findings_shown),
         "plan": plan,
     }
 

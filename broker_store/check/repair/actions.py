@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from broker_store.check.losses import Losses
 from broker_store.check.repair.pieces import Piece
+from broker_store.check.results import PlannedAction, RepairPlan
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.status.file_facts import LOST_AND_FOUND
@@ -157,26 +158,25 @@ class Plan:
     log_end: int
     losses: Losses = Losses()
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the plan as a document for pages and commands."""
-        return {
-            "store": str(self.root),
-            "actions": [
-                {
-                    "number": number,
-                    "action": action.kind,
-                    "file": self.name_of(action.path),
-                    "offset": action.offset,
-                    "bytes": action.bytes,
-                    "what": action.what,
-                }
+    def facts(self) -> RepairPlan:
+        """Return the plan for pages and commands."""
+        return RepairPlan(
+            actions=[
+                PlannedAction(
+                    number=number,
+                    action=action.kind,
+                    file=self.name_of(action.path),
+                    offset=action.offset,
+                    bytes=action.bytes,
+                    what=action.what,
+                )
                 for number, action in enumerate(self.actions, 1)
             ],
-            "left": self.left,
-            "lost": self.losses.as_dict(),
-            "bytes": sum(action.bytes for action in self.actions),
-            "kept_in": LOST_AND_FOUND if self.actions else None,
-        }
+            left=self.left,
+            lost=self.losses.facts(),
+            bytes=sum(action.bytes for action in self.actions),
+            kept_in=LOST_AND_FOUND if self.actions else None,
+        )
 
     def name_of(self, path: Path) -> str:
         """Return a file's name relative to the store."""

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_store.check.report import WORDS_OF_COUNTS
+from broker_store.check.results import GRADES, WORDS_OF_COUNTS
 from broker_store.config.store import delay_levels_ms
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
+from broker_store.units import document_of
 from mqadmin.management.plain import PlainCommand
 from mqadmin.process import run_file
 
@@ -206,7 +207,7 @@ def examine(
     """Return (the report of a check, the plan of a repair or None). `noted` are the file sizes that the last
     broker used; the rest is as for `StoreCheck`."""
     from broker_store.broker.config_readers import READERS
-    from broker_store.check.doctor import GRADES, findings_of
+    from broker_store.check.doctor import findings_of
     from broker_store.check.repair.plan import make_plan
     from broker_store.check.walk import StoreCheck
 
@@ -232,11 +233,13 @@ def examine(
         "log_end": report.log_end,
         "counts": report.counts,
         "kinds": report.kinds,
-        "grades": {grade: sum(finding["grade"] == grade for finding in findings) for grade in GRADES},
-        "findings": findings,
+        "grades": {grade: sum(finding.grade == grade for finding in findings) for grade in GRADES},
+        "findings": document_of(findings),
     }
     plan = make_plan(check, noted) if with_plan else None
-    return result if plan is None else result | {"plan": plan.as_dict()}, plan
+    if plan is None:
+        return result, None
+    return result | {"plan": {"store": str(plan.root), **document_of(plan.facts())}}, plan
 
 
 class _Teller:

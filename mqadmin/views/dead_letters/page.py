@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
 
 from asgiref.sync import sync_to_async
 from django.shortcuts import redirect, render
@@ -10,6 +11,7 @@ from django.urls import path
 
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
+from broker_store.units import small_by_field
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.jobs import dead_letters, queue
@@ -19,23 +21,32 @@ from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
 
 DEFAULT_LIMIT = 1_000  # of one run, by default
-ASKED = ("to", "limit", "confirm")
 
 
-@page("operator", takes=dict.fromkeys(ASKED, text))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendForm:
+    """What was typed into the form."""
+
+    to: str
+    limit: str
+    confirm: str  # the group's name again
+
+
+@page("operator", takes=dict.fromkeys(small_by_field(ResendForm), text))
 async def resend(request, name):
     """Show the plan. A form with the group's name typed again starts the job; what was typed stays in the
     form."""
     names.check_group(name)
-    asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ASKED}
+    query = request.POST or request.GET
+    asked = ResendForm(**{name: query.get(name, "").strip() for name in small_by_field(ResendForm)})
     errors: dict[str, str] = {}
     try:
-        limit = whole(asked["limit"], DEFAULT_LIMIT, dead_letters.MAX_MESSAGES)
+        limit = whole(asked.limit, DEFAULT_LIMIT, dead_letters.MAX_MESSAGES)
         if limit < 1:
             raise ValueError("at least 1")
     except ValueError as error:
         errors["limit"], limit = f"{error}", DEFAULT_LIMIT
-    to = asked["to"] or "group"
+    to = asked.to or "group"
     if to not in dead_letters.TO:
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
     left_out = await sync_to_async(of_group)(name)
@@ -46,7 +57,7 @@ async def resend(request, name):
             parameters = {"group": name, "to": to, "limit": limit}
             async with aaudited(request.caller, "start", "job", RESEND, parameters=parameters) as record:
                 job = await asyncio.to_thread(
-                    lambda: queue.start(RESEND, parameters, request.caller, confirm=asked["confirm"])
+                    lambda: queue.start(RESEND, parameters, request.caller, confirm=asked.confirm)
                 )
                 record["id"] = job.id
             return redirect("job", job_id=job.id)
@@ -61,7 +72,7 @@ async def resend(request, name):
         {
             "name": name,
             "plan": plan,
-            "asked": asked | {"limit": asked["limit"] or limit},
+            "asked": replace(asked, limit=asked.limit or f"{limit}"),
             "to": to,
             "errors": errors,
         },

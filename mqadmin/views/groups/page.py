@@ -8,12 +8,14 @@ from django.shortcuts import render
 from django.urls import path
 
 from broker_store.formats import names
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.groups import timelines
-from mqadmin.views.page import drawn, page, part_of
+from mqadmin.views.page import KindOfList, drawn, page, part_of
 
-KINDS = ("normal", "system", "all")
+KIND_WORDS = {"normal": "Groups", "system": "System"}
+KINDS = (*KIND_WORDS, "all")
 SORTS = ("name", "lag", "clients")
 
 
@@ -24,15 +26,15 @@ async def groups(request):
     kind = request.GET.get("kind") or "normal"
     search = request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort") or "lag"
+    found = await part_of(request, lambda begin, count: cluster.groups.page(kind, search, sort, begin, count))
     context = {
-        **await part_of(request, lambda begin, count: cluster.groups.page(kind, search, sort, begin, count)),
+        **fields_of(found),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
         "kinds": [
-            {"name": "normal", "word": "Groups", "count": counts["normal"]},
-            {"name": "system", "word": "System", "count": counts["system"]},
-            {"name": "all", "word": "All", "count": sum(counts.values())},
+            *(KindOfList(name=name, word=word, count=counts[name]) for name, word in KIND_WORDS.items()),
+            KindOfList(name="all", word="All", count=sum(counts.values())),
         ],
     }
     return await drawn(request, "groups/table.html" if request.htmx else "groups/page.html", context)
@@ -43,19 +45,20 @@ async def group(request, name):
     facts = current_cluster().groups.detail(names.check_group(name))
     if request.htmx:  # the list of clients or of subscriptions has got another length
         return render(request, "groups/clients.html", {"group": facts})
-    context = {"group": facts, "retries": await asyncio.to_thread(current_cluster().waiting.retries, name)}
-    return render(
-        request,
-        "groups/group.html",
-        context | timelines.picture(await asyncio.to_thread(current_cluster().store.timeline, name)),
-    )
+    timeline_facts = await asyncio.to_thread(current_cluster().store.timeline, name)
+    context = {
+        "group": facts,
+        "retries": await asyncio.to_thread(current_cluster().waiting.retries, name),
+        **fields_of(timelines.drawing_of(timeline_facts)),
+    }
+    return render(request, "groups/group.html", context)
 
 
 @page()
 async def timeline(request, name):
     """A group's queues over time: a piece of its page."""
     facts = await asyncio.to_thread(current_cluster().store.timeline, names.check_group(name))
-    return render(request, "groups/timeline.html", timelines.picture(facts))
+    return render(request, "groups/timeline.html", fields_of(timelines.drawing_of(facts)))
 
 
 @page()

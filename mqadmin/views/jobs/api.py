@@ -10,12 +10,14 @@ from ninja import Router, Status
 from pydantic import Field
 
 from broker_store.rest.problems import Problem
+from broker_store.units import fact_of
 from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.jobs import queue, runs
+from mqadmin.jobs.facts import Exported
 
 router = Router()
 MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}
@@ -87,11 +89,15 @@ def job_file(request: HttpRequest, job_id: str):
     """What an export wrote, as a download."""
     need(request, "operator")
     job = queue.find(job_id)
-    if not job.has_file or job.result is None:
+    try:
+        exported = fact_of(Exported, job.result) if job.has_file and job.result else None
+    except ValueError:
+        exported = None
+    if exported is None:
         raise Problem("not_found", "this job has made no file")
     # The name comes from Redis and may be anything, so it is only compared with those that an export of this
     # job may have.
-    name = job.result["file"]
+    name = exported.file
     path = runs.data_directory() / "exports" / f"{job.id}{PurePath(str(name)).suffix}"
     if path.name != name or path.suffix not in MEDIA_TYPES or path.is_symlink() or not path.is_file():
         raise Problem("not_found", "the file is not there any more")

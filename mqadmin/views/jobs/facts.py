@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker_store.check.report import WORDS_OF_COUNTS
+from broker_store.check.results import WORDS_OF_COUNTS
 from broker_store.units import fields_of
 from mqadmin.jobs.facts import Job, JobProgress
 from mqadmin.templatetags import units

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django.http import HttpResponseNotAllowed
@@ -13,11 +13,12 @@ from django.urls import path, reverse
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.jobs import queue
 from mqadmin.jobs.kinds import KINDS, PIPELINE, RESEND
-from mqadmin.views.jobs.facts import shown
+from mqadmin.views.jobs.facts import ShownJob, shown
 from mqadmin.views.page import page, said, show_problem
 
 # What can stand in an address; the page that shows it checks it
@@ -26,29 +27,45 @@ GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)
 
 @page()
 async def jobs(request):
-    return render(request, "jobs/table.html" if request.htmx else "jobs/page.html", await _listing(request))
+    template = "jobs/table.html" if request.htmx else "jobs/page.html"
+    return render(request, template, fields_of(await _listing(request)))
 
 
-async def _listing(request) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartableKind:
+    """A kind of job in the form that starts one."""
+
+    name: str
+    title: str
+    role: str  # that may start it
+    allowed: bool  # the caller has that role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsPage:
+    """The list of jobs, and what the form offers."""
+
+    jobs: list[ShownJob]  # the newest first
+    mark: str  # see `mark_of` of mqadmin/jobs/queue.py
+    problem: Problem | None  # why there is no list
+    kinds: list[StartableKind]
+    topics: list[str]  # names that the form offers
+
+
+async def _listing(request) -> JobsPage:
     try:
         rows, problem = [shown(one) for one in await asyncio.to_thread(queue.listing)], None
     except Problem as error:
         rows, problem = [], error
     kinds = [
-        {"name": name, "title": kind.title, "role": kind.role, "allowed": request.caller.may(kind.role)}
+        StartableKind(name=name, title=kind.title, role=kind.role, allowed=request.caller.may(kind.role))
         for name, kind in KINDS.items()
         if name not in PIPELINE
     ]
     topics = []
     if not request.htmx and current_cluster().state().state in ("running", "read_only"):
         topics = current_cluster().topics.offered()
-    return {
-        "jobs": rows,
-        "mark": queue.mark_of(rows),
-        "problem": problem,
-        "kinds": kinds,
-        "topics": topics,
-    }
+    return JobsPage(jobs=rows, mark=queue.mark_of(rows), problem=problem, kinds=kinds, topics=topics)
 
 
 async def _with_problem(request, kind: str, parameters: dict[str, str], problem: Problem | NameError_):
@@ -62,7 +79,7 @@ async def _with_problem(request, kind: str, parameters: dict[str, str], problem:
         field = "group" if "group" in parameters else "topic"
     context = {"asked": parameters, "by": kind, "errors": {field: said(problem)}}
     status = problem.status if isinstance(problem, Problem) else 400
-    return render(request, "jobs/page.html", await _listing(request) | context, status=status)
+    return render(request, "jobs/page.html", {**fields_of(await _listing(request)), **context}, status=status)
 
 
 @page()
@@ -86,8 +103,9 @@ async def start_job(request):
     takes = KINDS[kind].takes if kind in KINDS else ()
     parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
     # What it would do is shown before, and confirmed there
-    if kind == RESEND and GROUP.fullmatch(parameters.get("group", "")):
-        address = reverse("dead_letters", args=[parameters["group"]])
+    group = parameters.get("group", "")
+    if kind == RESEND and GROUP.fullmatch(group):
+        address = reverse("dead_letters", args=[group])
         return redirect(f"{address}?{urlencode({'to': parameters.get('to', 'group')})}")
     try:
         async with aaudited(request.caller, "start", "job", kind[:100], parameters=parameters) as record:

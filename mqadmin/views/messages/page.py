@@ -70,7 +70,7 @@ async def messages(request):
 async def _search(cluster: Cluster, way: str, asked: dict[str, str]) -> Found:
     typed_topic, typed_key = asked.get("topic"), asked.get("key")
     if not typed_topic:
-        raise WrongField("topic", "Name the topic to look in.")
+        raise WrongField("topic", "Name the topic to search.")
     with of_field("topic"):
         topic = names.check_topic(typed_topic)
     with of_field("limit"):
@@ -78,9 +78,10 @@ async def _search(cluster: Cluster, way: str, asked: dict[str, str]) -> Found:
     if way == "key":
         if not typed_key:
             raise WrongField("key", "Give the key: a value of KEYS or the message id that the producer made.")
-        return await cluster.search.by_key(topic, typed_key, *window(asked), limit)
+        begin_ms, end_ms = window(asked.get("from", ""), asked.get("to", ""))
+        return await cluster.search.by_key(topic, typed_key, begin_ms, end_ms, limit)
     if way == "time":
-        begin_ms, end_ms = window(asked)
+        begin_ms, end_ms = window(asked.get("from", ""), asked.get("to", ""))
         return await cluster.search.by_time(topic, begin_ms if asked.get("from") else None, end_ms, limit)
     with of_field("queue"):
         queue = whole(asked.get("queue"), 0, (1 << 31) - 1)

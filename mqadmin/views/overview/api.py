@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
+from broker_store.units import fields_of
 from mqadmin.api import schemas
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.condition import Condition
@@ -41,4 +42,4 @@ async def overview(request: HttpRequest):
 async def refusals(request: HttpRequest):
     """What the broker refused since its start, by cause: how often, and the last case with the value, its
     limit and the client."""
-    return measured("refusals", {"items": current_cluster().refusals()})
+    return {**fields_of(measured("refusals")), "items": current_cluster().refusals()}

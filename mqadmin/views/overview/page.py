@@ -14,7 +14,7 @@ from mqadmin.views.asked import one_of
 from mqadmin.views.page import page
 from mqadmin.web import live
 
-CONDITION_SECONDS = 1.0  # that the page waits for the first look; its stream brings what comes later
+CONDITION_SECONDS = 1.0  # that the page waits for the first measurement; its stream brings later ones
 
 
 @page(takes={"part_of": one_of("condition")})
@@ -34,9 +34,9 @@ async def overview(request):
 
 async def _condition(cluster: Cluster) -> Condition:
     """How the broker is; a measurement that takes long serves later requests."""
-    look = asyncio.get_running_loop().run_in_executor(None, cluster.condition)
-    done, _ = await asyncio.wait({look}, timeout=CONDITION_SECONDS)
-    return look.result() if done else NOT_MEASURED
+    measured = asyncio.get_running_loop().run_in_executor(None, cluster.condition)
+    done, _ = await asyncio.wait({measured}, timeout=CONDITION_SECONDS)
+    return measured.result() if done else NOT_MEASURED
 
 
 PAGES = (path("", overview, name="overview"),)

@@ -1,5 +1,8 @@
 """manage.py store condition."""
 
+from broker_store.units import fact_of
+from mqadmin.facts.condition import Condition
+
 
 def add(verb) -> None:
     verb("condition", "how the broker is: one sentence, and each thing that is not as it should be")
@@ -8,8 +11,9 @@ def add(verb) -> None:
 def condition(command, options) -> None:
     with command.broker() as broker:
         found = broker.get("/condition")
-    lines = [f"{notice['severity']:<8} {notice['sentence']}" for notice in found["notices"]]
-    command.show(found, "\n".join([f"{found['severity']}: {found['sentence']}", *lines]))
+    facts = fact_of(Condition, found)
+    lines = [f"{notice.severity:<8} {notice.sentence}" for notice in facts.notices]
+    command.show(found, "\n".join([f"{facts.severity}: {facts.sentence}", *lines]))
 
 
 VERBS = {"condition": condition}

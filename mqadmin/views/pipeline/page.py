@@ -25,7 +25,7 @@ from mqadmin.jobs.facts import Job, JobProgress, Schedule
 from mqadmin.process import run_file
 from mqadmin.templatetags import units
 from mqadmin.views.asked import moment_of
-from mqadmin.views.bars import MAX_BARS, bars
+from mqadmin.views.bars import MAX_BARS, Bar, bars
 from mqadmin.views.jobs import facts as jobs_facts
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
 
@@ -315,10 +315,7 @@ def _audit(result: dict[str, Any]) -> dict[str, Any]:
             for name in ("records", "units", "queues", "entries", "index_files", "log_end")
         },
         "kinds": bars(
-            [
-                {"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"}
-                for kind, count in counted
-            ]
+            [Bar(kind, count, "bad" if severity.get(kind) == "error" else "warn") for kind, count in counted]
         ),
         "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
         "left_out": max(0, len(findings) - MAX_ROWS),
@@ -344,12 +341,10 @@ def _statistics(result: dict[str, Any]) -> dict[str, Any]:
         "keys": sum(topic["distinct_keys"] for topic in topics),
         "topics": topics[:MAX_ROWS],
         "topics_left_out": max(0, len(topics) - MAX_ROWS),
-        "by_messages": bars(
-            [{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]
-        ),
+        "by_messages": bars([Bar(topic["topic"], topic["messages"], "wrote") for topic in topics]),
         "by_bytes": bars(
             [
-                {"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"}
+                Bar(topic["topic"], topic["bytes"], "dispatched")
                 for topic in sorted(topics, key=lambda topic: -topic["bytes"])
             ]
         ),
@@ -409,7 +404,7 @@ def _archive(result: dict[str, Any]) -> dict[str, Any]:
         **{name: result[name] for name in ("records", "bytes", "files", "from", "to", "missing")},
         "log_bytes": result["to"] - result["from"],
         "doubt": result.get("doubt"),  # runs of an earlier version have none
-        "by_day": bars([{"name": day, "value": count, "tone": "flushed"} for day, count in newest]),
+        "by_day": bars([Bar(day, count, "flushed") for day, count in newest]),
         "days": days[:MAX_ROWS],
         "left_out": max(0, len(days) - MAX_ROWS),
     }

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from broker_store.engine.status.store_facts import Snapshot, StoreFile
+from broker_store.units import fields_of
 from mqadmin.api import paging, schemas
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.cluster.current import current_cluster
@@ -42,9 +43,8 @@ async def store_files(
     if topic is not None and not files and not (kind and await cluster.files.all(topic=topic)):
         found_topic(topic)
     listed = await asyncio.to_thread(paging.page, files, _file_key, cursor, limit)  # there may be 100,000
-    return measured(
-        "files", listed | {"items": schemas.facts(await cluster.files.with_times(listed["items"]))}
-    )
+    items = schemas.facts(await cluster.files.with_times(listed["items"]))
+    return {**fields_of(measured("files")), **listed, "items": items}
 
 
 def _file_key(file: StoreFile) -> str:

@@ -5,6 +5,7 @@ import time
 from broker_store.engine.status.store_facts import StoreFile
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.status import status_of
+from broker_store.units import fact_of
 
 COLUMNS = {
     "kind": "KIND",
@@ -56,17 +57,17 @@ def files(command, options) -> None:
 
     found = command.ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
     command.show_table(
-        found if command.as_json else [file | {"held": _held(file)} for file in found],
+        found if command.as_json else [file | {"held": _held(fact_of(StoreFile, file))} for file in found],
         COLUMNS,
         empty="There are no files.",
     )
 
 
-def _held(file: dict) -> str | None:
+def _held(file: StoreFile) -> str | None:
     """What of the writing process holds a file; None when that is not known."""
-    if file["mapped"] is None:
+    if file.mapped is None:
         return None
-    return " ".join(["map"] * bool(file["mapped"]) + ["reader"] * bool(file["readers"])) or "nothing"
+    return " ".join(["map"] * file.mapped + ["reader"] * bool(file.readers)) or "nothing"
 
 
 VERBS = {"status": status, "files": files}

@@ -6,28 +6,31 @@ from django.shortcuts import render
 from django.urls import path
 
 from broker_store.formats import names
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import PART, one_of, text
-from mqadmin.views.page import drawn, page, part_of
+from mqadmin.views.page import KindOfList, drawn, page, part_of
 
-KINDS = ("normal", "retry", "dlq", "system")
 KIND_WORDS = {"normal": "Topics", "retry": "Retry", "dlq": "Dead letters", "system": "System"}
 SORTS = ("name", "messages", "in", "out")
 
 
-@page(takes={"kind": one_of(*KINDS, "all"), "q": text, "sort": one_of(*SORTS), "part": PART})
+@page(takes={"kind": one_of(*KIND_WORDS, "all"), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def topics(request):
     cluster = current_cluster()
     counts = cluster.topics.counts()
     kind, search = request.GET.get("kind") or "normal", request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort") or "name"
+    found = await part_of(request, lambda begin, count: cluster.topics.page(kind, search, sort, begin, count))
     context = {
-        **await part_of(request, lambda begin, count: cluster.topics.page(kind, search, sort, begin, count)),
+        **fields_of(found),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
-        "kinds": [{"name": name, "word": KIND_WORDS[name], "count": counts[name]} for name in KINDS]
-        + [{"name": "all", "word": "All", "count": sum(counts.values())}],
+        "kinds": [
+            *(KindOfList(name=name, word=word, count=counts[name]) for name, word in KIND_WORDS.items()),
+            KindOfList(name="all", word="All", count=sum(counts.values())),
+        ],
     }
     return await drawn(request, "topics/table.html" if request.htmx else "topics/page.html", context)
 

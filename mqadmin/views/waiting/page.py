@@ -7,7 +7,7 @@ from django.urls import path
 
 from mqadmin.cluster.current import current_cluster
 from mqadmin.templatetags import units
-from mqadmin.views.bars import bars
+from mqadmin.views.bars import Bar, bars
 from mqadmin.views.page import page
 
 
@@ -20,14 +20,9 @@ async def waiting(request):
         "most": max((level.waiting for level in facts.delayed.levels), default=0),
         "halves": await cluster.waiting.halves(),
         "hours": bars(
-            [
-                {"name": units.moment_given(hour.hour_ms), "value": hour.messages, "tone": "accent"}
-                for hour in facts.timed.hours
-            ]
+            [Bar(units.moment_given(hour.hour_ms), hour.messages, "accent") for hour in facts.timed.hours]
         ),
-        "topics": bars(
-            [{"name": topic.topic, "value": topic.messages, "tone": "accent"} for topic in facts.timed.topics]
-        ),
+        "topics": bars([Bar(topic.topic, topic.messages, "accent") for topic in facts.timed.topics]),
     }
     return render(request, "waiting/facts.html" if request.htmx else "waiting/page.html", context)
 

@@ -14,7 +14,7 @@ from broker_store.units import fields_of
 from mqadmin.templatetags.units import moment_text
 
 LINE_BYTES = 16
-SHOWN_BYTES = 4 << 10  # of one look on a page; REST and the command give more
+SHOWN_BYTES = 4 << 10  # that a page shows at once; REST and the command give more
 COLOURS = 8
 
 

@@ -12,7 +12,7 @@ from broker_store.facts.directory import GroupOffsets
 from broker_store.units import Small, fields_of
 from mqadmin.cached_scans import CachedScans
 
-LEAST_REST = 100  # times the processor time of a scan: an open page costs at most a hundredth of a core
+MIN_REST = 100  # times the processor time of a scan: an open page costs at most a hundredth of a core
 PAGE_LOG_FILES = 24
 PAGE_QUEUE_FILES = 10
 SUMS = (
@@ -107,7 +107,7 @@ class CacheLooks:
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = CachedScans(LEAST_REST)
+        self._looks = CachedScans(MIN_REST)
 
     def look(self) -> CachePicture:
         return self._looks.of(None, self._measure)

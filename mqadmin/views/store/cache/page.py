@@ -4,6 +4,7 @@ memory."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from django.urls import path
 
@@ -12,7 +13,7 @@ from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.templatetags.strips import StripMark
 from mqadmin.views.page import drawn, page
-from mqadmin.views.store.cache.facts import ReadingGroup, for_page
+from mqadmin.views.store.cache.facts import PageCache, ReadingGroup, for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/cache/facts.html"
@@ -20,37 +21,61 @@ NAMED_READERS = 4  # beside a file; the others are counted
 SHOWN_GROUPS = 50
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFilePlaces(CachedFile):
+    """A log file with who is in it: the writer, and each group where it lags most."""
+
+    marks: list[StripMark]
+    is_written: bool  # the log ends in it
+    readers: list[str]  # the first NAMED_READERS groups
+    more_readers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFacts:
+    """What FACTS shows."""
+
+    picture: PageCache
+    log_files: list[LogFilePlaces]
+    index_files: list[CachedFile]
+    queue_files: list[CachedFile]
+    older: int  # log files that are left out
+    groups: list[ReadingGroup]  # the first SHOWN_GROUPS
+    more_groups: int
+    has_unknown: bool  # the system does not say what of some file is in memory
+    inspects: bool  # the store was opened for inspection
+
+
 @page()
 async def cache(request):
     cluster = current_cluster()
-    context = await asyncio.to_thread(facts, cluster)
+    shown = fields_of(await asyncio.to_thread(facts, cluster))
     if request.htmx:
-        return await drawn(request, FACTS, context)
-    return await drawn(request, "store/cache/page.html", context | {"store": cluster.store.snapshot()})
+        return await drawn(request, FACTS, shown)
+    return await drawn(request, "store/cache/page.html", shown | {"store": cluster.store.snapshot()})
 
 
-def facts(cluster) -> dict:
+def facts(cluster) -> CacheFacts:
     """What FACTS shows. For a thread."""
     picture = for_page(cluster.store.cache())
-    files = {
-        kind: [file for file in picture.files if file.kind == kind]
-        for kind in ("commitlog", "index", "consumequeue")
-    }
-    return {
-        "picture": picture,
-        "log_files": [_with_places(file, picture.log.wrote, picture.groups) for file in files["commitlog"]],
-        "index_files": files["index"],
-        "queue_files": files["consumequeue"],
-        "older": picture.older,
-        "groups": picture.groups[:SHOWN_GROUPS],
-        "more_groups": max(0, len(picture.groups) - SHOWN_GROUPS),
-        "not_told": any(file.resident_bytes is None for file in picture.files),
-        "inspects": cluster.store.inspects,
-    }
+
+    def files(kind: str) -> list[CachedFile]:
+        return [file for file in picture.files if file.kind == kind]
+
+    return CacheFacts(
+        picture=picture,
+        log_files=[_with_places(file, picture.log.wrote, picture.groups) for file in files("commitlog")],
+        index_files=files("index"),
+        queue_files=files("consumequeue"),
+        older=picture.older,
+        groups=picture.groups[:SHOWN_GROUPS],
+        more_groups=max(0, len(picture.groups) - SHOWN_GROUPS),
+        has_unknown=any(file.resident_bytes is None for file in picture.files),
+        inspects=cluster.store.inspects,
+    )
 
 
-def _with_places(file: CachedFile, wrote: int, groups: list[ReadingGroup]) -> dict:
-    """A log file with who is in it: the writer, and each group where it lags most."""
+def _with_places(file: CachedFile, wrote: int, groups: list[ReadingGroup]) -> LogFilePlaces:
     base = file.base or 0
     end = base + file.size
     marks, names = [], []
@@ -61,12 +86,13 @@ def _with_places(file: CachedFile, wrote: int, groups: list[ReadingGroup]) -> di
     is_written = base <= wrote < end
     if is_written:
         marks.append(_mark(wrote - base, file.size, "writes", "the log ends here"))
-    return fields_of(file) | {
-        "marks": marks,
-        "is_written": is_written,
-        "readers": names[:NAMED_READERS],
-        "more_readers": max(0, len(names) - NAMED_READERS),
-    }
+    return LogFilePlaces(
+        **fields_of(file),
+        marks=marks,
+        is_written=is_written,
+        readers=names[:NAMED_READERS],
+        more_readers=max(0, len(names) - NAMED_READERS),
+    )
 
 
 def _mark(at: int, size: int, kind: str, title: str) -> StripMark:

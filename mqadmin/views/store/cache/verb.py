@@ -1,5 +1,7 @@
 """manage.py store cache: what of the files is in memory."""
 
+from dataclasses import dataclass
+
 from broker_store.facts import cache as inside
 from broker_store.facts.directory import StoreDirectory
 from broker_store.units import document_of, fact_of, fields_of
@@ -23,6 +25,27 @@ GROUPS = {
     "behind_messages": "MESSAGES",
     "log_offset": "READS AT",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A row of GROUPS. Without a broker only places are known."""
+
+    group: str
+    cold_reads: int | None = None
+    reads: int | None = None
+    cold_per_s: float | None = None
+    per_s: float | None = None
+    behind_bytes: int | None = None
+    behind_messages: int | None = None
+    log_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cache(inside.Residency):
+    """What a running broker and the files of a store both give."""
+
+    groups: list[_Group]
 
 
 def add(verb) -> None:
@@ -50,7 +73,7 @@ def cache(command, options) -> None:
     if command.as_json:
         command.show(found)
         return
-    facts = fact_of(inside.Residency, found)
+    facts = fact_of(_Cache, found)
     command.show_table([fields_of(file) for file in facts.files], FILES, empty="There are no files.")
     command.stdout.write("")
     command.show_facts(
@@ -58,7 +81,9 @@ def cache(command, options) -> None:
         | ({} if facts.complete else {"not complete": facts.reason})
     )
     command.stdout.write("")
-    command.show_table(found["groups"], GROUPS, empty="No group has read anything.")
+    command.show_table(
+        [fields_of(group) for group in facts.groups], GROUPS, empty="No group has read anything."
+    )
 
 
 VERBS = {"cache": cache}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from django.http import QueryDict
 from django.urls import path
 
-from broker_store.facts.deletion import DeletedFile, ForcedDeletion
-from broker_store.facts.disk import DiskFacts, RetentionSettings
+from broker_store.facts.deletion import DeletedFile, ForcedDeletion, GroupLoss
+from broker_store.facts.disk import DiskFacts, DiskForecast, RetentionSettings
 from broker_store.facts.disk_scan import MAX_RETENTION_HOURS
 from broker_store.facts.marks import Mark, UsePoint
 from broker_store.units import fields_of
@@ -77,18 +77,59 @@ class Way:
     marks: list[tuple[int, int]]  # (per cent, its y)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losers:
+    """The groups that lose most by a deletion."""
+
+    losses: list[GroupLoss]  # the first SHOWN_GROUPS
+    more_groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownFile(DeletedFile):
+    """A file that goes, with the losses that are shown."""
+
+    more_groups: int  # that lose by it, beside those of `losses`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMark(Mark):
+    """A mark of the file system's use."""
+
+    said: str  # what happens above it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskPage:
+    """What FACTS shows."""
+
+    disk: DiskForecast
+    files: list[ShownFile]
+    forced: Losers  # by what goes when the disk is that full
+    hours: int | None  # the retention that is asked for; None: that of the settings
+    problem: str  # why the hours that were typed are not taken
+    most_hours: int = MAX_RETENTION_HOURS
+    use: list[UseRow]
+    labels: Labels
+    marks: list[ShownMark]
+    next_mark: Mark | None  # None: every mark is passed
+    losers: list[str]  # the first SHOWN_GROUPS groups that have not read what goes next
+    has_more_losers: bool
+    way: Way | None  # None: nothing is known of the growth
+
+
 @page(takes={"retention_hours": text})
 async def disk(request):
-    context = await asyncio.to_thread(facts, current_cluster(), request.GET)
+    shown = await asyncio.to_thread(facts, current_cluster(), request.GET)
     return await drawn(
         request,
         FACTS if request.htmx else "store/disk/page.html",
-        context,
-        status=400 if context["problem"] else 200,
+        fields_of(shown),
+        status=400 if shown.problem else 200,
     )
 
 
-def facts(cluster, asked: QueryDict) -> dict:
+def facts(cluster, asked: QueryDict) -> DiskPage:
     """What FACTS shows. For a thread."""
     problem, hours = "", None
     try:
@@ -104,34 +145,32 @@ def facts(cluster, asked: QueryDict) -> dict:
             if loss.is_read_in_time is not True and file.is_full
         }
     )
-    return {
-        "disk": found,
-        "files": [fields_of(file) | _shown(file) for file in found.files],
-        "forced": fields_of(found.forced) | _shown(found.forced),
-        "hours": hours,
-        "problem": problem,
-        "most_hours": MAX_RETENTION_HOURS,
-        "use": _use(found),
-        "labels": labels_of([mark.percent for mark in found.marks if mark.percent < 100]),
-        "marks": [fields_of(mark) | {"said": _said(mark, found.settings)} for mark in found.marks],
-        "next_mark": next((mark for mark in found.marks if not mark.is_reached), None),
-        "losers": losers[:SHOWN_GROUPS],
-        "has_more_losers": len(losers) > SHOWN_GROUPS
+    return DiskPage(
+        disk=found,
+        files=[ShownFile(**fields_of(file) | fields_of(_losers(file))) for file in found.files],
+        forced=_losers(found.forced),
+        hours=hours,
+        problem=problem,
+        use=_use(found),
+        labels=labels_of([mark.percent for mark in found.marks if mark.percent < 100]),
+        marks=[ShownMark(**fields_of(mark), said=_said(mark, found.settings)) for mark in found.marks],
+        next_mark=next((mark for mark in found.marks if not mark.is_reached), None),
+        losers=losers[:SHOWN_GROUPS],
+        has_more_losers=len(losers) > SHOWN_GROUPS
         or any(
             # Those left out are read in time when the last that is shown is.
             file.losses_left_out and file.is_full and file.losses[-1].is_read_in_time is not True
             for file in found.files
         ),
-        "way": _way(found),
-    }
+        way=_way(found),
+    )
 
 
-def _shown(deletion: DeletedFile | ForcedDeletion) -> dict[str, object]:
-    """The groups that lose most by a file, and how many more do."""
-    return {
-        "losses": deletion.losses[:SHOWN_GROUPS],
-        "more_groups": max(0, len(deletion.losses) - SHOWN_GROUPS) + deletion.losses_left_out,
-    }
+def _losers(deletion: DeletedFile | ForcedDeletion) -> Losers:
+    return Losers(
+        losses=deletion.losses[:SHOWN_GROUPS],
+        more_groups=max(0, len(deletion.losses) - SHOWN_GROUPS) + deletion.losses_left_out,
+    )
 
 
 def _said(mark: Mark, settings: RetentionSettings) -> str:

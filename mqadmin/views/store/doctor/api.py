@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router, Status
 
+from broker_store.units import document_of
 from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
@@ -16,17 +17,22 @@ from mqadmin.views.store.doctor import facts as checks
 router = Router()
 
 
+def _document(run: checks.CheckRun) -> dict[str, object]:
+    """Return a run for JSON. The numbers of its progress are strings here, as in the answers of old; those of
+    /jobs are numbers."""
+    return schemas.facts(run) | {"progress": schemas.facts(document_of(run.progress))}
+
+
 @router.get("/checks", response=schemas.FactsPage)
 def list_checks(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Runs of the check, newest first, each with how many findings of each grade it has."""
-    runs = [
-        {name: value for name, value in run.items() if name not in ("findings", "plan", "mark")}
-        for run in checks.listing()
-    ]
     listed = paging.page(
-        runs, lambda run: f"{(1 << 53) - (run['created_ms'] or 0):017d}/{run['id']}", cursor, limit
+        checks.listing(),
+        lambda run: f"{(1 << 53) - (run.created_ms or 0):017d}/{run.id}",
+        cursor,
+        limit,
     )
-    return listed | {"items": schemas.facts(listed["items"])}
+    return listed | {"items": list(map(_document, listed["items"]))}
 
 
 @router.post("/checks", response={202: dict[str, Any]})
@@ -36,15 +42,15 @@ def start_check(request: HttpRequest):
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", checks.KIND) as record:
         run = checks.start(caller)
-        record["id"] = run["id"]
-    return Status(202, schemas.facts(run))
+        record["id"] = run.id
+    return Status(202, _document(run))
 
 
 @router.get("/checks/{run_id}", response=dict[str, Any])
 def show_check(request: HttpRequest, run_id: str):
     """A run: how far it is; then each finding with file, byte, grade (harmless, next start, repair, lost),
     what it means and what a repair does."""
-    return schemas.facts(checks.find(run_id))
+    return _document(checks.find(run_id))
 
 
 @router.get("/checks/{run_id}/plan", response=dict[str, Any])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from broker_store.check.doctor import HARMLESS
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker_store.check.results import HARMLESS, CheckResult, CheckSummary, GradedFinding, RepairPlan
 from broker_store.rest.problems import Problem
-from broker_store.units import document_of
+from broker_store.units import Moment, fact_of, fields_of, small_by_field
 from mqadmin.jobs import queue
-from mqadmin.jobs.facts import Job
+from mqadmin.jobs.facts import Job, JobProgress, State
+
+Result = TypeVar("Result", bound=CheckSummary)
 
 KIND = "check_store"
-STREAMED = 50  # findings of a frame; REST and page have all
+MAX_STREAMED = 50  # findings of a frame; REST and page have all
 APPLY = "manage.py check_store --apply"
 OFFLINE = (
     "A repair is done while no broker runs on the store: stop it, then run the command. It checks "
@@ -18,70 +23,159 @@ OFFLINE = (
 )
 
 
-def listing() -> list[dict]:
-    """The runs there are, newest first."""
-    return [_told(job) for job in queue.listing() if job.kind == KIND]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRun:
+    """A run of the check. What it found is None until it is done."""
+
+    id: str
+    state: State
+    by: str | None  # user or token that started it
+    created_ms: Moment | None
+    started_ms: Moment | None
+    ended_ms: Moment | None
+    progress: JobProgress | None
+    error: str | None  # a sentence
+    canceled_by: str | None
+    ok: bool | None
+    counts: dict[str, int] | None  # of what was read
+    kinds: dict[str, int] | None  # findings by kind
+    grades: dict[str, int] | None  # findings by grade
+    log_end: int | None  # log offset
 
 
-def start(caller) -> dict:
-    return _told(queue.start(KIND, {}, caller))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRunDetail(CheckRun):
+    """The same with each finding, and the plan of a repair."""
+
+    findings: list[GradedFinding]
+    plan: RepairPlan | None
+    mark: str  # see `mark_of` of mqadmin/jobs/queue.py
 
 
-def find(run_id: str) -> dict:
-    """A run; a Problem when there is none of this id."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedRepair(RepairPlan):
+    """The plan of a repair, and how to have it done."""
+
+    command: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckState:
+    """What moves of a run."""
+
+    id: str
+    state: State
+    progress: JobProgress | None
+    ok: bool | None
+    grades: dict[str, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BriefFinding:
+    """A finding without its meaning."""
+
+    grade: str
+    kind: str
+    file: str
+    offset: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFrame:
+    """What the stream check gives."""
+
+    mark: str
+    run: CheckState
+    findings: list[BriefFinding]  # the first MAX_STREAMED
+
+
+def listing() -> list[CheckRun]:
+    """Return the runs there are, newest first."""
+    return [_run_of(job, _result_of(CheckSummary, job)) for job in queue.listing() if job.kind == KIND]
+
+
+def start(caller) -> CheckRunDetail:
+    """Start a run."""
+    return _detail_of(queue.start(KIND, {}, caller))
+
+
+def find(run_id: str) -> CheckRunDetail:
+    """Return a run. Raises Problem when there is none of this id."""
     job = queue.find(run_id)
     if job.kind != KIND:
         raise Problem("not_found", f"there is no check {run_id}")
-    return _told(job)
+    return _detail_of(job)
 
 
-def plan(run_id: str) -> dict:
-    """What a repair of that which a run found would do."""
+def brief(run: CheckRun) -> CheckRun:
+    """Return a run without its findings and plan."""
+    return CheckRun(**{name: getattr(run, name) for name in small_by_field(CheckRun)})
+
+
+def plan(run_id: str) -> ProposedRepair:
+    """Return what a repair of that which a run found would do."""
     run = find(run_id)
-    if run["plan"] is None:
-        raise Problem("not_found", f"the check has found no plan: it is {run['state']}")
-    return run["plan"] | {"command": APPLY, "how": OFFLINE}
+    if run.plan is None:
+        raise Problem("not_found", f"the check has found no plan: it is {run.state}")
+    return ProposedRepair(**fields_of(run.plan), command=APPLY, how=OFFLINE)
 
 
-def watched(run_id: str) -> dict:
-    """How far a run is, and what it found, for those who watch it."""
+def watched(run_id: str) -> CheckFrame:
+    """Return how far a run is, and what it found."""
     run = find(run_id)
-    brief = [
-        {name: finding[name] for name in ("grade", "kind", "file", "offset", "what")}
-        for finding in run["findings"][:STREAMED]
-    ]
-    return {
-        "mark": run["mark"],
-        "run": {name: run[name] for name in ("id", "state", "progress", "ok", "grades")},
-        "findings": brief,
-    }
+    return CheckFrame(
+        mark=run.mark,
+        run=CheckState(id=run.id, state=run.state, progress=run.progress, ok=run.ok, grades=run.grades),
+        findings=[
+            BriefFinding(**{name: getattr(finding, name) for name in small_by_field(BriefFinding)})
+            for finding in run.findings[:MAX_STREAMED]
+        ],
+    )
 
 
 def last_findings() -> int:
-    """How many findings the last check that was done has, but for the harmless; 0 when there was none."""
+    """Return how many findings the last check that was done has, without the harmless ones; 0 when there was
+    none."""
     done = queue.last_done(KIND)
-    grades = ((done and done.result) or {}).get("grades") or {}
+    summary = None if done is None else _result_of(CheckSummary, done)
+    grades = {} if summary is None else summary.grades
     return sum(count for grade, count in grades.items() if grade != HARMLESS)
 
 
-def _told(job: Job) -> dict:
-    result = job.result or {}
-    return {
-        "id": job.id,
-        "state": job.state,
-        "by": job.by,
-        "created_ms": job.created_ms,
-        "started_ms": job.started_ms,
-        "ended_ms": job.ended_ms,
-        "progress": document_of(job.progress),
-        "error": job.error,
-        "canceled_by": job.canceled_by,
-        "ok": result.get("ok"),
-        "counts": result.get("counts"),
-        "kinds": result.get("kinds"),
-        "grades": result.get("grades"),
-        "log_end": result.get("log_end"),
-        "findings": result.get("findings") or [],
-        "plan": result.get("plan"),
-        "mark": queue.mark_of([job]),
-    }
+def _result_of(kind: type[Result], job: Job) -> Result | None:
+    """Return the result of a run; None until it is done, and for one that another version wrote."""
+    try:
+        return fact_of(kind, job.result) if job.result else None
+    except ValueError:
+        return None
+
+
+def _detail_of(job: Job) -> CheckRunDetail:
+    result = _result_of(CheckResult, job)
+    return CheckRunDetail(
+        **fields_of(_run_of(job, result)),
+        findings=[] if result is None else result.findings,
+        plan=None if result is None else result.plan,
+        mark=queue.mark_of([job]),
+    )
+
+
+def _run_of(job: Job, found: CheckSummary | None) -> CheckRun:
+    return CheckRun(
+        id=job.id,
+        state=job.state,
+        by=job.by,
+        created_ms=job.created_ms,
+        started_ms=job.started_ms,
+        ended_ms=job.ended_ms,
+        progress=job.progress,
+        error=job.error,
+        canceled_by=job.canceled_by,
+        ok=None if found is None else found.ok,
+        counts=None if found is None else found.counts,
+        kinds=None if found is None else found.kinds,
+        grades=None if found is None else found.grades,
+        log_end=None if found is None else found.log_end,
+    )

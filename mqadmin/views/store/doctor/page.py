@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import urlencode
 
@@ -11,41 +12,117 @@ from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 
-from broker_store.check.doctor import GRADES, LOST
+from broker_store.check.results import (
+    GRADES,
+    LOST,
+    GradedFinding,
+    LossSummary,
+    PlannedAction,
+    RepairPlan,
+)
+from broker_store.engine.status.store_facts import Snapshot
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.jobs.facts import OVER
+from mqadmin.views.jobs.facts import share_of
 from mqadmin.views.page import page
 from mqadmin.views.store.doctor import facts as checks
+from mqadmin.views.store.doctor.facts import CheckRun, CheckRunDetail
 
-MOST_RUNS = 20
-MOST_FINDINGS = 300  # rows of the table; REST has all
-MOST_RANGES = 100  # of lost messages
+MAX_RUNS = 20
+MAX_FINDINGS = 300  # rows of the table; REST has all
+MAX_RANGES = 100  # of lost messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownFinding(GradedFinding):
+    """A row of the table of findings."""
+
+    link: str | None  # to its bytes
+    is_first: bool  # of its kind: the meaning stands with it alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownAction(PlannedAction):
+    """A row of the plan."""
+
+    link: str | None  # to the bytes that it changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLosses(LossSummary):
+    """The losses with at most MAX_RANGES ranges."""
+
+    left_out: int  # ranges that the page does not show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPlan:
+    """The plan of a repair."""
+
+    actions: list[ShownAction]
+    left: list[str]
+    lost: ShownLosses
+    bytes: int
+    kept_in: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRun(CheckRun):
+    """A run as the page shows it."""
+
+    mark: str
+    over: bool  # it has ended
+    share: int | None  # per cent of the work that is done; None: unknown
+    lost: int  # findings of something that is lost
+    graded: list[tuple[str, int]]  # (grade, findings), the most severe first; empty until it is done
+    findings: list[ShownFinding]  # at most MAX_FINDINGS
+    left_out: int  # findings
+    plan: ShownPlan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorPage:
+    """What the page shows."""
+
+    store: Snapshot
+    runs: list[CheckRun]  # the newest first, at most MAX_RUNS
+    problem: Problem | None  # why there are no runs
+    run: ShownRun | None  # that was asked for, or the newest
+    apply: str = checks.APPLY
+    how: str = checks.OFFLINE
+
+    @property
+    def rest(self) -> str:
+        """Return the address of the same by REST."""
+        return "/api/v1/store/checks" + ("" if self.run is None else f"/{self.run.id}")
 
 
 @page()
 async def doctor(request, run_id=None):
     """The newest run, or the one that was asked for."""
+    runs: list[CheckRun] = []
+    run: ShownRun | None = None
+    problem: Problem | None = None
     try:
-        runs, problem = await asyncio.to_thread(checks.listing), None
-        run = await asyncio.to_thread(checks.find, run_id) if run_id else next(iter(runs), None)
+        runs = await asyncio.to_thread(checks.listing)
+        wanted = run_id or next((one.id for one in runs), None)
+        if wanted is not None:
+            run = shown(await asyncio.to_thread(checks.find, wanted))
     except Problem as error:
         if run_id:
             raise
-        runs, run, problem = [], None, error
-    context = {
-        "store": current_cluster().store.snapshot(),
-        "runs": runs[:MOST_RUNS],
-        "problem": problem,
-        "run": run and shown(run),
-    }
-    context |= {
-        "apply": checks.APPLY,
-        "how": checks.OFFLINE,
-        "rest": f"/api/v1/store/checks/{run['id']}" if run else "/api/v1/store/checks",
-    }
-    return render(request, "store/doctor/run.html" if request.htmx else "store/doctor/page.html", context)
+        problem = error
+    shown_page = DoctorPage(
+        store=current_cluster().store.snapshot(),
+        runs=runs[:MAX_RUNS],
+        problem=problem,
+        run=run,
+    )
+    template = "store/doctor/run.html" if request.htmx else "store/doctor/page.html"
+    return render(request, template, {**fields_of(shown_page), "rest": shown_page.rest})
 
 
 @page("operator")
@@ -55,52 +132,53 @@ async def start(request):
     try:
         async with aaudited(request.caller, "start", "job", checks.KIND) as record:
             run = await asyncio.to_thread(checks.start, request.caller)
-            record["id"] = run["id"]
+            record["id"] = run.id
     except Problem as problem:
         messages.error(request, f"{problem}")
         return redirect("doctor")
-    return redirect("doctor_run", run_id=run["id"])
+    return redirect("doctor_run", run_id=run.id)
 
 
-def shown(run: dict) -> dict:
-    """What the templates take: the gravest first, each with a link to its bytes, an equal meaning once."""
-    progress = run["progress"] or {}
-    done, total = progress.get("done"), progress.get("total")
+def shown(run: CheckRunDetail) -> ShownRun:
+    """Return a run as the page shows it."""
     explained: set[str] = set()
     findings = []
-    for finding in run["findings"][:MOST_FINDINGS]:
-        findings.append(finding | {"link": link_of(finding), "is_first": finding["kind"] not in explained})
-        explained.add(finding["kind"])
-    plan = run["plan"]
-    return run | {
-        "over": run["state"] in OVER,
-        "share": min(100, 100 * done // total)
-        if isinstance(done, int) and isinstance(total, int) and total > 0
-        else None,
-        "lost": (run["grades"] or {}).get(LOST, 0),
-        "grades": [(grade, (run["grades"] or {}).get(grade, 0)) for grade in reversed(GRADES)]
-        if run["grades"]
-        else [],
-        "findings": findings,
-        "left_out": len(run["findings"]) - len(findings),
-        "plan": plan
-        and plan
-        | {
-            "actions": [action | {"link": link_of(action)} for action in plan["actions"]],
-            "lost": _losses(plan["lost"]),
-        },
-    }
+    for finding in run.findings[:MAX_FINDINGS]:
+        findings.append(
+            ShownFinding(
+                **fields_of(finding),
+                link=link_of(finding.file, finding.offset),
+                is_first=finding.kind not in explained,
+            )
+        )
+        explained.add(finding.kind)
+    grades = run.grades or {}
+    return ShownRun(
+        **fields_of(checks.brief(run)),
+        mark=run.mark,
+        over=run.state in OVER,
+        share=share_of(run.progress),
+        lost=grades.get(LOST, 0),
+        graded=[(grade, grades.get(grade, 0)) for grade in reversed(GRADES)] if grades else [],
+        findings=findings,
+        left_out=len(run.findings) - len(findings),
+        plan=None if run.plan is None else _plan(run.plan),
+    )
 
 
-def _losses(lost: dict) -> dict:
-    """The losses of a plan with as many ranges as the page shows."""
-    ranges = lost["ranges"][:MOST_RANGES]
-    return lost | {"ranges": ranges, "left_out": len(lost["ranges"]) - len(ranges) + lost["ranges_left_out"]}
+def _plan(plan: RepairPlan) -> ShownPlan:
+    actions = [
+        ShownAction(**fields_of(action), link=link_of(action.file, action.offset)) for action in plan.actions
+    ]
+    shown_ranges = plan.lost.ranges[:MAX_RANGES]
+    left_out = len(plan.lost.ranges) - len(shown_ranges) + plan.lost.ranges_left_out
+    losses = ShownLosses(**{**fields_of(plan.lost), "ranges": shown_ranges}, left_out=left_out)
+    return ShownPlan(actions=actions, left=plan.left, lost=losses, bytes=plan.bytes, kept_in=plan.kept_in)
 
 
-def link_of(place: dict) -> str | None:
-    """The byte viewer at a finding or an action; None for what has no bytes to show."""
-    path, offset = PurePath(place["file"]), place["offset"]
+def link_of(file: str, offset: int | None) -> str | None:
+    """Return the address of a byte of a file in the byte viewer; None for what has no bytes to show."""
+    path = PurePath(file)
     kind = path.parts[0] if path.parts else ""
     if offset is None or kind not in ("commitlog", "consumequeue", "index", "checkpoint"):
         return None

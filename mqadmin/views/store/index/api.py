@@ -9,13 +9,16 @@ from ninja import Path, Router, Status
 
 from broker_store.engine.status.store_facts import IndexFileFacts
 from broker_store.errors import NotFoundError
+from broker_store.facts.chains import Chains
+from broker_store.facts.explain import ExplainedLookup
+from broker_store.facts.slots import HeatMap
 from broker_store.formats import index_file
 from broker_store.formats.names import check_topic
 from mqadmin.api import schemas
 from mqadmin.api.auth import need
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.sources import measured
+from mqadmin.facts.store import IndexFiles
 
 router = Router()
 Name = Annotated[str, Path(max_length=64, description="17 digits, the time of its making")]
@@ -25,18 +28,26 @@ Name = Annotated[str, Path(max_length=64, description="17 digits, the time of it
 # addresses.
 
 
-@router.get("/index", response=schemas.MeasuredList, operation_id="mqadmin_api_store_index_files")
+@router.get(
+    "/index",
+    response=schemas.measured_schema_of(IndexFiles),
+    operation_id="mqadmin_api_store_index_files",
+)
 async def index_files(request: HttpRequest):
     """Index files with their header, slots and entries in use."""
-    return measured("index", {"items": schemas.facts(current_cluster().index.facts())})
+    return schemas.measured_facts("index", IndexFiles(items=current_cluster().index.facts()))
 
 
-@router.post("/index/explain", response=schemas.MeasuredList, operation_id="mqadmin_api_store_explain")
+@router.post(
+    "/index/explain",
+    response=schemas.measured_schema_of(ExplainedLookup),
+    operation_id="mqadmin_api_store_explain",
+)
 async def explain(request: HttpRequest, body: schemas.Explain):
     """Each step that a lookup of this key takes: file, slot, chain entries, what was kept and why not."""
     begin, end = body.from_ms or 0, (1 << 63) - 1 if body.to_ms is None else body.to_ms
     steps = await current_cluster().index.explain(check_topic(body.topic), body.key, begin, end, body.limit)
-    return measured("explain", {"items": schemas.facts(steps)})
+    return schemas.measured_facts("explain", ExplainedLookup(items=steps))
 
 
 @router.post("/index/rebuild", response={202: dict[str, Any]}, operation_id="mqadmin_api_store_rebuild_index")
@@ -72,14 +83,14 @@ async def header(request: HttpRequest, file: Name):
     raise NotFoundError(f"there is no index file {file}")
 
 
-@router.get("/index/{file}/slots", response=dict[str, Any])
+@router.get("/index/{file}/slots", response=schemas.measured_schema_of(HeatMap))
 async def slots(request: HttpRequest, file: Name):
     """Used slots, counted now and folded into cells: `cells` has those of each cell, row after row;
     `findings` says where header and count disagree."""
     return schemas.measured_facts("slots", await current_cluster().index.slots(index_file.check_name(file)))
 
 
-@router.get("/index/{file}/chains", response=dict[str, Any])
+@router.get("/index/{file}/chains", response=schemas.measured_schema_of(Chains))
 async def chains(request: HttpRequest, file: Name):
     """Chains by length beside what an even hash would give, what a lookup costs, the longest with their keys,
     and those that are not whole."""

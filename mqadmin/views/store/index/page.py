@@ -4,14 +4,18 @@ lookup."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from django.http import HttpRequest, QueryDict
 from django.shortcuts import render
 from django.urls import path
 
 from broker_store.facts.chains import Chains
+from broker_store.facts.explain import LookupStep
+from broker_store.facts.slots import Cell, HeatMap
 from broker_store.formats import names
 from broker_store.formats.index_file import check_name
+from broker_store.units import Moment, fields_of, json_name, small_by_field
 from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import one_of, text
 from mqadmin.views.page import WrongField, of_field, page, window
@@ -20,8 +24,70 @@ from mqadmin.views.view import Part
 CHAINS = "store/index/chains.html"
 # Entries of a file whose chains are counted with the page; a larger one's when they are asked for
 COUNTED_AT_ONCE = 2_000_000
-MOST_KEY = 1_024
+MAX_KEY_CHARACTERS = 1_024
 ASKED = ("topic", "key", "from", "to")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellsOfOneEnd:
+    """The cells with the fewest or with the most used slots."""
+
+    title: str
+    name: str  # of the field of the heat map that has them
+    cells: list[Cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What static/js/slots.js draws the heat map from."""
+
+    name: str
+    at_ms: Moment
+    slots: int
+    cell_slots: int  # slots of a cell
+    columns: int
+    rows: int
+    cells: list[int] | None  # used slots of each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenFile:
+    """What the page shows of one index file."""
+
+    chosen: str  # its name
+    place: int  # among all files, from 0
+    picture: HeatMap
+    for_script: dict[str, object]  # a Drawing as JSON
+    ends: list[CellsOfOneEnd]
+    chains_at_once: bool  # they are counted with the page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChains:
+    """What CHAINS shows."""
+
+    chains: Chains
+    most: float  # slots that the widest bar of the picture stands for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupForm:
+    """What was typed into the form of a lookup."""
+
+    topic: str
+    key: str
+    from_: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLookup:
+    """The form of a lookup, and the steps of the one that was asked for."""
+
+    asked: LookupForm
+    steps: list[LookupStep] | None = None  # None: no lookup was asked for
+    outcome: LookupStep | None = None  # the last step
+    errors: dict[str, str] = field(default_factory=dict)  # what is wrong, by field
 
 
 @page(
@@ -36,66 +102,70 @@ async def index(request: HttpRequest):
     """`file` is shown, the newest when none is named."""
     cluster = current_cluster()
     if request.htmx and request.GET.get("part_of") == "chains":
-        return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
+        shown = await asyncio.to_thread(chains, cluster, request.GET)
+        return render(request, CHAINS, fields_of(shown))
     files = cluster.index.facts()
-    chosen = request.GET["file"] if request.GET.get("file") else files[-1].name if files else None
-    context = {"files": files, "chosen": chosen, "picture": None, "chains": None}
-    if chosen is not None:
-        picture = await cluster.index.slots(chosen)
-        context |= {
-            "picture": picture,
-            "place": next((number for number, file in enumerate(files) if file.name == chosen), 0),
-        }
-        context["for_script"] = {
-            name: getattr(picture, name)
-            for name in ("name", "at_ms", "slots", "cell_slots", "columns", "rows", "cells")
-        }
-        context["ends"] = [
-            ("Emptiest", "emptiest", picture.emptiest),
-            ("Fullest", "fullest", picture.fullest),
-        ]
-        context["chains_at_once"] = picture.entries <= COUNTED_AT_ONCE
-        if request.GET.get("chains"):
-            context |= _drawn(await cluster.index.chains(chosen))
-    context |= await _lookup(cluster, request)
-    return render(request, "store/index/page.html", context, status=400 if context["errors"] else 200)
+    names_of_files = [file.name for file in files]
+    name = request.GET.get("file") or (names_of_files[-1] if names_of_files else None)
+    chosen = None if name is None else _chosen(name, names_of_files, await cluster.index.slots(name))
+    counted = None
+    if name is not None and request.GET.get("chains"):
+        counted = _drawn(await cluster.index.chains(name))
+    lookup = await _lookup(cluster, request.GET)
+    context = {
+        "files": files,
+        **({} if chosen is None else fields_of(chosen)),
+        **({} if counted is None else fields_of(counted)),
+        **fields_of(lookup),
+    }
+    return render(request, "store/index/page.html", context, status=400 if lookup.errors else 200)
 
 
-def chains(cluster, asked: QueryDict) -> dict:
+def _chosen(name: str, files: list[str], picture: HeatMap) -> ChosenFile:
+    drawing = Drawing(**{field: getattr(picture, field) for field in small_by_field(Drawing)})
+    return ChosenFile(
+        chosen=name,
+        place=files.index(name) if name in files else 0,
+        picture=picture,
+        for_script=fields_of(drawing),
+        ends=[
+            CellsOfOneEnd(title="Emptiest", name="emptiest", cells=picture.emptiest),
+            CellsOfOneEnd(title="Fullest", name="fullest", cells=picture.fullest),
+        ],
+        chains_at_once=picture.entries <= COUNTED_AT_ONCE,
+    )
+
+
+def chains(cluster, asked: QueryDict) -> ShownChains:
     """What CHAINS shows of the `file` that is asked for. For a thread."""
     return _drawn(cluster.index.watched_chains(check_name(asked.get("file", ""))))
 
 
-def _drawn(chains: Chains) -> dict:
-    """The chains with what the widths of the picture are measured by."""
-    return {"chains": chains, "most": max(max(row.slots, row.expected) for row in chains.lengths)}
+def _drawn(chains: Chains) -> ShownChains:
+    return ShownChains(chains=chains, most=max(max(row.slots, row.expected) for row in chains.lengths))
 
 
-async def _lookup(cluster, request: HttpRequest) -> dict:
-    asked = {name: request.GET.get(name, "").strip() for name in ASKED}
-    shown = {"asked": asked, "steps": None, "outcome": None, "problem": "", "errors": {}}
-    if not (asked["topic"] and asked["key"]):
-        if asked["topic"] or asked["key"]:
-            shown["errors"] = {
-                "key"
-                if asked["topic"]
-                else "topic": "A lookup needs both: the index knows a key only together with its topic."
-            }
-        return shown
+async def _lookup(cluster, query: QueryDict) -> ShownLookup:
+    typed = {name: query.get(name, "").strip() for name in ASKED}
+    form = LookupForm(**{field: typed[json_name(field)] for field in small_by_field(LookupForm)})
+    if not (form.topic and form.key):
+        missing = "key" if form.topic else "topic"
+        both = "A lookup needs both: the index knows a key only together with its topic."
+        return ShownLookup(asked=form, errors={missing: both} if form.topic or form.key else {})
     try:
-        begin_ms, end_ms = window(asked)
+        begin_ms, end_ms = window(form.from_, form.to)
         with of_field("topic"):
-            topic = names.check_topic(asked["topic"])
-        if len(asked["key"]) > MOST_KEY:
+            topic = names.check_topic(form.topic)
+        if len(form.key) > MAX_KEY_CHARACTERS:
             raise WrongField(
                 "key",
-                f"A key that is searched for has at most {MOST_KEY:,} characters; this has "
-                f"{len(asked['key']):,}.",
+                f"A key that is searched for has at most {MAX_KEY_CHARACTERS:,} characters; this has "
+                f"{len(form.key):,}.",
             )
     except WrongField as error:
-        return shown | {"errors": {error.field: str(error)}}
-    *steps, outcome = await cluster.index.explain(topic, asked["key"], begin_ms, end_ms)
-    return shown | {"steps": [*steps, outcome], "outcome": outcome}
+        return ShownLookup(asked=form, errors={error.field: str(error)})
+    steps = await cluster.index.explain(topic, form.key, begin_ms, end_ms)
+    return ShownLookup(asked=form, steps=steps, outcome=steps[-1])
 
 
 PAGES = (path("store/index/", index, name="index"),)

@@ -21,7 +21,7 @@ from broker_store.formats.index_file import IndexHeader
 from broker_store.units import Moment, fields_of
 
 REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
-MOST_FILES = 8
+MAX_FILES = 8
 COUNTED_S = 10.0
 
 
@@ -57,7 +57,7 @@ class SlotWatch:
         watched = self._files.get(name)
         if watched is None or watched.header != header:
             fresh = _fresh(directory, name, header, watched)
-            if len(self._files) >= MOST_FILES and name not in self._files:
+            if len(self._files) >= MAX_FILES and name not in self._files:
                 self._files.pop(next(iter(self._files)), None)
             watched = self._files[name] = fresh
         picture = fields_of(watched.picture) | {"at_ms": int(time.time() * 1000)}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from broker_store.engine.status.store_facts import IndexFileFacts
 from broker_store.errors import NotFoundError
 from broker_store.facts.chains import ChainKey, Chains
 from broker_store.facts.chains import chains as chains_of
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.explain import ExplainedLookup, HashStep, LookupStep
 from broker_store.facts.explain import explain as explain_in
 from broker_store.facts.slots import HeatMap, heat_map
 from broker_store.formats.index_file import FOR_EVER_MS, check_name
 from broker_store.formats.names import check_topic
-from broker_store.units import fact_of
+from broker_store.units import fact_of, fields_of
 from mqadmin.management.base import TIME_HELP, cell, moment_option, printable
 
 COLUMNS = {
@@ -54,33 +57,40 @@ def add(verb) -> None:
 
 def index(command, options) -> None:
     files = command.ask(
-        options, lambda broker: broker.get("/store/index")["items"], lambda store: store.index()
+        options, lambda broker: list(broker.pages("/store/index")), lambda store: store.index()
     )
     command.show_table(files, COLUMNS, empty="There are no index files.")
 
 
 def slots(command, options) -> None:
-    found = _of_file(command, options, "slots", heat_map)
-    command.show(found, None if command.as_json else "\n".join(_heat_map(fact_of(HeatMap, found))))
+    _show_file(command, options, "slots", heat_map, lambda found: _heat_map(fact_of(HeatMap, found)))
 
 
 def chains(command, options) -> None:
-    found = _of_file(command, options, "chains", chains_of)
-    command.show(found, None if command.as_json else "\n".join(_chains(fact_of(Chains, found))))
+    _show_file(command, options, "chains", chains_of, lambda found: _chains(fact_of(Chains, found)))
 
 
-def _of_file(command, options, part: str, scan: Callable[[StoreDirectory, str], object]) -> dict:
-    """The document of what `scan` finds in the file that was named, or in the newest."""
+def _show_file(
+    command,
+    options,
+    part: str,
+    scan: Callable[[StoreDirectory, str], object],
+    lines: Callable[[dict[str, Any]], Iterator[str]],
+) -> None:
+    """Show what `scan` finds in the file that was named, or in the newest: as JSON, or as the lines of its
+    document."""
     wanted = options["file"] and check_name(options["file"])
 
-    def online(broker) -> dict:
-        name = wanted or _newest([file["name"] for file in broker.get("/store/index")["items"]])
+    def online(broker) -> object:
+        files = [] if wanted else broker.pages("/store/index")
+        name = wanted or _newest([fact_of(IndexFileFacts, file).name for file in files])
         return broker.get(f"/store/index/{name}/{part}")
 
     def offline(store: StoreDirectory) -> object:
         return scan(store, wanted or _newest([file.name for file in store.index()]))
 
-    return command.ask(options, online, offline)
+    found = command.ask(options, online, offline)
+    command.show(found, None if command.as_json else "\n".join(lines(found)))
 
 
 def _newest(names: list[str]) -> str:
@@ -179,21 +189,26 @@ def explain(command, options) -> None:
     }
     steps = command.ask(
         options,
-        lambda broker: broker.post("/store/index/explain", asked)["items"],
+        lambda broker: broker.post_for_items("/store/index/explain", asked),
         lambda store: explain_in(store, topic, key, begin, FOR_EVER_MS if end is None else end, limit),
     )
-    command.show(steps, "\n".join(_words(step) for step in steps))
+    command.show(steps, "\n".join(map(_words, fact_of(ExplainedLookup, {"items": steps}).items)))
 
 
-def _words(step: dict) -> str:
-    """One step of a lookup for people: its name, the time it took, its numbers, and why."""
+def _words(step: LookupStep) -> str:
+    """Return one step of a lookup for people: its name, the time it took, its numbers, and why."""
     numbers = ", ".join(
-        f"{name.replace('_', ' ')} {cell(value, name)}"
-        for name, value in step.items()
+        f"{name.replace('_', ' ')} {_number(value, name)}"
+        for name, value in fields_of(step).items()
         if name not in NOT_SHOWN
     )
-    why = printable(step.get("why", ""))
-    return f"{step['step']:<10}{step['us']:>8,.0f} µs  {numbers}{': ' if numbers and why else ''}{why}"
+    why = "" if isinstance(step, HashStep) else printable(step.why)
+    return f"{step.step:<10}{step.us:>8,.0f} µs  {numbers}{': ' if numbers and why else ''}{why}"
+
+
+def _number(value: object, name: str) -> str:
+    """Return a value as `cell` does. Digits that name something, as a hash or a slot, are not grouped."""
+    return cell(f"{value}" if type(value) is int else value, name)
 
 
 VERBS = {"index": index, "slots": slots, "chains": chains, "explain": explain}

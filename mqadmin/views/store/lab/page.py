@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from django.shortcuts import redirect, render
 from django.urls import path
 
-from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS
+from broker_store.lab.experiment import FLUSHES, POINTS, POWER_CUTS
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin.audit import aaudited
 from mqadmin.jobs import queue
+from mqadmin.jobs.facts import Job
 from mqadmin.jobs.parameters import LAB_TAKES
 from mqadmin.views.page import page, trouble
 from mqadmin.views.store.recoveries import facts as recoveries
@@ -26,17 +30,29 @@ CUT_WORDS = {
 LAB_BEGINS = {"messages": "200", "seed": "1"}  # in the form
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabPage:
+    """The form of an experiment, and the newest runs."""
+
+    asked: dict[str, str]  # what was typed, by field
+    errors: dict[str, str]  # what is wrong with it, by field
+    jobs: list[Job]
+    problem: Problem | None  # why there is no list of runs
+    points: list[tuple[str, str]] = field(default_factory=lambda: list(POINTS.items()))  # (name, words)
+    flushes: Sequence[str] = FLUSHES
+    cuts: list[tuple[str, str]] = field(default_factory=lambda: [(cut, CUT_WORDS[cut]) for cut in POWER_CUTS])
+
+
 @page()
 async def lab(request):
     return (
         await _start(request)
         if request.method == "POST"
-        else render(request, "store/lab/page.html", await _shown(LAB_BEGINS, {}))
+        else render(request, "store/lab/page.html", fields_of(await _shown(LAB_BEGINS, {})))
     )
 
 
-async def _shown(asked: dict, errors: dict) -> dict:
-    """The page with what was typed into its form, and what is wrong with it."""
+async def _shown(asked: dict[str, str], errors: dict[str, str]) -> LabPage:
     try:
         rows, problem = (
             [job for job in await asyncio.to_thread(queue.listing) if job.kind == "crash_lab"][:ROWS],
@@ -44,17 +60,7 @@ async def _shown(asked: dict, errors: dict) -> dict:
         )
     except Problem as error:
         rows, problem = [], error
-    cuts = [(cut, CUT_WORDS[cut]) for cut in POWER_CUTS]
-    return {
-        "asked": asked,
-        "errors": errors,
-        "jobs": rows,
-        "problem": problem,
-        "points": POINTS.items(),
-        "flushes": FLUSHES,
-        "cuts": cuts,
-        "most": MAX_MESSAGES,
-    }
+    return LabPage(asked=asked, errors=errors, jobs=rows, problem=problem)
 
 
 async def _start(request):
@@ -71,11 +77,11 @@ async def _start(request):
             row = await asyncio.to_thread(queue.start, "crash_lab", parameters, request.caller)
             record["id"] = row.id
     except Problem as problem:
-        field = next((name for name in ("messages", "seed") if f"{problem}".startswith(f"{name} ")), "form")
+        wrong = next((name for name in ("messages", "seed") if f"{problem}".startswith(f"{name} ")), "form")
         return render(
             request,
             "store/lab/page.html",
-            await _shown(LAB_BEGINS | parameters, {field: f"{problem}"}),
+            fields_of(await _shown(LAB_BEGINS | parameters, {wrong: f"{problem}"})),
             status=problem.status,
         )
     return redirect("lab_run", job_id=row.id)

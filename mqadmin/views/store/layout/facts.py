@@ -22,7 +22,7 @@ from mqadmin.views.store.cache.facts import ReadingFacts, ReadTotals
 
 Value = TypeVar("Value")
 
-LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
+MIN_REST = 100  # times the processor time of a scan: an open page costs at most a hundredth of a core
 SHOWN_TOPICS = 100
 CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
@@ -141,7 +141,7 @@ class LayoutLooks:
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = CachedScans(LEAST_REST)
+        self._looks = CachedScans(MIN_REST)
 
     def look(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
         """As `look`."""
@@ -192,7 +192,7 @@ def choice_of(name: str) -> tuple[str | None, str | None]:
 
 
 def for_page(both: Both) -> Shown:
-    """As page and stream show it: the dearest topics."""
+    """As page and stream show it: the topics that cost most to read."""
     each = both.each
     return Shown(
         one=both.one,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass, field
 
 from django.http import QueryDict
 from django.urls import path
 
 from broker_store.errors import NameError_, NotFoundError
-from broker_store.facts.layout import Laid, LogSpan
+from broker_store.facts.layout import Laid, LayoutOfEach, LayoutOfTopics, LogSpan, TopicLayout
 from broker_store.formats import names
-from broker_store.units import fields_of
+from broker_store.units import fields_of, json_name, small_by_field
 from mqadmin.cluster.current import current_cluster
 from mqadmin.views.asked import moment_of, text, whole
 from mqadmin.views.page import capital, drawn, page, said
@@ -19,86 +20,132 @@ from mqadmin.views.store.layout.facts import Both, check, for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/layout/facts.html"
-ASKED = ("topic", "group", "from", "offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutForm:
+    """What was typed into the form."""
+
+    topic: str
+    group: str
+    from_: str  # a time
+    offset: str  # of the log
+
+    @property
+    def has_start(self) -> bool:
+        """Whether a place to begin at was typed."""
+        return bool(self.from_ or self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shades:
+    """The cells of a strip of the log. A shade is the root of a cell's share, so that a topic of one message
+    in a hundred can be seen beside one of half the log."""
+
+    shades: list[float]  # 0 to 1
+    fullest: float | None  # the largest share of a cell, 0 to 1; None: the log is empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTopics(LayoutOfTopics):
+    """Topics together, with their strip."""
+
+    strip: Shades
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTopic(TopicLayout):
+    """One topic of all, with its strip."""
+
+    strip: Shades
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutPage:
+    """What FACTS shows."""
+
+    asked: LayoutForm
+    problem: str = ""  # why there is nothing to show
+    is_unreadable: bool = False  # the problem is the form
+    watched: bool = False  # the part has no start of the asker's, so a stream draws it again
+    one: DrawnTopics | None = None  # what was chosen
+    each: LayoutOfEach | None = None  # None: there is a problem
+    rows: list[DrawnTopic] = field(default_factory=list)  # the topics of `each`
+    more: int = 0  # topics that are left out
+
+
+ASKED = tuple(map(json_name, small_by_field(LayoutForm)))
 
 
 @page(takes=dict.fromkeys(ASKED, text))
 async def layout(request):
     cluster = current_cluster()
-    context = _as_asked(request.GET)
-    if context["asked"]["from"] or context["asked"]["offset"]:
+    form = _form(request.GET)
+    if form.has_start:
         try:
-            context |= _pictures(await cluster.store.layout_of_both(*_choice(context["asked"])))
+            shown = _shown(form, await cluster.store.layout_of_both(*_choice(form)))
         except (ValueError, NameError_, NotFoundError) as error:
-            context |= _problem(error)
+            shown = _problem(form, error)
     else:
-        context = await asyncio.to_thread(facts, cluster, request.GET)
+        shown = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
-        return await drawn(request, FACTS, context)
+        return await drawn(request, FACTS, fields_of(shown))
     return await drawn(
         request,
         "store/layout/page.html",
-        context | {"topics": cluster.topics.offered()},
-        status=400 if context["is_unreadable"] else 200,
+        {**fields_of(shown), "topics": cluster.topics.offered()},
+        status=400 if shown.is_unreadable else 200,
     )
 
 
-def facts(cluster, asked: QueryDict) -> dict:
+def facts(cluster, asked: QueryDict) -> LayoutPage:
     """What FACTS shows of a topic, of what a group reads or of all topics, without a start of the asker's.
     For a thread."""
-    context = _as_asked(asked)
+    form = _form(asked)
     try:
-        topic, group, _, _ = _choice(context["asked"])
-        return context | _pictures(cluster.store.watched_layout(topic, group)) | {"watched": True}
+        topic, group, _, _ = _choice(form)
+        return _shown(form, cluster.store.watched_layout(topic, group), watched=True)
     except (ValueError, NameError_, NotFoundError) as error:
-        return context | _problem(error)
+        return _problem(form, error)
 
 
-def _as_asked(asked: QueryDict) -> dict:
-    return {
-        "asked": {name: asked.get(name, "").strip() for name in ASKED},
-        "problem": "",
-        "is_unreadable": False,
-        "one": None,
-        "each": None,
-    }
+def _form(asked: QueryDict) -> LayoutForm:
+    return LayoutForm(**{name: asked.get(json_name(name), "").strip() for name in small_by_field(LayoutForm)})
 
 
-def _choice(asked: dict) -> tuple[str | None, str | None, int | None, int | None]:
-    start = moment_of(asked["from"], None), whole(asked["offset"], None)
-    topic, group = (
-        asked["topic"] and names.check_topic(asked["topic"]),
-        asked["group"] and names.check_group(asked["group"]),
-    )
-    check(topic or None, group or None, *start)
-    return topic or None, group or None, *start
+def _choice(form: LayoutForm) -> tuple[str | None, str | None, int | None, int | None]:
+    """(topic, group, time in ms, log offset) that were typed."""
+    start = moment_of(form.from_, None), whole(form.offset, None)
+    topic = names.check_topic(form.topic) if form.topic else None
+    group = names.check_group(form.group) if form.group else None
+    check(topic, group, *start)
+    return topic, group, *start
 
 
-def _pictures(both: Both) -> dict:
+def _shown(form: LayoutForm, both: Both, watched: bool = False) -> LayoutPage:
     found = for_page(both)
     one, each = found.one, found.each
-    return fields_of(found) | {
-        "one": one and _pictured(one, one.log),
-        "rows": [_pictured(row, each.log) for row in each.items],
-    }
+    return LayoutPage(
+        asked=form,
+        watched=watched,
+        one=None if one is None else DrawnTopics(**fields_of(one), strip=shades_of(one, one.log)),
+        each=each,
+        rows=[DrawnTopic(**fields_of(row), strip=shades_of(row, each.log)) for row in each.items],
+        more=found.more,
+    )
 
 
-def _problem(error: Exception) -> dict:
+def _problem(form: LayoutForm, error: Exception) -> LayoutPage:
     if isinstance(error, NotFoundError):
-        return {"problem": f"{capital(said(error))}."}
-    return {"problem": f"{said(error)}.", "is_unreadable": True}
+        return LayoutPage(asked=form, problem=f"{capital(said(error))}.")
+    return LayoutPage(asked=form, problem=f"{said(error)}.", is_unreadable=True)
 
 
-def _pictured(found: Laid, log: LogSpan) -> dict:
-    """With a shade a cell: the root of its share, so that a topic of one message in a hundred can be seen
-    beside one of half the log."""
+def shades_of(found: Laid, log: LogSpan) -> Shades:
     cells = found.cell_bytes
     room = max(1.0, (log.end - log.begin) / max(1, len(cells)))
     shares = [min(1.0, size / room) for size in cells]
-    return fields_of(found) | {
-        "shades": [math.sqrt(share) for share in shares],
-        "fullest": max(shares, default=None),
-    }
+    return Shades(shades=[math.sqrt(share) for share in shares], fullest=max(shares, default=None))
 
 
 PAGES = (path("store/layout/", layout, name="layout"),)

@@ -9,6 +9,7 @@ from ninja import Router, Status
 
 from broker_store.errors import StoreClosedError
 from broker_store.facts.starts import StartBrief, StartRecord, StartReport
+from broker_store.units import fields_of
 from mqadmin.api import schemas
 from mqadmin.api.auth import need
 from mqadmin.audit import aaudited
@@ -41,9 +42,12 @@ async def last_start(request: HttpRequest):
 
 @router.get("/store/recoveries", response=Starts)
 async def recoveries(request: HttpRequest):
-    """Every start that has a record, newest first, in brief: those that failed or ended midway, looks and dry
-    runs too."""
-    return measured("recoveries", {"items": schemas.facts(await asyncio.to_thread(kept.listing))})
+    """Every start that has a record, newest first, in brief: those that failed or ended midway, inspections
+    and dry runs too."""
+    return {
+        **fields_of(measured("recoveries")),
+        "items": schemas.facts(await asyncio.to_thread(kept.listing)),
+    }
 
 
 @router.post("/store/recoveries/dry-run", response={202: schemas.Job})

@@ -49,7 +49,7 @@ async def record(request, recovery_id):
 
 @page("operator")
 async def dry_run(request):
-    """Start the job that looks what a start would do."""
+    """Start the job that shows what a start would do."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     try:

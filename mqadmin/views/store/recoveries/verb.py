@@ -53,7 +53,7 @@ def recoveries(command, options) -> None:
     # started.
     found = command.ask(
         options,
-        lambda broker: broker.get("/store/recoveries")["items"],
+        lambda broker: list(broker.pages("/store/recoveries")),
         lambda store: _of(store.root, command.data),
     )
     command.show_table(found, COLUMNS, empty="No start has a record.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.urls import path
 
 from broker_store.facts import threads
@@ -18,7 +20,7 @@ MEANINGS = {
     "log-flusher": "Brings the commit log to the disk. A step is a sync, most of it spent waiting.",
     "round-flusher": "Brings queues, index and the checkpoint to the disk, in rounds.",
     "preallocator": "Makes the next files and gives them room on the disk before the writer comes there.",
-    "retention": "Deletes files that are old enough, and looks how full the disk is.",
+    "retention": "Deletes files that are old enough, and measures how full the disk is.",
     "prover": "Checks older records that no start has read yet.",
     "timer-flusher": "Keeps the files of timed messages.",
     "index-rebuild": "Builds the index again from the log.",
@@ -43,37 +45,74 @@ UNSEEN_US = (
 )  # a longer turn is seen, unless the measuring thread was stopped, too
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadRow(ThreadWork):
+    """A thread of the table."""
+
+    meaning: str  # what it does; "" where that is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondsStrip:
+    """A strip of the last minute, a cell for each second."""
+
+    title: str
+    beside: str  # what a cell is
+    tone: str
+    cells: list[float | None] | None  # None: nothing was measured
+    most: float  # the value of the strongest colour
+    largest: float | None
+    now: float | None  # the last that was measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredThreads:
+    """What is known of threads that are measured."""
+
+    found: ThreadFacts
+    unseen_us: float
+    strips: list[SecondsStrip]
+    rows: list[ThreadRow]
+    busy: float | None  # processors that were at work, on average
+    collected_us: float  # all collections of the last minute
+    collections: int
+    longest_collection_us: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadsPage:
+    """What FACTS shows."""
+
+    measured: MeasuredThreads | None  # None: this process does not measure its threads
+
+
 @page()
 async def thread_page(request):
-    if request.htmx:
-        return await drawn(request, FACTS, facts())
-    return await drawn(request, "store/threads/page.html", facts())
+    template = FACTS if request.htmx else "store/threads/page.html"
+    return await drawn(request, template, fields_of(facts()))
 
 
-def facts() -> dict:
-    """What FACTS shows."""
+def facts() -> ThreadsPage:
     found = threads.of_process()
-    if found is None:
-        return {"found": None}
-    return {
-        "found": found,
-        "unseen_us": UNSEEN_US,
-        "strips": _strips(found),
-        "rows": [_row(work) for work in found.threads],
-        "busy": None
+    return ThreadsPage(measured=None if found is None else _measured(found))
+
+
+def _measured(found: ThreadFacts) -> MeasuredThreads:
+    return MeasuredThreads(
+        found=found,
+        unseen_us=UNSEEN_US,
+        strips=_strips(found),
+        rows=[ThreadRow(**fields_of(work), meaning=MEANINGS.get(work.name, "")) for work in found.threads],
+        busy=None
         if found.processor_ms is None or not found.lately_ms
         else found.processor_ms / found.lately_ms,
-        "collected_us": sum(row.total_us for row in found.collections),
-        "collections": sum(row.count for row in found.collections),
-        "longest_collection_us": max((row.longest_us or 0 for row in found.collections), default=0) or None,
-    }
+        collected_us=sum(row.total_us for row in found.collections),
+        collections=sum(row.count for row in found.collections),
+        longest_collection_us=max((row.longest_us or 0 for row in found.collections), default=0) or None,
+    )
 
 
-def _row(work: ThreadWork) -> dict:
-    return fields_of(work) | {"meaning": MEANINGS.get(work.name, "")}
-
-
-def _strips(found: ThreadFacts) -> list[dict]:
+def _strips(found: ThreadFacts) -> list[SecondsStrip]:
     """A strip of the last minute for each thing that can hold up a send, a cell for each second."""
     seconds = found.seconds
     loop_us, lock_us = [second.loop_us for second in seconds], [second.lock_us for second in seconds]
@@ -97,18 +136,18 @@ def _busy_us(seconds: list[Second]) -> list[float | None]:
     return [None if second.processor_ms is None else second.processor_ms * 1_000 for second in seconds]
 
 
-def _strip(title: str, beside: str, tone: str, values: list[float | None], strong: float) -> dict:
+def _strip(title: str, beside: str, tone: str, values: list[float | None], strong: float) -> SecondsStrip:
     measured = [value for value in values if value is not None]
     largest = max(measured, default=None)
-    return {
-        "title": title,
-        "beside": beside,
-        "tone": tone,
-        "cells": values if measured else None,
-        "most": max(strong, largest or 0),
-        "largest": largest,
-        "now": measured[-1] if measured else None,
-    }
+    return SecondsStrip(
+        title=title,
+        beside=beside,
+        tone=tone,
+        cells=values if measured else None,
+        most=max(strong, largest or 0),
+        largest=largest,
+        now=measured[-1] if measured else None,
+    )
 
 
 PAGES = (path("store/threads/", thread_page, name="threads"),)
