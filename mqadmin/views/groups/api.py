@@ -23,6 +23,7 @@ from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.jobs import dead_letters
+from mqadmin.jobs.facts import ResendPlan
 from mqadmin.jobs.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
 from mqadmin.views.topics.facts import found_topic
@@ -69,7 +70,7 @@ async def timeline(
     return schemas.measured_facts("timeline", found, timed=True)
 
 
-@router.get("/groups/{group}/dead-letters", response=dict[str, Any])
+@router.get("/groups/{group}/dead-letters", response=schemas.schema_of(ResendPlan))
 async def dead_letters_of_group(
     request: HttpRequest,
     group: str,
